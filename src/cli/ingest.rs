@@ -1,0 +1,146 @@
+//! `npubench ingest`: profiles into per-kernel CSVs.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::Args;
+
+use super::{
+    Failure,
+    options::{Format, KindWord},
+};
+use crate::{
+    exit::Exit,
+    model::Kind,
+    profile::{Groups, find_profiles},
+    report::{print_data, print_note},
+    store::{Database, KernelCsv, Merged, merge_groups},
+};
+
+/// Reads kernel profiles into the per-kernel CSVs of a database
+///
+/// Records are grouped by kernel, shapes, types and formats; each group becomes a row with average, median
+/// and sample standard deviation. Rows that are there already get their profiling columns set anew,
+/// everything else in them stays. Nothing is written unless every file could be read.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// kernel_details.csv, op_summary_*.csv, or folders that hold some
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Database folder; it is made where it is missing
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    /// Kind of a new database; an existing one keeps its own
+    #[arg(long, value_enum, default_value = "npu")]
+    kind: KindWord,
+    /// How the summary is printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let kind = Kind::from(options.kind);
+    if options.db.exists() {
+        refuse_wrong_kind(options, kind)?;
+    }
+    let mut groups = Groups::default();
+    let mut files = Vec::new();
+    for path in &options.paths {
+        files.extend(find_profiles(path)?);
+    }
+    files.sort();
+    files.dedup();
+    for file in &files {
+        groups.add_table(&file.0, kind == Kind::Rehearsal)?;
+    }
+    let (records, skipped) = (groups.records, skipped(&groups));
+    let kernels = groups.into_kernels();
+    if kernels.is_empty() {
+        return Err(Failure::bad_input(
+            format!("none of the {records} records has input shapes"),
+            "profile again with profiler_level=Level1 or higher and record_shapes=True",
+        ));
+    }
+    let existed = options.db.exists();
+    let result = write(options, kind, kernels);
+    if result.is_err() && !existed {
+        // A database that could not be made is not left half made.
+        let _ = std::fs::remove_dir_all(&options.db);
+    }
+    let merged = result?;
+    tell(options, files.len(), records, &skipped, &merged);
+    Ok(Exit::Done)
+}
+
+/// The kind is given once; a wrong one is refused before anything is read.
+fn refuse_wrong_kind(options: &Options, kind: Kind) -> Result<(), Failure> {
+    let is_empty = std::fs::read_dir(&options.db).is_ok_and(|mut entries| entries.next().is_none());
+    if !is_empty {
+        Database::open_as(&options.db, kind)?;
+    }
+    Ok(())
+}
+
+fn write(
+    options: &Options,
+    kind: Kind,
+    kernels: BTreeMap<crate::model::KernelName, Vec<crate::profile::Group>>,
+) -> Result<BTreeMap<String, Merged>, Failure> {
+    let database = Database::open_or_create(&options.db, kind)?;
+    let _lock = database.lock()?;
+    // Every table is merged in memory before the first is written.
+    let mut tables: Vec<KernelCsv> = Vec::new();
+    let mut merged = BTreeMap::new();
+    for (kernel, groups) in kernels {
+        let mut table = database.kernel_csv(&kernel)?;
+        merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
+        tables.push(table);
+    }
+    for table in &tables {
+        table.save()?;
+    }
+    Ok(merged)
+}
+
+fn skipped(groups: &Groups) -> Vec<String> {
+    let reasons = [("input shapes", &groups.without_shapes), ("a duration", &groups.without_duration)];
+    let lines = reasons.into_iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
+        let total: u64 = kernels.values().sum();
+        let names: Vec<String> = kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+        format!("{total} records without {what} are left out: {}", names.join(", "))
+    });
+    lines.collect()
+}
+
+fn tell(
+    options: &Options,
+    files: usize,
+    records: u64,
+    skipped: &[String],
+    merged: &BTreeMap<String, Merged>,
+) {
+    let sum = |of: fn(&Merged) -> usize| merged.values().map(of).sum::<usize>();
+    let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
+    if options.format == Format::Json {
+        let by_kernel: BTreeMap<&String, serde_json::Value> = merged
+            .iter()
+            .map(|(kernel, m)| {
+                (kernel, serde_json::json!({"added": m.added, "updated": m.updated, "unchanged": m.same}))
+            })
+            .collect();
+        let summary = serde_json::json!({
+            "files": files, "records": records, "kernels": by_kernel, "left_out": skipped,
+            "added": added, "updated": updated, "unchanged": same,
+        });
+        print_data(&format!("{summary}\n"));
+        return;
+    }
+    for line in skipped {
+        print_note(line);
+    }
+    print_data(&format!(
+        "{records} records of {files} {} in {}: {} kernels, {added} rows added, {updated} updated, {same} unchanged\n",
+        if files == 1 { "file" } else { "files" },
+        options.db.display(),
+        merged.len()
+    ));
+}

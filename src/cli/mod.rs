@@ -1,0 +1,69 @@
+//! The command line: one file per command. It parses, calls the library, and turns errors into text,
+//! hint and exit code.
+//!
+//! Layer 5: imports everything below and holds no logic of its own.
+
+mod db;
+mod failure;
+mod ingest;
+mod options;
+mod render;
+mod run;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+
+use crate::{exit::Exit, rehearsal, report};
+
+/// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
+#[derive(Debug, Parser)]
+#[command(name = "npubench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ingest(ingest::Options),
+    Run(run::Options),
+    Render(render::Options),
+    #[command(subcommand)]
+    Db(db::Command),
+    /// Stands in for one of the vendor's programs on the rehearsal host.
+    #[command(hide = true, disable_help_flag = true)]
+    StandIn {
+        /// The program's name and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Runs the program on the arguments of the process; returns the exit code.
+#[must_use]
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are data, and no error.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
+        }
+    };
+    let result = match cli.command {
+        Command::Ingest(options) => ingest::run(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Render(options) => render::run(&options),
+        Command::Db(command) => db::run(&command),
+        Command::StandIn { arguments } => return rehearsal::stand_in(&arguments),
+    };
+    match result {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            report::print_note(&failure.to_string());
+            failure.exit.code()
+        }
+    }
+}

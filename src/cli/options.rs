@@ -1,0 +1,98 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use crate::{
+    model::{KernelName, Kind},
+    spec::Assets,
+};
+
+/// Which templates, catalogue and device profiles are used.
+#[derive(Debug, Args)]
+pub(super) struct AssetOptions {
+    /// Folder with `templates`, `op_replay` or `grids`, whose files stand in front of the built-in ones
+    #[arg(long, value_name = "DIR", env = "NPUBENCH_ASSETS")]
+    pub(super) assets: Option<PathBuf>,
+}
+
+impl AssetOptions {
+    pub(super) fn load(&self) -> Result<Assets, Failure> {
+        Ok(match &self.assets {
+            Some(folder) => Assets::overlaid(folder)?,
+            None => Assets::embedded(),
+        })
+    }
+}
+
+/// The kind of a database, as a word of the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum KindWord {
+    /// Measured on devices
+    Npu,
+    /// Simulated by the rehearsal host
+    Rehearsal,
+}
+
+impl From<KindWord> for Kind {
+    fn from(word: KindWord) -> Self {
+        match word {
+            KindWord::Npu => Self::Npu,
+            KindWord::Rehearsal => Self::Rehearsal,
+        }
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For a person
+    #[default]
+    Plain,
+    /// JSON, for a program
+    Json,
+}
+
+/// A list of devices such as `0-3,8`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceList(pub(super) Vec<u32>);
+
+/// More devices than any host has; keeps a mistyped range from becoming a long list.
+const MOST_DEVICES: u32 = 1024;
+
+pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
+    let expected = || format!("`{text}` is not a list of devices such as `0-3,8`");
+    let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&device| device < MOST_DEVICES);
+    let mut devices = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first).ok_or_else(expected)?, number(last).ok_or_else(expected)?);
+        if first > last {
+            return Err(expected());
+        }
+        devices.extend(first..=last);
+    }
+    devices.sort_unstable();
+    devices.dedup();
+    Ok(DeviceList(devices))
+}
+
+/// Kernel names given as words, each possibly a list with commas.
+pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, Failure> {
+    words.iter().map(|word| Ok(KernelName::new(word)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_lists() {
+        assert_eq!(parse_devices("0-3,8,2"), Ok(DeviceList(vec![0, 1, 2, 3, 8])));
+        for wrong in ["", "3-1", "a", "1-", "-1", "0-99999999", "1,,2"] {
+            assert!(parse_devices(wrong).is_err(), "{wrong}");
+        }
+    }
+}

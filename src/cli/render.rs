@@ -1,0 +1,90 @@
+//! `npubench render`: the script and the manifest of a kernel, as a run would write them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, options::AssetOptions};
+use crate::{
+    exit::Exit,
+    model::KernelName,
+    render::{Manifest, ManifestCase, Sentinels, replay_script},
+    report::{print_data, print_note},
+    spec::Catalogue,
+    store::{Database, row_cases},
+};
+
+/// Prints the replay script of a kernel, and the manifest of its cases
+///
+/// The script goes to standard output; with `--manifest`, the manifest does instead.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The kernel
+    kernel: String,
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    /// Only the case of this id
+    #[arg(long, value_name = "ID")]
+    case: Option<String>,
+    /// Print the manifest instead of the script
+    #[arg(long)]
+    manifest: bool,
+    /// Seed of the values
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let database = Database::open(&options.db)?;
+    let kernel = KernelName::new(&options.kernel)?;
+    let entry = catalogue.entry(&kernel).ok_or_else(|| {
+        let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
+        Failure::bad_input(
+            format!("the catalogue has no entry for `{kernel}`"),
+            format!("it has {}; docs/adding-a-kernel.md says how to add one", known.join(", ")),
+        )
+    })?;
+    if !options.manifest {
+        print_data(&replay_script(&assets, [(&kernel, entry)])?);
+        return Ok(Exit::Done);
+    }
+    let table = database.kernel_csv(&kernel)?;
+    let mut cases = Vec::new();
+    for row in row_cases(&kernel, &table)? {
+        let Ok(case) = row.case else { continue };
+        if options.case.as_ref().is_some_and(|wanted| case.id().as_str() != wanted) {
+            continue;
+        }
+        match entry.read(&case) {
+            Ok(reading) => {
+                let ordinal = u32::try_from(cases.len()).unwrap_or(u32::MAX);
+                cases.push(ManifestCase::new(ordinal, &case, &reading, options.seed));
+            }
+            Err(refusal) => print_note(&format!("{}:{}: {refusal}", table.path().display(), row.line)),
+        }
+    }
+    if cases.is_empty() {
+        return Err(Failure::bad_input(
+            format!("`{}` has no such case of `{kernel}` that can be replayed", options.db.display()),
+            "the column `MicroBench Case` and the output of `run` show the ids",
+        ));
+    }
+    let manifest = Manifest {
+        run: "by hand".to_owned(),
+        collection: 0,
+        kind: database.kind(),
+        device: 0,
+        seed: options.seed,
+        warm_up: super::run::WARM_UP,
+        measured: super::run::LAUNCHES,
+        sentinels: Sentinels::default(),
+        cases,
+    };
+    print_data(&(serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n"));
+    Ok(Exit::Done)
+}

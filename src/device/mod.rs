@@ -1,0 +1,149 @@
+//! The devices of a host: which there are, how they are, on what software they run.
+//!
+//! Layer 3: imports `model`, `profile` and `process`. It asks `npu-smi` and never schedules.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    process::{self, Ended, Job, ProcessError},
+    profile::npu_smi::{Chip, NpuSmiError, NpuSmiInfo, parse_info},
+};
+
+/// `npu-smi` takes seconds, and hangs where the driver does.
+const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
+
+/// Why the devices of this host are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// `npu-smi` cannot be run.
+    #[error("the devices of this host are not known: {0}")]
+    Process(#[from] ProcessError),
+    /// `npu-smi` did not answer.
+    #[error("`npu-smi info` failed: {0}")]
+    Failed(String),
+    /// Its answer cannot be read.
+    #[error("`npu-smi info` cannot be read: {0}")]
+    Unreadable(#[from] NpuSmiError),
+    /// A device was asked for that the host does not have.
+    #[error("this host has no device {device}; it has {known}")]
+    Unknown {
+        /// The device asked for.
+        device: u32,
+        /// The devices there are.
+        known: String,
+    },
+}
+
+impl DeviceError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "choose from these with `--devices`",
+            _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
+        }
+    }
+}
+
+/// Asks `npu-smi info`; `scratch` is a folder for its output.
+///
+/// # Errors
+/// [`DeviceError`] where it cannot be run or read.
+pub fn discover(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
+    let text = ask(&["npu-smi", "info"], environment, scratch)?;
+    Ok(parse_info(&text)?)
+}
+
+/// Runs a short program and returns what it printed.
+fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Result<String, DeviceError> {
+    let log = scratch.join("npu-smi.txt");
+    // The program is looked up in the PATH that the host's scripts see, not in ours alone.
+    let path = search_path(environment);
+    let program = process::find_program(command[0], &path)
+        .ok_or_else(|| ProcessError::NotFound { program: command[0].to_owned() })?;
+    let command =
+        std::iter::once(program.into_os_string()).chain(command[1..].iter().map(Into::into)).collect();
+    let mut environment = environment.to_vec();
+    environment.retain(|(name, _)| name != "PATH");
+    environment.push(("PATH".to_owned(), path));
+    let job = Job { command, folder: scratch, environment: &environment, log: &log, limit: NPU_SMI_LIMIT };
+    let ended = process::run(&job, &AtomicBool::new(false))?;
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    match ended {
+        Ended::Exited(0) => Ok(text),
+        Ended::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
+        other => {
+            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
+            Err(DeviceError::Failed(format!("{other:?}: {}", last.trim())))
+        }
+    }
+}
+
+/// The PATH that programs see: the host's own in front of ours.
+#[must_use]
+pub fn search_path(environment: &[(String, String)]) -> String {
+    let own = std::env::var("PATH").unwrap_or_default();
+    let front = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+    front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
+}
+
+/// The devices to use: those asked for, or all.
+///
+/// # Errors
+/// [`DeviceError::Unknown`] for one that the host does not have.
+pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Vec<Chip>, DeviceError> {
+    let mut chips: Vec<Chip> = match wanted {
+        None => info.chips.clone(),
+        Some(wanted) => wanted
+            .iter()
+            .map(|device| {
+                info.chips.iter().find(|chip| chip.device == *device).cloned().ok_or_else(|| {
+                    let known: Vec<String> = info.chips.iter().map(|chip| chip.device.to_string()).collect();
+                    DeviceError::Unknown { device: *device, known: known.join(", ") }
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    chips.sort_by_key(|chip| chip.device);
+    chips.dedup_by_key(|chip| chip.device);
+    Ok(chips)
+}
+
+/// What a measurement depends on besides the case: host, chips, software.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fingerprint {
+    /// Name of the host.
+    pub host: String,
+    /// Version of the driver's tools.
+    pub npu_smi: String,
+    /// Name of each chip, by device.
+    pub chips: BTreeMap<u32, String>,
+    /// Variables that say which CANN is in use.
+    pub environment: BTreeMap<String, String>,
+    /// Version of npubench.
+    pub npubench: &'static str,
+}
+
+/// Variables that change what is measured.
+const TELLING: [&str; 4] =
+    ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
+
+impl Fingerprint {
+    /// Takes the fingerprint of this host.
+    #[must_use]
+    pub fn take(info: &NpuSmiInfo, chips: &[Chip]) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        Self {
+            host: host.to_string_lossy().into_owned(),
+            npu_smi: info.version.clone(),
+            chips: chips.iter().map(|chip| (chip.device, chip.name.clone())).collect(),
+            environment: TELLING
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+                .collect(),
+            npubench: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Carries a run out: one thread per device, one place where results are kept and told.
+//!
+//! Layer 4: imports everything below. The dispatcher is the only one that talks to the scheduler, the
+//! ledger and whoever listens; it writes the ledger first and tells afterwards. It prints nothing.
+
+mod collect;
+mod dispatch;
+mod error;
+mod lane;
+mod write_back;
+
+pub use collect::Settings;
+pub use dispatch::{Outcome, Run, run};
+pub use error::EngineError;

@@ -1,0 +1,31 @@
+//! npubench measures the kernels of Ascend NPUs and writes verified per-kernel CSV databases.
+//!
+//! The folder list is the data flow; `docs/design/README.md` draws it. Modules are layered, and
+//! a module imports only from layers below its own (`tests/it/layers.rs` keeps that true):
+//!
+//! | layer | modules |
+//! |---|---|
+//! | 0 | [`model`], [`stats`] |
+//! | 1 | [`spec`], [`profile`], [`events`] |
+//! | 2 | [`render`], [`store`], [`process`] |
+//! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
+//! | 4 | [`engine`], [`rehearsal`], [`report`] |
+//! | 5 | [`cli`] |
+
+pub mod cli;
+pub mod device;
+pub mod engine;
+pub mod events;
+pub mod exit;
+pub mod model;
+pub mod plan;
+pub mod process;
+pub mod profile;
+pub mod rehearsal;
+pub mod render;
+pub mod report;
+pub mod sched;
+pub mod spec;
+pub mod stats;
+pub mod store;
+pub mod verify;

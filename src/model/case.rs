@@ -1,0 +1,136 @@
+//! A case: one kernel at one signature, under an id that is the same on every machine and day.
+
+use std::fmt::{self, Write as _};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{KernelName, Slot};
+
+/// One kernel at one signature.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: KernelName,
+    /// Input slots in the profiler's order; `None` is an optional input left out.
+    pub inputs: Vec<Slot>,
+    /// Output slots; empty where the profiler shows none (kernels that work in place).
+    pub outputs: Vec<Slot>,
+}
+
+/// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CaseId(String);
+
+impl Case {
+    /// The canonical signature: kernel, inputs and outputs, each slot as `dims:type:format`.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        let mut text = self.kernel.as_str().to_owned();
+        for slots in [&self.inputs, &self.outputs] {
+            text.push('|');
+            for (index, slot) in slots.iter().enumerate() {
+                if index > 0 {
+                    text.push(';');
+                }
+                let Some(tensor) = slot else {
+                    text.push('-');
+                    continue;
+                };
+                for (position, dim) in tensor.dims.iter().enumerate() {
+                    let _ = write!(text, "{}{dim}", if position == 0 { "" } else { "," });
+                }
+                let _ = write!(text, ":{}:{}", tensor.dtype, tensor.format);
+            }
+        }
+        text
+    }
+
+    /// The id.
+    #[must_use]
+    pub fn id(&self) -> CaseId {
+        CaseId(short_hash(self.signature().as_bytes()))
+    }
+
+    /// Device memory of all inputs and outputs in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let slots = self.inputs.iter().chain(&self.outputs).flatten();
+        slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
+    }
+
+    /// Inputs and outputs as a person would write them: `4096,1024;1024 -> 4096,1024`.
+    #[must_use]
+    pub fn shapes(&self) -> String {
+        let side = |slots: &[Slot]| {
+            let shapes = slots.iter().map(|slot| {
+                slot.as_ref().map_or_else(String::new, |tensor| {
+                    tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+                })
+            });
+            shapes.collect::<Vec<_>>().join(";")
+        };
+        format!("{} -> {}", side(&self.inputs), side(&self.outputs))
+    }
+}
+
+impl CaseId {
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A number made from the id, for seeding.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.0, 16).unwrap_or_default()
+    }
+
+    /// An id that was written down earlier, such as in the ledger.
+    #[must_use]
+    pub fn from_stored(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// The first 16 hexadecimal digits of a SHA-256.
+pub(super) fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Cells;
+
+    fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
+        let inputs = Cells { shapes, dtypes, formats }.parse().expect("readable cells");
+        Case { kernel: KernelName::new("RmsNorm").expect("a name"), inputs, outputs: Vec::new() }
+    }
+
+    #[test]
+    fn ids_do_not_change() {
+        // Written into users' CSVs: a change here orphans their evidence.
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(id.as_str(), "7ac111b11286573d");
+    }
+
+    #[test]
+    fn spelling_does_not_decide_the_id() {
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(case("4096,1,1024;1024;;", "BF16;DT_BF16", "FORMAT_ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "FLOAT;DT_BF16", "ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "BF16;BF16", "ND;NCL").id(), id);
+    }
+}

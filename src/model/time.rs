@@ -1,0 +1,161 @@
+//! Time as the profiler prints it, kept as integer nanoseconds.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds: a duration, or an instant since the epoch.
+///
+/// The profiler prints microseconds with three decimals and 16 digits before the point; `f64` loses
+/// a quarter of a microsecond there, so text is parsed digit by digit and never through a float.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub i64);
+
+/// Why a cell is not a time in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NanosError {
+    /// Nothing but blanks, `N/A`, `NA` or `-`.
+    #[error("is empty or N/A")]
+    Absent,
+    /// Not digits, one point, digits.
+    #[error("is not a number of microseconds such as `48.680`")]
+    NotANumber,
+    /// Does not fit 63 bits of nanoseconds.
+    #[error("is out of range")]
+    OutOfRange,
+}
+
+impl Nanos {
+    /// Parses microseconds as the profiler writes them: blanks and one trailing tab are allowed,
+    /// digits beyond the nanosecond are rounded half up.
+    ///
+    /// # Errors
+    /// [`NanosError`] says whether the cell is absent, no number, or too large.
+    pub fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
+        let text = cell.trim_ascii();
+        if matches!(text, b"" | b"N/A" | b"NA" | b"-") {
+            return Err(NanosError::Absent);
+        }
+        let (negative, digits) = match text {
+            [b'-', rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        let mut whole: i64 = 0;
+        let mut decimals = 0_u32;
+        let mut seen_point = false;
+        let mut seen_digit = false;
+        for &byte in digits {
+            match byte {
+                b'0'..=b'9' => {
+                    seen_digit = true;
+                    let digit = i64::from(byte - b'0');
+                    match (seen_point, decimals) {
+                        (true, 3) => {
+                            decimals = 4;
+                            whole = whole.checked_add(i64::from(digit >= 5)).ok_or(NanosError::OutOfRange)?;
+                        }
+                        (true, 4) => {}
+                        _ => {
+                            decimals += u32::from(seen_point);
+                            whole = whole
+                                .checked_mul(10)
+                                .and_then(|value| value.checked_add(digit))
+                                .ok_or(NanosError::OutOfRange)?;
+                        }
+                    }
+                }
+                b'.' if !seen_point => seen_point = true,
+                _ => return Err(NanosError::NotANumber),
+            }
+        }
+        if !seen_digit {
+            return Err(NanosError::NotANumber);
+        }
+        let scale = 10_i64.pow(3 - decimals.min(3));
+        let value = whole.checked_mul(scale).ok_or(NanosError::OutOfRange)?;
+        Ok(Self(if negative { -value } else { value }))
+    }
+
+    /// Rounds a duration in seconds to nanoseconds.
+    #[must_use]
+    pub fn from_seconds(seconds: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "saturates, which is what a limit wants")]
+        Self((seconds * 1e9).round() as i64)
+    }
+
+    /// The value in microseconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
+    pub fn micros(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// The value in seconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = NanosError;
+
+    fn from_str(text: &str) -> Result<Self, NanosError> {
+        Self::parse_micros(text.as_bytes())
+    }
+}
+
+/// Microseconds with three decimals, as the profiler prints them.
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let magnitude = self.0.unsigned_abs();
+        write!(f, "{sign}{}.{:03}", magnitude / 1000, magnitude % 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sixteen_digit_timestamps_keep_their_nanoseconds() {
+        let parsed = Nanos::parse_micros(b"1764246877073569.640\t").expect("a real start time");
+        assert_eq!(parsed, Nanos(1_764_246_877_073_569_640));
+    }
+
+    #[test]
+    fn cells_that_are_no_time_say_why() {
+        for absent in ["", " ", "N/A", "NA", "-", "\t"] {
+            assert_eq!(absent.parse::<Nanos>(), Err(NanosError::Absent), "{absent:?}");
+        }
+        for wrong in ["1e3", "1.2.3", ".", "0x10", "12 34", "inf", "NaN", "--1"] {
+            assert_eq!(wrong.parse::<Nanos>(), Err(NanosError::NotANumber), "{wrong:?}");
+        }
+        assert_eq!("99999999999999999999".parse::<Nanos>(), Err(NanosError::OutOfRange));
+    }
+
+    #[test]
+    fn decimals_beyond_the_nanosecond_are_rounded() {
+        assert_eq!("0.0004".parse(), Ok(Nanos(0)));
+        assert_eq!("0.0005999".parse(), Ok(Nanos(1)));
+        assert_eq!("7".parse(), Ok(Nanos(7000)));
+        assert_eq!("7.5".parse(), Ok(Nanos(7500)));
+    }
+
+    proptest! {
+        #[test]
+        fn printing_and_parsing_are_inverse(value in -(1_i64 << 61)..(1_i64 << 61)) {
+            prop_assert_eq!(Nanos(value).to_string().parse(), Ok(Nanos(value)));
+        }
+
+        #[test]
+        fn any_bytes_are_handled(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Nanos::parse_micros(&bytes);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What a run would do: which cases, at what cost, in which collections.
+//!
+//! Layer 3: imports `model`, `spec` and `store`. It starts nothing.
+
+mod chunks;
+mod select;
+
+pub use chunks::{Costs, chunks};
+pub use select::{Plan, PlanError, Planned, Selection, Update, select};

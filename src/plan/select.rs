@@ -1,0 +1,163 @@
+//! Chooses the cases of a run from the rows of a database.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    model::{Case, CaseId, Finding, KernelName, Nanos, Verdict},
+    spec::{Catalogue, DeviceProfile, Reading},
+    store::{Database, StoreError, row_cases},
+};
+
+/// Which rows a run measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Those without an accepted result.
+    Missing,
+    /// All; new samples join those there are.
+    All,
+}
+
+/// What to choose from a database.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    /// Which rows.
+    pub update: Update,
+    /// Only these kernels; all where empty.
+    pub kernels: &'a [KernelName],
+    /// Cases that the ledger holds an accepted result of.
+    pub measured: &'a BTreeSet<CaseId>,
+}
+
+/// A case that will be measured.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The case.
+    pub case: Case,
+    /// How the catalogue reads it.
+    pub reading: Reading,
+    /// The shortest time that the device allows.
+    pub fastest: Nanos,
+}
+
+/// What a run will do with the rows of a database.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Cases to measure.
+    pub cases: Vec<Planned>,
+    /// Cases that end without a launch, with their verdict.
+    pub refused: Vec<(Case, Finding)>,
+    /// Rows that are no case: file, line, and why.
+    pub unreadable: Vec<String>,
+    /// Cases that have an accepted result already.
+    pub already: usize,
+    /// Cases whose result the ledger has and the row does not show, by kernel.
+    pub unwritten: BTreeMap<KernelName, Vec<CaseId>>,
+}
+
+/// A selection that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The database cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A kernel was asked for that has no rows.
+    #[error("the database has no rows of `{kernel}`")]
+    NoSuchKernel {
+        /// The kernel.
+        kernel: KernelName,
+        /// The most similar one.
+        nearest: Option<KernelName>,
+    },
+    /// There are no rows at all.
+    #[error("the database has no kernels")]
+    Empty,
+}
+
+impl PlanError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::NoSuchKernel { .. } | Self::Empty => {
+                "fill the database with `npubench ingest PROFILE --db DIR`".to_owned()
+            }
+        }
+    }
+}
+
+/// Chooses cases; a case that stands in several rows is chosen once.
+///
+/// # Errors
+/// [`PlanError`].
+pub fn select(
+    database: &Database,
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    selection: &Selection<'_>,
+) -> Result<Plan, PlanError> {
+    let kernels = chosen_kernels(&database.kernels()?, selection.kernels)?;
+    let mut plan = Plan::default();
+    let mut seen = BTreeSet::new();
+    for kernel in kernels {
+        let table = database.kernel_csv(&kernel)?;
+        for row in row_cases(&kernel, &table)? {
+            let case = match row.case {
+                Ok(case) => case,
+                Err(problem) => {
+                    plan.unreadable.push(format!("{}:{}: {problem}", table.path().display(), row.line));
+                    continue;
+                }
+            };
+            let id = case.id();
+            let in_ledger = selection.measured.contains(&id);
+            if in_ledger && !row.is_measured {
+                plan.unwritten.entry(kernel.clone()).or_default().push(id.clone());
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            if selection.update == Update::Missing && (row.is_measured || in_ledger) {
+                plan.already += 1;
+                continue;
+            }
+            match read(catalogue, device, case) {
+                Ok(planned) => plan.cases.push(planned),
+                Err(refused) => plan.refused.push(refused),
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {
+    if known.is_empty() {
+        return Err(PlanError::Empty);
+    }
+    if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
+        let distance = |kernel: &KernelName| strsim::damerau_levenshtein(kernel.as_str(), missing.as_str());
+        let nearest = known.iter().min_by_key(|kernel| distance(kernel));
+        let nearest = nearest.filter(|kernel| distance(kernel) <= missing.as_str().len() / 2).cloned();
+        return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest });
+    }
+    Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())
+}
+
+fn read(catalogue: &Catalogue, device: &DeviceProfile, case: Case) -> Result<Planned, (Case, Finding)> {
+    let Some(entry) = catalogue.entry(&case.kernel) else {
+        let reason = format!("the catalogue has no entry for {}", case.kernel);
+        return Err((case, Finding::new(Verdict::Unsupported, reason)));
+    };
+    let reading = match entry.read(&case) {
+        Ok(reading) => reading,
+        Err(refusal) => return Err((case, Finding::new(Verdict::InvalidArgs, refusal.to_string()))),
+    };
+    if case.bytes() > device.hbm_bytes() {
+        let gib = case.bytes().div_ceil(1 << 30);
+        let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
+        return Err((case, Finding::new(Verdict::Oom, reason)));
+    }
+    let fastest = device.fastest(&reading.work);
+    Ok(Planned { case, reading, fastest })
+}

@@ -1,0 +1,227 @@
+//! Starts programs, limits their time, ends them with everything they started.
+//!
+//! Layer 2: imports `model` only, and is the only user of duct. It never looks at what a program
+//! printed. Output goes to files, never through pipes: a grandchild that keeps a pipe open would keep
+//! the wait open too. Every program leads a process group of its own, so that a terminal's Ctrl-C does
+//! not reach it and a signal to the group reaches all of it.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+/// How long a program may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a wait looks at its limit and its stop flag.
+const STEP: Duration = Duration::from_millis(50);
+
+/// A program to run.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Name or path, then arguments.
+    pub command: Vec<OsString>,
+    /// Where it runs.
+    pub folder: &'a Path,
+    /// Variables set on top of those there are.
+    pub environment: &'a [(String, String)],
+    /// Where standard output and standard error go.
+    pub log: &'a Path,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Exited(i32),
+    /// By this signal, which was not ours.
+    Signalled(i32),
+    /// By us, because its time was over.
+    TimedOut,
+    /// By us, because the run was told to stop at once.
+    Stopped,
+}
+
+/// A program that could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// There is no such program.
+    #[error("there is no program `{program}`")]
+    NotFound {
+        /// Its name.
+        program: String,
+    },
+    /// The system refused.
+    #[error("cannot run `{program}`: {source}")]
+    Io {
+        /// Its name.
+        program: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Runs a program to its end, its limit, or the moment `stop` is set.
+///
+/// # Errors
+/// [`ProcessError`] where it cannot be started or waited for.
+pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
+    let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
+    let log = fs::File::create(job.log).map_err(failed)?;
+    let mut expression =
+        duct::cmd(job.command.first().cloned().unwrap_or_default(), job.command.iter().skip(1))
+            .dir(job.folder)
+            .stdin_null()
+            .stderr_to_stdout()
+            .stdout_file(log)
+            .unchecked()
+            .before_spawn(|command| {
+                command.process_group(0);
+                Ok(())
+            });
+    for (name, value) in job.environment {
+        expression = expression.env(name, value);
+    }
+    let handle = expression.start().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ProcessError::NotFound { program: program.clone() },
+        _ => failed(source),
+    })?;
+    let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
+    let deadline = Instant::now() + job.limit;
+    loop {
+        if let Some(output) = handle.wait_timeout(STEP).map_err(failed)? {
+            use std::os::unix::process::ExitStatusExt as _;
+            let status = output.status;
+            let ended = status
+                .code()
+                .map_or_else(|| Ended::Signalled(status.signal().unwrap_or_default()), Ended::Exited);
+            sweep(group);
+            return Ok(ended);
+        }
+        let stopped = stop.load(Ordering::Relaxed);
+        if stopped || Instant::now() >= deadline {
+            terminate(&handle, group).map_err(failed)?;
+            return Ok(if stopped { Ended::Stopped } else { Ended::TimedOut });
+        }
+    }
+}
+
+/// SIGTERM to the group, grace, SIGKILL to the group, reap.
+fn terminate(handle: &duct::Handle, group: i32) -> io::Result<()> {
+    signal(group, Signal::SIGTERM);
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline {
+        if handle.wait_timeout(STEP)?.is_some() {
+            break;
+        }
+    }
+    signal(group, Signal::SIGKILL);
+    handle.wait()?;
+    Ok(())
+}
+
+/// Ends what is left of a group whose leader has ended.
+fn sweep(group: i32) {
+    signal(group, Signal::SIGKILL);
+}
+
+fn signal(group: i32, signal: Signal) {
+    if group > 1 {
+        match killpg(Pid::from_raw(group), signal) {
+            // The group is gone, or only its zombies are left.
+            Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
+            Err(error) => debug_assert!(false, "killpg: {error}"),
+        }
+    }
+}
+
+/// The path under which a program would be started, `None` where there is none.
+#[must_use]
+pub fn find_program(name: &str, path: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let runs = |file: &Path| {
+        fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|file| runs(file));
+    }
+    path.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| Path::new(folder).join(name))
+        .find(|f| runs(f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration, stop: &AtomicBool) -> (Ended, String) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let job = Job {
+            command: vec!["sh".into(), "-c".into(), script.into()],
+            folder: folder.path(),
+            environment: &[("NAME".to_owned(), "value".to_owned())],
+            log: &log,
+            limit,
+        };
+        let ended = run(&job, stop).expect("sh runs");
+        (ended, fs::read_to_string(&log).expect("a log"))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn status_and_both_outputs_are_kept() {
+        let never = AtomicBool::new(false);
+        let (ended, log) = shell("echo $NAME; echo wrong >&2; exit 3", LONG, &never);
+        assert_eq!((ended, log.as_str()), (Ended::Exited(3), "value\nwrong\n"));
+        assert_eq!(shell("kill -SEGV $$", LONG, &never).0, Ended::Signalled(11));
+    }
+
+    #[test]
+    fn a_program_that_ignores_sigterm_ends_all_the_same() {
+        let stop = AtomicBool::new(true);
+        let begun = Instant::now();
+        let (ended, _) = shell("trap '' TERM; sleep 1000 & wait; sleep 1000", LONG, &stop);
+        assert_eq!(ended, Ended::Stopped);
+        assert!(begun.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_limit_ends_the_whole_group() {
+        let (ended, log) =
+            shell("sleep 1000 & echo $!; wait", Duration::from_millis(200), &AtomicBool::new(false));
+        assert_eq!(ended, Ended::TimedOut);
+        let grandchild: i32 = log.trim().parse().expect("a process id");
+        let state = fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "the grandchild still runs: {state}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = Job {
+            command: vec!["no-such-program".into()],
+            folder: folder.path(),
+            environment: &[],
+            log: &folder.path().join("log"),
+            limit: LONG,
+        };
+        let error = run(&job, &AtomicBool::new(false)).expect_err("not there");
+        assert_eq!(error.to_string(), "there is no program `no-such-program`");
+    }
+}

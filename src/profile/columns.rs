@@ -1,0 +1,98 @@
+//! Columns of kernel tables by name, with the names that other versions gave them.
+
+use std::path::Path;
+
+use csv::ByteRecord;
+
+use super::ProfileError;
+
+/// The counters of metric group `PipeUtilization` on A2 and A3, in the order of the database.
+pub const COUNTERS: [&str; 25] = [
+    "aicore_time(us)",
+    "aic_total_cycles",
+    "aic_mac_time(us)",
+    "aic_mac_ratio",
+    "aic_scalar_time(us)",
+    "aic_scalar_ratio",
+    "aic_mte1_time(us)",
+    "aic_mte1_ratio",
+    "aic_mte2_time(us)",
+    "aic_mte2_ratio",
+    "aic_fixpipe_time(us)",
+    "aic_fixpipe_ratio",
+    "aic_icache_miss_rate",
+    "aiv_time(us)",
+    "aiv_total_cycles",
+    "aiv_vec_time(us)",
+    "aiv_vec_ratio",
+    "aiv_scalar_time(us)",
+    "aiv_scalar_ratio",
+    "aiv_mte2_time(us)",
+    "aiv_mte2_ratio",
+    "aiv_mte3_time(us)",
+    "aiv_mte3_ratio",
+    "aiv_icache_miss_rate",
+    "cube_utilization(%)",
+];
+
+/// Where each column stands in one file. The first name of each list is the one messages use.
+#[derive(Clone, Debug)]
+pub(super) struct Columns {
+    pub(super) kernel: usize,
+    pub(super) duration: usize,
+    /// Shapes, types, formats of the inputs, then of the outputs.
+    pub(super) cells: [usize; 6],
+    pub(super) name: Option<usize>,
+    pub(super) state: Option<usize>,
+    pub(super) core: Option<usize>,
+    pub(super) start: Option<usize>,
+    pub(super) device: Option<usize>,
+    pub(super) counters: [Option<usize>; COUNTERS.len()],
+}
+
+const KERNEL: [&str; 2] = ["Type", "OP Type"];
+const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
+const CELLS: [&str; 6] = [
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Output Formats",
+];
+
+impl Columns {
+    /// Resolves the header of a kernel table.
+    pub(super) fn resolve(header: &ByteRecord, file: &Path) -> Result<Self, ProfileError> {
+        let find = |names: &[&str]| {
+            names.iter().find_map(|name| header.iter().position(|cell| cell.trim_ascii() == name.as_bytes()))
+        };
+        let mut missing: Vec<&'static str> = Vec::new();
+        let mut require = |names: &[&'static str]| {
+            find(names).unwrap_or_else(|| {
+                missing.push(names[0]);
+                usize::MAX
+            })
+        };
+        let kernel = require(&KERNEL);
+        let duration = require(&DURATION);
+        let cells = CELLS.map(|name| require(&[name]));
+        if missing.len() == CELLS.len() && kernel != usize::MAX {
+            return Err(ProfileError::NoShapes { file: file.to_owned() });
+        }
+        if !missing.is_empty() {
+            return Err(ProfileError::MissingColumns { file: file.to_owned(), missing });
+        }
+        Ok(Self {
+            kernel,
+            duration,
+            cells,
+            name: find(&["Name", "Op Name"]),
+            state: find(&["OP State"]),
+            core: find(&["Accelerator Core", "Task Type"]),
+            start: find(&["Start Time(us)", "Task Start Time(us)"]),
+            device: find(&["Device_id"]),
+            counters: COUNTERS.map(|name| find(&[name])),
+        })
+    }
+}

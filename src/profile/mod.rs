@@ -1,0 +1,17 @@
+//! Reads what the vendor's tools write: kernel records of a profile, `npu-smi`.
+//!
+//! Layer 1: imports `model` and `stats`. Reads streaming and by column name; never writes and never
+//! starts a program.
+
+mod columns;
+mod discover;
+mod error;
+mod groups;
+pub mod npu_smi;
+mod records;
+
+pub use columns::COUNTERS;
+pub use discover::{ProfileFile, collection_summaries, find_profiles};
+pub use error::ProfileError;
+pub use groups::{Group, Groups};
+pub use records::{REHEARSAL_PREFIX, Record, RecordReader};

@@ -1,0 +1,112 @@
+//! What a rehearsal host is made of, and the file in which its stand-ins read it.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostError;
+use crate::spec::{Assets, DeviceProfile};
+
+/// How durations come about; [`super::timing`] states both models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// Collections differ, first launches are slow, launches are noisy.
+    #[default]
+    Lifelike,
+    /// Seed, case and the launch's number alone decide, so that two runs end in the same bytes.
+    Steady,
+}
+
+impl Model {
+    /// The word used in files and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lifelike => "lifelike",
+            Self::Steady => "steady",
+        }
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Model {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "lifelike" => Ok(Self::Lifelike),
+            "steady" => Ok(Self::Steady),
+            other => Err(format!("`{other}` is neither `lifelike` nor `steady`")),
+        }
+    }
+}
+
+/// A rehearsal host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How durations come about.
+    pub model: Model,
+    /// Seed of every pretended duration.
+    pub seed: u64,
+    /// Name of the device profile whose rates the pretended durations respect.
+    pub device_profile: String,
+    /// Devices of the host, numbered from 0.
+    pub devices: u32,
+    /// The folder given with `--assets`, so that the stand-ins judge by the same catalogue.
+    pub assets: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let device_profile = DeviceProfile::default_name().to_owned();
+        Self { model: Model::default(), seed: 0, device_profile, devices: 16, assets: None }
+    }
+}
+
+impl Config {
+    /// Reads the file that [`super::install`] wrote.
+    pub(super) fn read(file: &Path) -> Result<Self, HostError> {
+        let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
+        serde_json::from_str(&text).map_err(|source| HostError::Config { file: file.to_owned(), source })
+    }
+
+    /// The catalogue's and profiles' files of this host.
+    pub(super) fn assets(&self) -> Result<Assets, HostError> {
+        Ok(self.assets.as_deref().map(Assets::overlaid).transpose()?.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_models_are_one_to_one() {
+        for model in [Model::Lifelike, Model::Steady] {
+            assert_eq!(model.as_str().parse(), Ok(model));
+            assert_eq!(serde_json::to_string(&model).expect("a word"), format!("\"{model}\""));
+        }
+        assert!("Steady".parse::<Model>().is_err());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("host.json");
+        assert!(Config::read(&file).expect_err("not there").to_string().contains("host.json"));
+        fs::write(&file, r#"{"model":"steady","seed":1,"device_profile":"x","devices":1,"disks":3}"#)
+            .expect("written");
+        assert!(Config::read(&file).expect_err("an unknown key").to_string().contains("disks"));
+    }
+}

@@ -1,0 +1,178 @@
+//! Puts a rehearsal host into a folder: programs for `PATH`, packages for `PYTHONPATH`, its settings.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{Config, variables};
+use crate::spec::{AssetsError, SpecError};
+
+/// The Python packages, by their place below `python/`.
+const PYTHON: [(&str, &str); 3] = [
+    ("torch/__init__.py", include_str!("python/torch/__init__.py")),
+    ("torch/_rehearsal.py", include_str!("python/torch/_rehearsal.py")),
+    ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
+];
+/// The programs that wrappers stand for.
+const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];
+const SETTINGS: &str = "host.json";
+
+/// Why a rehearsal host cannot be set up, or its stand-ins cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The system refused.
+    #[error("cannot {action} `{}`: {source}", .path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A path that search paths cannot hold.
+    #[error("`{}` cannot stand in `PATH`: it has a `:` or is not UTF-8", .0.display())]
+    Path(PathBuf),
+    /// A stand-in was started without its host.
+    #[error("`{}` is not set, so there is no rehearsal host here", variables::HOST)]
+    NoHost,
+    /// The settings are damaged.
+    #[error("`{}` is not a rehearsal host's file: {source}", .file.display())]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Catalogue or device profile are wrong.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The folder of assets cannot be read.
+    #[error(transparent)]
+    Assets(#[from] AssetsError),
+}
+
+impl HostError {
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::Io { .. } => "check the folder's permissions and the disk",
+            Self::Path(_) => "choose a folder whose path has no `:`",
+            Self::NoHost => "start it through the `collect.sh` of a run with `--host rehearsal`",
+            Self::Config { .. } => "remove the folder, `npubench run --host rehearsal` makes it anew",
+            Self::Spec(error) => &error.hint,
+            Self::Assets(_) => "check the folder given with `--assets`",
+        }
+    }
+}
+
+/// Writes the host into a folder, which is made where it does not exist. Gives the variables under
+/// which a collection runs on it; `PATH` is to be put in front of the one that is there.
+///
+/// # Errors
+/// [`HostError`] where the folder cannot be written or cannot stand in a search path, and where
+/// the configuration names no device profile.
+pub fn install(folder: &Path, config: &Config) -> Result<Vec<(String, String)>, HostError> {
+    let program = std::env::current_exe().map_err(HostError::io("find", Path::new("npubench")))?;
+    install_with(&program, folder, config)
+}
+
+/// As [`install`], with the program that the wrappers start.
+pub(super) fn install_with(
+    program: &Path,
+    folder: &Path,
+    config: &Config,
+) -> Result<Vec<(String, String)>, HostError> {
+    crate::spec::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
+    fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
+    let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
+    let searchable = |path: &Path| {
+        let text = path.to_str().filter(|text| !text.contains(':'));
+        text.map(str::to_owned).ok_or_else(|| HostError::Path(path.to_owned()))
+    };
+    let (bin, python) = (folder.join("bin"), folder.join("python"));
+    let variables = vec![
+        ("PATH".to_owned(), searchable(&bin)?),
+        ("PYTHONPATH".to_owned(), searchable(&python)?),
+        (variables::HOST.to_owned(), searchable(&folder.join(SETTINGS))?),
+        // The packages stay as they were written, whoever imports them.
+        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+    ];
+    let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
+    let quoted = format!("'{}'", program.replace('\'', "'\\''"));
+    for name in PROGRAMS {
+        let script =
+            format!("#!/bin/sh\n# Part of a rehearsal host.\nexec {quoted} stand-in {name} \"$@\"\n");
+        write(&bin.join(name), &script, 0o755)?;
+    }
+    for (name, text) in PYTHON {
+        write(&python.join(name), text, 0o644)?;
+    }
+    let file = folder.join(SETTINGS);
+    let settings = serde_json::to_string_pretty(config)
+        .map_err(|source| HostError::Config { file: file.clone(), source })?;
+    write(&file, &settings, 0o644)?;
+    Ok(variables)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), HostError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
+    }
+    fs::write(path, text).map_err(HostError::io("write", path))?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(HostError::io("set the mode of", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn wrappers_hand_every_word_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // A program that prints its arguments stands for npubench; its path needs quoting.
+        let program = folder.path().join("it's npubench");
+        write(&program, "#!/bin/sh\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
+        let host = folder.path().join("host");
+        let variables = install_with(&program, &host, &Config::default()).expect("installed");
+        let (name, bin) = &variables[0];
+        assert_eq!(name, "PATH");
+        let printed = Command::new(Path::new(bin).join("msprof")).args(["--output=a b", "$x"]).output();
+        let printed = printed.expect("the wrapper runs").stdout;
+        assert_eq!(String::from_utf8_lossy(&printed), "stand-in|msprof|--output=a b|$x|");
+    }
+
+    #[test]
+    fn the_settings_read_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = Config { seed: u64::MAX, devices: 3, ..Config::default() };
+        let variables = install_with(Path::new("/x"), folder.path(), &config).expect("installed");
+        let file = variables.iter().find(|(name, _)| name == variables::HOST).expect("is set");
+        assert_eq!(Config::read(Path::new(&file.1)).expect("readable"), config);
+        install_with(Path::new("/x"), folder.path(), &config).expect("installing twice is fine");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_before_the_night() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let colon = folder.path().join("a:b");
+        let error = install_with(Path::new("/x"), &colon, &Config::default()).expect_err("a colon");
+        assert!(error.to_string().contains("a:b"), "{error}");
+        let config = Config { device_profile: "ATLAS".to_owned(), ..Config::default() };
+        let error = install_with(Path::new("/x"), folder.path(), &config).expect_err("no such profile");
+        assert!(error.hint().contains("ATLAS_800_A3"), "{}", error.hint());
+    }
+}

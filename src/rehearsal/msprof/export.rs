@@ -1,0 +1,237 @@
+//! The `PROF_*` folder that a collection leaves.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use jiff::{Timestamp, Zoned, tz::TimeZone};
+use serde_json::json;
+
+use super::{super::npu::Launch, op_summary};
+use crate::{model::Nanos, rehearsal::timing, spec::DeviceProfile};
+
+/// A folder or file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write `{}`: {source}", .path.display())]
+pub(super) struct ExportError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub(super) struct Collected {
+    /// Devices that it took into use.
+    pub(super) devices: Vec<u32>,
+    pub(super) launches: Vec<Launch>,
+    pub(super) started: Nanos,
+    pub(super) ended: Nanos,
+}
+
+/// `PROF_<count>_<time, 17 digits>_<16 capitals>`.
+pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
+    let zoned = zoned(started);
+    let numbers = [seed, started.0.unsigned_abs(), u64::from(std::process::id())];
+    let letter = |place: u64| {
+        let picked = timing::pick(&[numbers[0], numbers[1], numbers[2], place], 26);
+        char::from(b'A' + u8::try_from(picked).unwrap_or_default())
+    };
+    let letters: String = (0..16).map(letter).collect();
+    format!("PROF_000001_{}{:03}_{letters}", stamp(&zoned), zoned.millisecond())
+}
+
+/// Writes the folder below `parent`. Gives its path.
+pub(super) fn write(
+    parent: &Path,
+    name: &str,
+    profile: &DeviceProfile,
+    collected: &Collected,
+) -> Result<PathBuf, ExportError> {
+    let root = parent.join(name);
+    make(&root)?;
+    let root = root.canonicalize().map_err(|source| ExportError { path: root.clone(), source })?;
+    let span = |file: &Path, at: Nanos| {
+        put(file, &json!({ "collectionTimeBegin": at.micros(), "time": stamp(&zoned(at)) }))
+    };
+
+    let host = root.join("host");
+    make(&host.join("data"))?;
+    make(&host.join("sqlite"))?;
+    put(&host.join("info.json"), &info(profile, collected, None))?;
+    put(&host.join("sample.json"), &sample())?;
+    span(&host.join("start_info"), collected.started)?;
+    span(&host.join("end_info"), collected.ended)?;
+    text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
+    for &device in &collected.devices {
+        let folder = root.join(format!("device_{device}"));
+        make(&folder.join("data"))?;
+        make(&folder.join("sqlite"))?;
+        let numbered = |name: &str| folder.join(format!("{name}.{device}"));
+        put(&numbered("info.json"), &info(profile, collected, Some(device)))?;
+        put(&folder.join("sample.json"), &sample())?;
+        span(&numbered("start_info"), collected.started)?;
+        span(&numbered("end_info"), collected.ended)?;
+    }
+    make(&root.join("mindstudio_profiler_log"))?;
+
+    let output = root.join("mindstudio_profiler_output");
+    make(&output)?;
+    let readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n";
+    text(&output.join("README.txt"), readme)?;
+    if !collected.launches.is_empty() {
+        let stamp = stamp(&zoned(collected.ended));
+        let table = |name: &str| output.join(format!("{name}_{stamp}.csv"));
+        text(&table("op_statistic"), &op_summary::op_statistic(&collected.launches))?;
+        text(&table("task_time"), &op_summary::task_time(&collected.launches))?;
+        text(&table("op_summary"), &op_summary::op_summary(profile, &collected.launches))?;
+    }
+    Ok(root)
+}
+
+/// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
+fn info(profile: &DeviceProfile, collected: &Collected, device: Option<u32>) -> serde_json::Value {
+    let clock = profile.clock_mhz.to_string();
+    let describe = |device: u32| {
+        json!({
+            "id": device,
+            "env_type": 3,
+            "ai_core_num": profile.cube_cores,
+            "aiv_num": profile.vector_cores,
+            "aic_frequency": clock,
+            "aiv_frequency": clock,
+            "hwts_frequency": "50.000000",
+        })
+    };
+    let devices: Vec<String> = collected.devices.iter().map(ToString::to_string).collect();
+    json!({
+        "platform_version": "rehearsal",
+        "hostname": "rehearsal",
+        "version": env!("CARGO_PKG_VERSION"),
+        "devices": device.map_or_else(|| devices.join(","), |device| device.to_string()),
+        "rank_id": -1,
+        "pid": std::process::id().to_string(),
+        "DeviceInfo": device.map(describe).into_iter().collect::<Vec<_>>(),
+    })
+}
+
+fn sample() -> serde_json::Value {
+    json!({ "ai_core_profiling_mode": "task-based", "ai_core_metrics": "PipeUtilization", "taskTime": "l1" })
+}
+
+fn zoned(at: Nanos) -> Zoned {
+    Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or_default().to_zoned(TimeZone::system())
+}
+
+/// `yyyymmddHHMMSS`, as everywhere in local time.
+fn stamp(at: &Zoned) -> String {
+    at.strftime("%Y%m%d%H%M%S").to_string()
+}
+
+fn make(folder: &Path) -> Result<(), ExportError> {
+    fs::create_dir_all(folder).map_err(|source| ExportError { path: folder.to_owned(), source })
+}
+
+fn put(file: &Path, value: &serde_json::Value) -> Result<(), ExportError> {
+    text(file, &value.to_string())
+}
+
+fn text(file: &Path, content: &str) -> Result<(), ExportError> {
+    fs::write(file, content).map_err(|source| ExportError { path: file.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Dtype, Tensor},
+        profile::{RecordReader, collection_summaries},
+        rehearsal::npu::{Operation, Task},
+        spec::{Assets, DeviceProfile, Unit, Work},
+    };
+
+    const START: Nanos = Nanos(1_764_246_877_073_569_640);
+
+    fn launch(device: u32, number: u64, task: Task) -> Launch {
+        let tensor = Tensor::new([64, 1 + number], Dtype::Float16);
+        let work = Work { flops: 1.0, bytes: 1.0, unit: Unit::Vector, dtype: Dtype::Float16 };
+        let outputs = vec![tensor.clone()];
+        let kernel = format!("Kernel{number}");
+        let operation =
+            Operation { name: format!("aclnnX_{kernel}"), kernel, task, inputs: vec![tensor], outputs, work };
+        let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
+        Launch { device, task_id: number, start, duration: Nanos(12_340), operation }
+    }
+
+    fn exported(launches: Vec<Launch>) -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().expect("a folder");
+        let profile =
+            DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("built in");
+        let collected = Collected { devices: vec![3], launches, started: START, ended: START };
+        let name = folder_name(START, 7);
+        let root = write(parent.path(), &name, &profile, &collected).expect("written");
+        (parent, root)
+    }
+
+    #[test]
+    fn the_folder_reads_back_as_it_was_launched() {
+        let tasks = [Task::Cube, Task::Vector, Task::Random, Task::Vector];
+        let launches: Vec<Launch> = (0..).zip(tasks).map(|(number, task)| launch(3, number, task)).collect();
+        let (parent, _) = exported(launches.clone());
+        let tables = collection_summaries(parent.path()).expect("listed");
+        assert_eq!(tables.len(), 1);
+        let mut reader = RecordReader::open(&tables[0].0).expect("a table");
+        for expected in &launches {
+            let operation = &expected.operation;
+            let record = reader.read().expect("readable").expect("a record");
+            assert_eq!(record.kernel(), operation.kernel.as_bytes());
+            assert!(record.is_rehearsed());
+            assert_eq!(record.start().expect("a time"), Some(expected.start));
+            assert_eq!(record.duration().expect("a time"), Some(expected.duration));
+            assert_eq!(record.device(), Some(3));
+            let slots = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect::<Vec<_>>();
+            let shown = if operation.task == Task::Random { Vec::new() } else { slots(&operation.inputs) };
+            assert_eq!(record.inputs().expect("text").parse().expect("cells"), shown);
+            assert_eq!(record.outputs().expect("text").parse().expect("cells"), slots(&operation.outputs));
+            let filled: Vec<bool> = record.counters().map(|counter| counter.is_some()).collect();
+            assert_eq!(filled, [operation.task != Task::Random; 25]);
+            let time = |index: usize| record.counters().nth(index).flatten().unwrap_or_default();
+            assert_eq!(
+                (time(0) > 0.0, time(13) > 0.0),
+                (operation.task == Task::Cube, operation.task == Task::Vector)
+            );
+        }
+        assert!(reader.read().expect("readable").is_none());
+    }
+
+    #[test]
+    fn names_and_places_are_the_real_ones() {
+        let (_parent, root) = exported(vec![launch(3, 0, Task::Cube)]);
+        let name = root.file_name().expect("a name").to_string_lossy().into_owned();
+        let parts: Vec<&str> = name.split('_').collect();
+        assert_eq!((parts[0], parts[1], parts[2].len(), parts[3].len()), ("PROF", "000001", 17, 16));
+        assert!(
+            parts[2].bytes().all(|byte| byte.is_ascii_digit())
+                && parts[3].bytes().all(|b| b.is_ascii_uppercase())
+        );
+        let info = fs::read_to_string(root.join("device_3/info.json.3")).expect("is there");
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        assert_eq!(info["DeviceInfo"][0]["aic_frequency"], "1800");
+        assert_eq!(
+            (&info["hostname"], &info["platform_version"]),
+            (&"rehearsal".into(), &"rehearsal".into())
+        );
+        for file in ["host/start_info", "host/end_info", "device_3/end_info.3", "device_3/sample.json"] {
+            assert!(root.join(file).is_file(), "{file}");
+        }
+        assert!(root.join("mindstudio_profiler_log").is_dir());
+    }
+
+    #[test]
+    fn a_device_that_ran_nothing_leaves_no_table() {
+        let (parent, root) = exported(Vec::new());
+        assert!(root.join("mindstudio_profiler_output").is_dir());
+        assert_eq!(collection_summaries(parent.path()).expect("listed"), Vec::new());
+    }
+}

@@ -1,0 +1,219 @@
+//! The stand-in for msprof: starts a program with a pretend NPU at hand, and exports what it did.
+//!
+//! Exit codes, console lines and folders are the real one's. So are its weaknesses: the program's exit
+//! status is not passed on, and every message goes to standard output.
+
+mod counters;
+mod export;
+mod op_summary;
+mod options;
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+};
+
+use self::{
+    export::{Collected, ExportError},
+    options::{Parsed, Start},
+};
+use super::{
+    Config, HostError,
+    npu::{Server, ServerError, Session},
+    stand_in::{FAILED, host, say},
+    variables,
+};
+use crate::{
+    model::Nanos,
+    render::{Manifest, files},
+    spec::DeviceProfile,
+};
+
+/// Why a collection fails.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error("cannot start `{}`: {source}", .program.to_string_lossy())]
+    Start {
+        program: OsString,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("`{}` is not this rehearsal host's: {source}", .file.display())]
+    Manifest {
+        file: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{0}")]
+    Application(String),
+    #[error(
+        "Failed to find profiling data, please check that the application executes AI-related business, or \
+         ensure that aclInit/GEInitialize is invoked in the application"
+    )]
+    NoData,
+}
+
+/// Plays msprof. Gives the exit code.
+pub(super) fn run(arguments: &[String]) -> u8 {
+    match options::parse(arguments) {
+        Parsed::Help => {
+            say(options::USAGE);
+            0
+        }
+        Parsed::Usage(problem) => {
+            if let Some(problem) = problem {
+                say(&format!("[ERROR] {problem}"));
+            }
+            say(options::USAGE);
+            FAILED
+        }
+        Parsed::Start(start) => match collect(&start) {
+            Ok(()) => 0,
+            Err(failure) => {
+                say(&format!("[ERROR] {failure}"));
+                if let Failure::Host(error) = &failure {
+                    say(&format!("hint: {}", error.hint()));
+                }
+                FAILED
+            }
+        },
+    }
+}
+
+fn collect(start: &Start) -> Result<(), Failure> {
+    check_application(start)?;
+    let config = host()?;
+    let manifest = manifest(Path::new(files::MANIFEST))?;
+    let started = now();
+    let server = Server::start(Session::new(&config, manifest.as_ref(), started)?)?;
+    say("[INFO] Start profiling....");
+    let status = Command::new(&start.program)
+        .args(&start.arguments)
+        .env(variables::SOCKET, server.socket())
+        .status()
+        .map_err(|source| Failure::Start { program: start.program.clone().into(), source });
+    let (devices, launches) = server.finish(|session| (session.devices_used(), session.take_launches()));
+    if let Some(warning) = warning(status?) {
+        say(&warning);
+    }
+    if devices.is_empty() {
+        return Err(Failure::NoData);
+    }
+    let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
+    report(&config, &profile, &Collected { devices, launches, started, ended: now() }, start)
+}
+
+/// Exports, with the lines that the real one prints meanwhile.
+fn report(
+    config: &Config,
+    profile: &DeviceProfile,
+    collected: &Collected,
+    start: &Start,
+) -> Result<(), Failure> {
+    let folder = export::folder_name(collected.started, config.seed);
+    let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
+    say(&format!("[INFO] Start export data in {folder}."));
+    let written = export::write(&parent, &folder, profile, collected)?;
+    say(&format!("[INFO] Export all data in {folder} done."));
+    say(&format!("[INFO] Start query data in {folder}."));
+    say(&format!("[INFO] Query all data in {folder} done."));
+    say("[INFO] Profiling finished.");
+    say(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
+    Ok(())
+}
+
+/// An interpreter is looked up and must have a script; anything else must be a real, executable file.
+fn check_application(start: &Start) -> Result<(), Failure> {
+    let program = Path::new(&start.program);
+    let base = program.file_name().unwrap_or_default().to_string_lossy();
+    if base == "bash" || base == "sh" || base.starts_with("python") {
+        if start.arguments.is_empty() {
+            let problem = "an interpreter (python/bash/sh) requires a script or module argument";
+            return Err(Failure::Application(problem.to_owned()));
+        }
+        return Ok(());
+    }
+    let problem = match fs::symlink_metadata(program) {
+        Err(_) => "does not exist",
+        Ok(metadata) if metadata.is_symlink() => "is soft link, which is not support!",
+        Ok(metadata) if metadata.is_dir() => "is a directory",
+        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => "has no execute permission",
+        Ok(_) => return Ok(()),
+    };
+    Err(Failure::Application(format!("application {} {problem}", start.program)))
+}
+
+/// The manifest in the working folder, where there is one: it says which kernels to play and which
+/// collection this is.
+fn manifest(file: &Path) -> Result<Option<Manifest>, Failure> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
+    let parsed = serde_json::from_str(&text);
+    parsed.map(Some).map_err(|source| Failure::Manifest { file: file.to_owned(), source })
+}
+
+/// What the real one says of a program that failed; it goes on to export all the same.
+fn warning(status: ExitStatus) -> Option<String> {
+    let reason = match (status.code(), status.signal()) {
+        (Some(0), _) => return None,
+        // The real one takes the exit status for an `errno`: 1 reads "Operation not permitted".
+        (Some(code), _) => nix::errno::Errno::from_raw(code).desc().to_owned(),
+        (None, signal) => format!("killed by signal {}", signal.unwrap_or_default()),
+    };
+    Some(format!("[WARNING] An exception has occurred in process App, return code: {reason}."))
+}
+
+fn now() -> Nanos {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_are_read_as_errno() {
+        let exited = |code: i32| warning(ExitStatus::from_raw(code << 8));
+        assert_eq!(exited(0), None);
+        let expected =
+            "[WARNING] An exception has occurred in process App, return code: Operation not permitted.";
+        assert_eq!(exited(1).as_deref(), Some(expected));
+        assert!(warning(ExitStatus::from_raw(9)).is_some_and(|text| text.contains("signal 9")));
+    }
+
+    #[test]
+    fn applications_are_checked_as_the_real_one_does() {
+        let refused = |program: &str, arguments: &[&str]| {
+            let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+            let start = Start { output: None, program: program.to_owned(), arguments };
+            check_application(&start).err().map(|failure| failure.to_string())
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("plain"), "").expect("written");
+        std::os::unix::fs::symlink("/bin/ls", path("link")).expect("linked");
+        assert_eq!(refused("python3.11", &["replay.py"]), None);
+        assert!(refused("/usr/bin/python3", &[]).is_some_and(|text| text.contains("requires a script")));
+        assert!(refused(&path("link"), &[]).is_some_and(|text| text.contains("soft link")));
+        assert!(refused(&path("plain"), &[]).is_some_and(|text| text.contains("execute permission")));
+        assert!(refused(&path("none"), &[]).is_some_and(|text| text.contains("does not exist")));
+    }
+
+    #[test]
+    fn a_damaged_manifest_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("manifest.json");
+        assert!(manifest(&file).expect("there is none").is_none());
+        fs::write(&file, "{").expect("written");
+        assert!(manifest(&file).is_err());
+    }
+}

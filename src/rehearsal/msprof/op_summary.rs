@@ -1,0 +1,230 @@
+//! The kernel tables of a profile: `op_summary`, `op_statistic`, `task_time`.
+//!
+//! Written the way the real exporter does, which joins raw strings by commas: shapes bring their own
+//! quotes, start times end in a tab, rows are sorted as text.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::npu::{Launch, Task},
+    counters,
+};
+use crate::{
+    model::{Nanos, Tensor},
+    profile::{COUNTERS, REHEARSAL_PREFIX},
+    spec::DeviceProfile,
+};
+
+/// The columns in front of the counters.
+const COLUMNS: [&str; 21] = [
+    "Device_id",
+    "Model ID",
+    "Task ID",
+    "Stream ID",
+    "Op Name",
+    "OP Type",
+    "OP State",
+    "Task Type",
+    "Task Start Time(us)",
+    "Task Duration(us)",
+    "Task Wait Time(us)",
+    "Block Num",
+    "Mix Block Num",
+    "HF32 Eligible",
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Output Formats",
+    "Context ID",
+];
+/// The model of what runs operator by operator.
+const SINGLE_OPERATOR: u32 = u32::MAX;
+const STREAM: u32 = 2;
+
+/// `op_summary`.
+pub(super) fn op_summary(profile: &DeviceProfile, launches: &[Launch]) -> String {
+    let header: Vec<&str> = COLUMNS.into_iter().chain(COUNTERS).collect();
+    let mut text = header.join(",");
+    text.push('\n');
+    let mut previous_end = None;
+    for launch in sorted(launches) {
+        let operation = &launch.operation;
+        // The gap to the previous row, whatever stream or device that belongs to.
+        let wait = previous_end.map_or_else(
+            || "0".to_owned(),
+            |end: Nanos| {
+                let wait = (launch.start.0 - end.0).max(0);
+                format!("{}.{:03}000", wait / 1_000, wait % 1_000)
+            },
+        );
+        previous_end = Some(Nanos(launch.start.0 + launch.duration.0));
+        let inputs = if operation.task == Task::Random {
+            "N/A,N/A,N/A".to_owned()
+        } else {
+            signature(&operation.inputs)
+        };
+        text.push_str(&format!(
+            "{},{SINGLE_OPERATOR},{},{STREAM},{REHEARSAL_PREFIX}{},{},dynamic,{},{}\t,{},{wait},{},0,NO,{inputs},{},N/A,{}\n",
+            launch.device,
+            launch.task_id,
+            operation.name,
+            operation.kernel,
+            task_type(operation.task),
+            launch.start,
+            launch.duration,
+            counters::blocks(profile, launch),
+            signature(&operation.outputs),
+            counters::cells(profile, launch),
+        ));
+    }
+    text
+}
+
+/// By device, then start, both as text: device 10 precedes device 2.
+fn sorted(launches: &[Launch]) -> Vec<&Launch> {
+    let mut rows: Vec<&Launch> = launches.iter().collect();
+    rows.sort_by_cached_key(|launch| (launch.device.to_string(), launch.start.to_string()));
+    rows
+}
+
+const fn task_type(task: Task) -> &'static str {
+    match task {
+        Task::Cube => "AI_CORE",
+        Task::Vector => "AI_VECTOR_CORE",
+        Task::Random => "DSA_SQE",
+    }
+}
+
+/// Shapes, types and formats of one side.
+fn signature(tensors: &[Tensor]) -> String {
+    if tensors.is_empty() {
+        return "N/A,N/A,N/A".to_owned();
+    }
+    let joined = |cell: fn(&Tensor) -> String| tensors.iter().map(cell).collect::<Vec<_>>().join(";");
+    let shapes = joined(|tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let dtypes = joined(|tensor| tensor.dtype.to_string());
+    let formats = joined(|tensor| tensor.format.to_string());
+    format!("\"\"\"{shapes}\"\"\",{dtypes},{formats}")
+}
+
+/// `op_statistic`: time by device, type and core, most first.
+pub(super) fn op_statistic(launches: &[Launch]) -> String {
+    let mut groups: BTreeMap<(u32, &str, &str), Vec<i64>> = BTreeMap::new();
+    let mut totals: BTreeMap<u32, i64> = BTreeMap::new();
+    for launch in launches {
+        let key = (launch.device, launch.operation.kernel.as_str(), task_type(launch.operation.task));
+        groups.entry(key).or_default().push(launch.duration.0);
+        *totals.entry(launch.device).or_default() += launch.duration.0;
+    }
+    let mut rows: Vec<_> =
+        groups.into_iter().map(|(key, times)| (times.iter().sum::<i64>(), key, times)).collect();
+    rows.sort_by_key(|(total, (device, ..), _)| (*device, -total));
+    let header =
+        "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)";
+    let mut text = format!("{header}\n");
+    for (total, (device, kernel, core), times) in rows {
+        let bound = |found: Option<&i64>| Nanos(found.copied().unwrap_or_default());
+        let average = Nanos(total / i64::try_from(times.len()).unwrap_or(i64::MAX).max(1));
+        let ratio = 100.0 * total as f64 / totals.get(&device).copied().unwrap_or(1).max(1) as f64;
+        text.push_str(&format!(
+            "{device},{kernel},{core},{},{},{},{average},{},{ratio:.3}\n",
+            times.len(),
+            Nanos(total),
+            bound(times.iter().min()),
+            bound(times.iter().max()),
+        ));
+    }
+    text
+}
+
+/// `task_time`: every task with its start and stop.
+pub(super) fn task_time(launches: &[Launch]) -> String {
+    let header =
+        "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)";
+    let mut text = format!("{header}\n");
+    for launch in sorted(launches) {
+        let Launch { device, task_id, start, duration, operation } = launch;
+        let stop = Nanos(start.0 + duration.0);
+        text.push_str(&format!(
+            "{device},{REHEARSAL_PREFIX}{},{},{STREAM},{task_id},{duration},{start}\t,{stop}\t\n",
+            operation.name,
+            task_type(operation.task),
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Dtype, Format},
+        rehearsal::npu::Operation,
+        spec::{Assets, Unit, Work},
+    };
+
+    fn launch(device: u32, start: i64, task: Task) -> Launch {
+        let tensor = Tensor { format: Format::Base("NCL".to_owned()), ..Tensor::new([4, 1, 8], Dtype::Bf16) };
+        let inputs = vec![tensor, Tensor::new([], Dtype::Bf16)];
+        let outputs = vec![Tensor::new([4, 1, 8], Dtype::Bf16)];
+        let work = Work { flops: 0.0, bytes: 0.0, unit: Unit::Vector, dtype: Dtype::Bf16 };
+        let operation = Operation {
+            name: "aclnnMuls_Mul_Mul".to_owned(),
+            kernel: "Mul".to_owned(),
+            task,
+            inputs,
+            outputs,
+            work,
+        };
+        Launch { device, task_id: 3, start: Nanos(start), duration: Nanos(2_460), operation }
+    }
+
+    fn lines(launches: &[Launch]) -> Vec<String> {
+        let profile =
+            DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("built in");
+        op_summary(&profile, launches).lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_header_is_the_exporters() {
+        let header = lines(&[]).remove(0);
+        let names: Vec<&str> = header.split(',').collect();
+        assert_eq!(names.len(), 46);
+        assert_eq!((names[11], names[12], names[45]), ("Block Num", "Mix Block Num", "cube_utilization(%)"));
+    }
+
+    #[test]
+    fn cells_are_spelt_as_the_exporter_does() {
+        let start = 1_764_246_877_073_569_640;
+        let found = lines(&[launch(0, start, Task::Vector), launch(0, start + 7_460, Task::Random)]);
+        let first = "0,4294967295,3,2,rehearsal_aclnnMuls_Mul_Mul,Mul,dynamic,AI_VECTOR_CORE,\
+                     1764246877073569.640\t,2.460,0,1,0,NO,\"\"\"4,1,8;\"\"\",DT_BF16;DT_BF16,NCL;ND,\
+                     \"\"\"4,1,8\"\"\",DT_BF16,ND,N/A,0.0,0,";
+        assert!(found[1].starts_with(first), "{}", found[1]);
+        assert!(found[1].ends_with(",0.000"), "{}", found[1]);
+        assert!(found[2].contains("\t,2.460,5.000000,0,0,NO,N/A,N/A,N/A,\"\"\"4,1,8\"\"\""), "{}", found[2]);
+        assert!(found[2].ends_with(&",N/A".repeat(26)), "{}", found[2]);
+    }
+
+    #[test]
+    fn rows_are_sorted_as_text_and_waits_cross_devices() {
+        let found = lines(&[launch(2, 5_000_000, Task::Cube), launch(10, 9_000_000, Task::Cube)]);
+        let columns = |line: &str| {
+            let cells: Vec<&str> = line.split(',').collect();
+            (cells[0].to_owned(), cells[10].to_owned())
+        };
+        assert_eq!(columns(&found[1]), ("10".to_owned(), "0".to_owned()));
+        assert_eq!(columns(&found[2]), ("2".to_owned(), "0.000000".to_owned()));
+    }
+
+    #[test]
+    fn statistics_add_up() {
+        let text =
+            op_statistic(&[launch(0, 0, Task::Cube), launch(0, 9, Task::Cube), launch(0, 20, Task::Vector)]);
+        let rows: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(rows[0], "0,Mul,AI_CORE,2,4.920,2.460,2.460,2.460,66.667");
+        assert_eq!(rows.len(), 2);
+    }
+}

@@ -1,0 +1,146 @@
+//! The command line of msprof.
+
+use std::path::{Path, PathBuf};
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// The usage, because it was asked for.
+    Help,
+    /// The usage, because something is wrong or nothing was said.
+    Usage(Option<String>),
+    /// A collection.
+    Start(Start),
+}
+
+/// A collection to make.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The folder that gets the `PROF_*` folder; the working folder where nothing is said.
+    pub(super) output: Option<PathBuf>,
+    pub(super) program: String,
+    pub(super) arguments: Vec<String>,
+}
+
+pub(super) const USAGE: &str = "\
+Usage: msprof [options] <app> [args]
+       msprof [options] --application=\"<app> args\"
+Rehearsal: the stand-in collects at task-time l1 with metric PipeUtilization, and nothing else.
+   --output=DIR             where the PROF_* folder goes
+   --application=\"APP\"      the program, split at blanks
+   --type=text  --task-time=l1|on  --ai-core=on  --aic-mode=task-based  --aic-metrics=PipeUtilization
+   --ascendcl=on|off  --runtime-api=on|off  --aicpu=on|off  --hccl=on|off  --model-execution=on|off
+   --help";
+
+/// Options that change nothing here, with the values for which that is true.
+const ACCEPTED: [(&str, &[&str]); 10] = [
+    ("type", &["text"]),
+    ("task-time", &["l1", "on"]),
+    ("ai-core", &["on"]),
+    ("aic-mode", &["task-based"]),
+    ("aic-metrics", &["PipeUtilization"]),
+    ("ascendcl", &["on", "off"]),
+    ("runtime-api", &["on", "off"]),
+    ("aicpu", &["on", "off"]),
+    ("hccl", &["on", "off"]),
+    ("model-execution", &["on", "off"]),
+];
+/// Characters that the real one refuses in paths.
+const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
+
+/// Reads the command line.
+pub(super) fn parse(words: &[String]) -> Parsed {
+    let mut output = None;
+    let mut application = None;
+    let mut rest = words;
+    while let [word, after @ ..] = rest {
+        let Some(option) = word.strip_prefix("--") else { break };
+        rest = after;
+        if option == "help" {
+            return Parsed::Help;
+        }
+        let Some((name, value)) = option.split_once('=') else {
+            return wrong(format!("`{word}`: options are --name=value"));
+        };
+        match name {
+            "output"
+                if value.is_empty()
+                    || value.contains(|c: char| NOT_IN_PATHS.contains(c) || c.is_control()) =>
+            {
+                return wrong(format!("--output: `{value}` is no path that msprof takes"));
+            }
+            "output" => output = Some(PathBuf::from(value)),
+            "application" => application = Some(value.to_owned()),
+            _ => match ACCEPTED.iter().find(|(known, _)| *known == name) {
+                Some((_, values)) if values.contains(&value) => {}
+                Some((_, values)) => {
+                    return wrong(format!("--{name}={value}: the stand-in knows {}", values.join(", ")));
+                }
+                None => return wrong(format!("`{word}` is no option of the stand-in")),
+            },
+        }
+    }
+    started(output, application, rest)
+}
+
+fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> Parsed {
+    match (application, rest) {
+        (None, []) => Parsed::Usage(None),
+        (Some(_), [_, ..]) => wrong("both --application and a program are given".to_owned()),
+        (None, [program, arguments @ ..]) => {
+            Parsed::Start(Start { output, program: program.clone(), arguments: arguments.to_vec() })
+        }
+        (Some(text), []) => {
+            let mut words = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
+            let Some(program) = words.next() else { return wrong("--application is empty".to_owned()) };
+            // Where nothing else is said, the result goes beside the program.
+            let beside = || Path::new(&program).parent().map(Path::to_owned);
+            let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
+            Parsed::Start(Start { output, program: program.clone(), arguments: words.collect() })
+        }
+    }
+}
+
+fn wrong(problem: String) -> Parsed {
+    Parsed::Usage(Some(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Parsed {
+        parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    fn start(output: Option<&str>, program: &str, arguments: &[&str]) -> Parsed {
+        let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+        Parsed::Start(Start { output: output.map(PathBuf::from), program: program.to_owned(), arguments })
+    }
+
+    #[test]
+    fn both_forms_start_a_program() {
+        let words =
+            ["--output=/x", "--task-time=l1", "--aic-metrics=PipeUtilization", "python3", "a.py", "--b=c"];
+        assert_eq!(parsed(&words), start(Some("/x"), "python3", &["a.py", "--b=c"]));
+        assert_eq!(
+            parsed(&["--application=python3 a.py m.json"]),
+            start(None, "python3", &["a.py", "m.json"])
+        );
+        assert_eq!(parsed(&["--application=/opt/app 1"]), start(Some("/opt"), "/opt/app", &["1"]));
+        assert_eq!(parsed(&["app"]), start(None, "app", &[]));
+    }
+
+    #[test]
+    fn what_the_stand_in_cannot_do_ends_in_the_usage() {
+        assert_eq!(parsed(&["--help"]), Parsed::Help);
+        assert_eq!(parsed(&[]), Parsed::Usage(None));
+        let wrong =
+            ["--task-time=l0", "--outptu=x", "--output", "--output=a;b", "--export=on", "--application="];
+        for word in wrong {
+            let named = word.trim_start_matches("--").split('=').next().unwrap_or_default();
+            let found = parsed(&[word, "app"]);
+            assert!(matches!(&found, Parsed::Usage(Some(text)) if text.contains(named)), "{word}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Binds the arguments of a call to a schema, as torch's own parser does: every refusal is a
+//! `TypeError` that names the argument.
+
+use std::collections::BTreeMap;
+
+use super::wire::{Arguments, Class, Given, Raised};
+use crate::spec::{Schema, SchemaArgument, SchemaType};
+
+/// The arguments that were given, by name; those left out are absent.
+pub(super) type Bound = BTreeMap<String, Given>;
+
+/// Binds arguments. `numbers` names the tensor arguments that take a Python number as well.
+pub(super) fn bind(schema: &Schema, arguments: &Arguments, numbers: &[&str]) -> Result<Bound, Raised> {
+    let function = schema.short_name();
+    let refuse = |problem: String| Raised::new(Class::Type, format!("{function}() {problem}"));
+    let places: Vec<&SchemaArgument> = schema.arguments.iter().filter(|known| !known.keyword_only).collect();
+    let positional = gathered(&places, &arguments.positional);
+    if positional.len() > places.len() {
+        return Err(refuse(format!(
+            "takes {} positional arguments but {} were given",
+            places.len(),
+            positional.len()
+        )));
+    }
+    let mut bound = Bound::new();
+    for (index, (place, value)) in places.iter().zip(positional).enumerate() {
+        let at = format!(" (position {})", index + 1);
+        check(function, place, &value, numbers, &at)?;
+        bound.insert(place.name.clone(), value);
+    }
+    for (name, value) in &arguments.keyword {
+        let Some(known) = schema.argument(name) else {
+            return Err(refuse(format!("got an unexpected keyword argument '{name}'")));
+        };
+        check(function, known, value, numbers, "")?;
+        if bound.insert(name.clone(), value.clone()).is_some() {
+            return Err(refuse(format!("got multiple values for argument '{name}'")));
+        }
+    }
+    let missing: Vec<String> = schema
+        .arguments
+        .iter()
+        .filter(|known| !known.has_default && !bound.contains_key(&known.name))
+        .map(|known| format!("\"{}\"", known.name))
+        .collect();
+    if !missing.is_empty() {
+        let count = missing.len();
+        return Err(refuse(format!("missing {count} required positional arguments: {}", missing.join(", "))));
+    }
+    Ok(bound)
+}
+
+/// `torch.randn(2, 3)` is `torch.randn([2, 3])`: whole numbers in place of a first list are one list.
+fn gathered(places: &[&SchemaArgument], positional: &[Given]) -> Vec<Given> {
+    let spread = places.len() == 1
+        && places[0].kind == SchemaType::IntList
+        && !positional.is_empty()
+        && positional.iter().all(|value| matches!(value, Given::Int(_)));
+    if spread { vec![Given::List(positional.to_vec())] } else { positional.to_vec() }
+}
+
+fn check(
+    function: &str,
+    known: &SchemaArgument,
+    value: &Given,
+    numbers: &[&str],
+    at: &str,
+) -> Result<(), Raised> {
+    let is_number = matches!(value, Given::Int(_) | Given::Float(_) | Given::Bool(_));
+    let is_list_of = |fits: fn(&Given) -> bool| matches!(value, Given::List(items) if items.iter().all(fits));
+    let (fits, wanted) = match known.kind {
+        SchemaType::Tensor => {
+            let number = is_number && numbers.contains(&known.name.as_str());
+            (matches!(value, Given::Tensor(_)) || number, "Tensor")
+        }
+        SchemaType::TensorList => (is_list_of(|item| matches!(item, Given::Tensor(_))), "tuple of Tensors"),
+        SchemaType::Int => (matches!(value, Given::Int(_)), "int"),
+        SchemaType::IntList => (is_list_of(|item| matches!(item, Given::Int(_))), "tuple of ints"),
+        SchemaType::Float => (matches!(value, Given::Int(_) | Given::Float(_)), "float"),
+        SchemaType::FloatList => {
+            (is_list_of(|item| matches!(item, Given::Int(_) | Given::Float(_))), "tuple of floats")
+        }
+        SchemaType::Scalar => (is_number, "Number"),
+        SchemaType::Bool => (matches!(value, Given::Bool(_)), "bool"),
+        SchemaType::Str => (matches!(value, Given::Text(_)), "str"),
+        SchemaType::Other => (true, ""),
+    };
+    if fits || (known.optional && *value == Given::None) {
+        return Ok(());
+    }
+    let (name, found) = (&known.name, value.python_type());
+    let message = format!("{function}(): argument '{name}'{at} must be {wanted}, not {found}");
+    Err(Raised::new(Class::Type, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMA: &str = "npu::npu_x(Tensor self, int[] size, *, Tensor? bias=None, float eps=1e-06, str layout=\"BSH\") -> Tensor";
+
+    fn refusal(positional: &[Given], keyword: &[(&str, Given)]) -> String {
+        let keyword = keyword.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let arguments = Arguments { positional: positional.to_vec(), keyword };
+        let schema = Schema::parse(SCHEMA).expect("a schema");
+        let bound = bind(&schema, &arguments, &[]);
+        bound.map_or_else(|raised| raised.message, |bound| format!("{:?}", bound.keys().collect::<Vec<_>>()))
+    }
+
+    #[test]
+    fn refusals_name_the_argument() {
+        let size = Given::List(vec![Given::Int(2)]);
+        let good = [Given::Tensor(1), size.clone()];
+        assert_eq!(refusal(&good, &[("bias", Given::None)]), r#"["bias", "self", "size"]"#);
+        assert_eq!(refusal(&good[..1], &[("size", size.clone())]), r#"["self", "size"]"#);
+        let wrong = [
+            (
+                refusal(&good, &[("epsilon", Given::Float(1.0))]),
+                "npu_x() got an unexpected keyword argument 'epsilon'",
+            ),
+            (refusal(&good[..1], &[]), "npu_x() missing 1 required positional arguments: \"size\""),
+            (refusal(&good, &[("size", size)]), "npu_x() got multiple values for argument 'size'"),
+            (
+                refusal(&[Given::Tensor(1), Given::Int(2)], &[]),
+                "npu_x(): argument 'size' (position 2) must be tuple of ints, not int",
+            ),
+            (
+                refusal(&[Given::Float(1.5), good[1].clone()], &[]),
+                "npu_x(): argument 'self' (position 1) must be Tensor, not float",
+            ),
+            (
+                refusal(&[good[0].clone(), good[1].clone(), Given::None], &[]),
+                "npu_x() takes 2 positional arguments but 3 were given",
+            ),
+            (refusal(&good, &[("layout", Given::Int(1))]), "npu_x(): argument 'layout' must be str, not int"),
+        ];
+        for (found, expected) in wrong {
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn numbers_stand_for_tensors_only_where_the_entry_says_so() {
+        let schema =
+            Schema::parse("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor").expect("a schema");
+        let positional = vec![Given::Tensor(1), Given::Float(1.5)];
+        let arguments = Arguments { positional, ..Arguments::default() };
+        assert!(bind(&schema, &arguments, &["other"]).is_ok());
+        assert!(bind(&schema, &arguments, &[]).is_err());
+    }
+
+    #[test]
+    fn sizes_may_be_spread() {
+        let schema =
+            Schema::parse("randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor").expect("a schema");
+        let positional = vec![Given::Int(2), Given::Int(3)];
+        let bound = bind(&schema, &Arguments { positional: positional.clone(), ..Arguments::default() }, &[]);
+        assert_eq!(bound.expect("fits")["size"], Given::List(positional));
+    }
+}

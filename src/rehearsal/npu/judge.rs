@@ -1,0 +1,368 @@
+//! Judges a call by an entry of the catalogue: names, types, places, values, shapes.
+//!
+//! Stricter than the real torch_npu where the catalogue is: a call that a real device would take and
+//! the entry does not describe is refused, so that the night finds no surprise.
+
+use super::{
+    arguments::{Bound, bind},
+    memory::{Contents, Handle, Layout, Memory, Operand, Place},
+    wire::{Arguments, Given, Raised, runtime},
+};
+use crate::{
+    model::{Case, Dtype, Tensor},
+    spec::{Argument, Bindings, Entry, Form, InputSlot, Value, Values, Work},
+};
+
+/// A call that may be launched.
+#[derive(Clone, Debug)]
+pub(super) struct Accepted {
+    pub(super) device: u32,
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) outputs: Vec<Tensor>,
+    /// Outputs that the caller provides, by their place.
+    pub(super) destinations: Vec<(usize, Handle)>,
+    pub(super) work: Work,
+}
+
+/// One input slot as it was given.
+struct Slot {
+    tensor: Tensor,
+    layout: Layout,
+    contents: Contents,
+}
+
+/// A form that fits, with the input slots as the profiler shows them.
+struct Fitting<'a> {
+    form: &'a Form,
+    bindings: Bindings,
+    inputs: Vec<Tensor>,
+}
+
+/// Judges a call.
+pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Result<Accepted, Raised> {
+    let bound = bind(&entry.schema, arguments, &numbers_allowed(entry))?;
+    let operands = Operands::new(entry, &bound, memory)?;
+    let device = operands.device()?;
+    check_constants(entry, &bound)?;
+    let slots = slots(entry, &bound, &operands)?;
+    let fitting = fitting_form(entry, &bound, &slots)?;
+    check_indices(entry, &slots, &fitting.bindings)?;
+    let inputs: Vec<&Tensor> = fitting.inputs.iter().collect();
+    let refused = |why: crate::spec::Refusal| runtime(format!("{}: {why}", entry.api));
+    let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs).map_err(refused)?;
+    let destinations = destinations(entry, &bound, &operands, &outputs)?;
+    let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
+    let case =
+        Case { kernel: entry.kernel.clone(), inputs: present(&fitting.inputs), outputs: present(&outputs) };
+    let work = entry.read(&case).map_err(refused)?.work;
+    Ok(Accepted { device, inputs: fitting.inputs, outputs, destinations, work })
+}
+
+fn numbers_allowed(entry: &Entry) -> Vec<&str> {
+    let names = entry.inputs.iter().filter_map(|slot| match slot {
+        InputSlot::Tensor { argument, number_when_scalar: true, .. } => Some(argument.as_str()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// The tensors of a call, by argument.
+struct Operands<'a> {
+    entry: &'a Entry,
+    by_name: Vec<(String, Handle, Operand)>,
+}
+
+impl<'a> Operands<'a> {
+    fn new(entry: &'a Entry, bound: &Bound, memory: &Memory) -> Result<Self, Raised> {
+        let mut by_name = Vec::new();
+        for (name, given) in bound {
+            let declared = entry.arguments.contains_key(name)
+                || entry
+                    .inputs
+                    .iter()
+                    .any(|slot| matches!(slot, InputSlot::Tensor { argument, .. } if argument == name));
+            for handle in Memory::handles(given) {
+                if !declared {
+                    return Err(runtime(format!(
+                        "rehearsal: the catalogue's entry of {} does not say what the kernel does with `{name}`",
+                        entry.kernel
+                    )));
+                }
+                by_name.push((name.clone(), handle, memory.operand(handle)?));
+            }
+        }
+        Ok(Self { entry, by_name })
+    }
+
+    fn get(&self, name: &str) -> Option<&(String, Handle, Operand)> {
+        self.by_name.iter().find(|(argument, ..)| argument == name)
+    }
+
+    fn device(&self) -> Result<u32, Raised> {
+        let mut places = self.by_name.iter().map(|(.., operand)| operand.place);
+        let first = places.next();
+        if let (Some(first), Some(other)) = (first, places.find(|place| Some(*place) != first)) {
+            return Err(runtime(format!(
+                "Expected all tensors to be on the same device, but found at least two devices, {first} and {other}!"
+            )));
+        }
+        match first {
+            Some(Place::Npu(device)) => Ok(device),
+            _ => Err(runtime(format!("rehearsal: {} was given no tensor on an NPU", self.entry.api))),
+        }
+    }
+}
+
+/// The entry passes one constant; another may start another kernel.
+fn check_constants(entry: &Entry, bound: &Bound) -> Result<(), Raised> {
+    for (name, argument) in &entry.arguments {
+        if let (Argument::Constant(constant), Some(given)) = (argument, bound.get(name))
+            && !same_constant(constant, given)
+        {
+            return Err(runtime(format!(
+                "rehearsal: {name}={given}, the catalogue's entry of {} knows {name}={constant} only",
+                entry.kernel
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn same_constant(constant: &serde_json::Value, given: &Given) -> bool {
+    match given {
+        Given::None => constant.is_null(),
+        Given::Bool(truth) => constant.as_bool() == Some(*truth),
+        Given::Int(number) => constant.as_i64() == Some(*number),
+        Given::Float(number) => constant.as_f64() == Some(*number),
+        Given::Text(text) => constant.as_str() == Some(text),
+        Given::List(items) => constant.as_array().is_some_and(|constants| {
+            constants.len() == items.len()
+                && constants.iter().zip(items).all(|(constant, item)| same_constant(constant, item))
+        }),
+        _ => false,
+    }
+}
+
+/// The tensor slots, in the entry's order; `None` for what the kernel reads from the host.
+fn slots(entry: &Entry, bound: &Bound, operands: &Operands<'_>) -> Result<Vec<Option<Slot>>, Raised> {
+    let mut slots = Vec::new();
+    for (index, slot) in entry.inputs.iter().enumerate() {
+        let InputSlot::Tensor { argument, dtypes, .. } = slot else {
+            slots.push(None);
+            continue;
+        };
+        let slot = match operands.get(argument) {
+            Some((.., operand)) => tensor_slot(entry, argument, operand)?,
+            None => number_slot(entry, argument, bound.get(argument), operands)?,
+        };
+        if !dtypes.is_empty() && !dtypes.contains(&slot.tensor.dtype) {
+            let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
+            let (api, dtype, allowed) = (&entry.api, &slot.tensor.dtype, allowed.join(", "));
+            return Err(runtime(format!(
+                "{api}: input {index} ({argument}) is {dtype}, the kernel {} takes {allowed}",
+                entry.kernel
+            )));
+        }
+        slots.push(Some(slot));
+    }
+    Ok(slots)
+}
+
+fn tensor_slot(entry: &Entry, argument: &str, operand: &Operand) -> Result<Slot, Raised> {
+    if operand.contents == Contents::Uninitialised {
+        return Err(runtime(format!(
+            "rehearsal: {}: uninitialised input `{argument}`: it comes from `torch.empty` and nothing wrote it",
+            entry.api
+        )));
+    }
+    let Operand { tensor, layout, contents, .. } = operand.clone();
+    Ok(Slot { tensor, layout, contents })
+}
+
+/// A Python number, which the profiler shows as a scalar of the tensors' type.
+fn number_slot(
+    entry: &Entry,
+    argument: &str,
+    given: Option<&Given>,
+    operands: &Operands<'_>,
+) -> Result<Slot, Raised> {
+    let tensors = operands.by_name.first().map(|(.., operand)| operand.tensor.dtype.clone());
+    match (given, tensors) {
+        (Some(number @ Given::Float(_)), Some(dtype)) if !dtype.is_float() => Err(runtime(format!(
+            "rehearsal: {}: `{argument}` = {number} with {dtype} gives another type, which the entry of {} does not \
+             describe",
+            entry.api, entry.kernel
+        ))),
+        (Some(Given::Int(_) | Given::Float(_) | Given::Bool(_)), Some(dtype)) => Ok(Slot {
+            tensor: Tensor::new([], dtype),
+            layout: Layout::Contiguous,
+            contents: Contents::Unknown,
+        }),
+        _ => Err(runtime(format!("{}: the kernel {} needs `{argument}`", entry.api, entry.kernel))),
+    }
+}
+
+fn fitting_form<'a>(entry: &'a Entry, bound: &Bound, slots: &[Option<Slot>]) -> Result<Fitting<'a>, Raised> {
+    let mut reasons = Vec::new();
+    for form in &entry.forms {
+        match fit(entry, form, bound, slots) {
+            Ok((bindings, inputs)) => return Ok(Fitting { form, bindings, inputs }),
+            Err(why) => reasons.push(format!("{}: {why}", form.name)),
+        }
+    }
+    let shapes: Vec<String> = slots.iter().flatten().map(|slot| slot.tensor.to_string()).collect();
+    Err(runtime(format!(
+        "{}: {} fit no form of {}: {}",
+        entry.api,
+        shapes.join(" and "),
+        entry.kernel,
+        reasons.join("; ")
+    )))
+}
+
+fn fit(
+    entry: &Entry,
+    form: &Form,
+    bound: &Bound,
+    slots: &[Option<Slot>],
+) -> Result<(Bindings, Vec<Tensor>), String> {
+    for (declared, slot) in entry.inputs.iter().zip(slots) {
+        if let (InputSlot::Tensor { argument, .. }, Some(slot)) = (declared, slot) {
+            let wanted =
+                if form.transposed.contains(argument) { Layout::Transposed } else { Layout::Contiguous };
+            if slot.layout != wanted {
+                let (wanted, is) = (layout_words(wanted), layout_words(slot.layout));
+                return Err(format!("`{argument}` must be {wanted}, it is {is}"));
+            }
+        }
+    }
+    let known = named_by_arguments(entry, bound)?;
+    let inputs = with_host_slots(entry, form, slots, known.clone())?;
+    let dims: Vec<Vec<u64>> = inputs.iter().map(|tensor| tensor.dims.clone()).collect();
+    let bindings = form.bind(&dims, None, known)?;
+    check_expressions(entry, bound, &bindings)?;
+    // An output that has no shape is a reason to try the next form as well.
+    form.outputs(&bindings)?;
+    Ok((bindings, inputs))
+}
+
+const fn layout_words(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Contiguous => "contiguous",
+        Layout::Transposed => "a transposed view",
+        Layout::Permuted => "a view in another order",
+    }
+}
+
+/// An argument whose expression is a bare name gives that name its value.
+fn named_by_arguments(entry: &Entry, bound: &Bound) -> Result<Bindings, String> {
+    let mut known = Bindings::default();
+    for (name, argument) in &entry.arguments {
+        if let (Argument::Expression(expr), Some(given)) = (argument, bound.get(name)) {
+            let text = expr.to_string();
+            if expr.names().contains(text.as_str()) {
+                known.set(&text, value(given).ok_or_else(|| format!("`{name}` = {given} is no shape"))?);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// All other expressions must come out as what was given.
+fn check_expressions(entry: &Entry, bound: &Bound, bindings: &Bindings) -> Result<(), String> {
+    for (name, argument) in &entry.arguments {
+        if let (Argument::Expression(expr), Some(given)) = (argument, bound.get(name)) {
+            let expected = expr.value(bindings).map_err(|error| error.to_string())?;
+            if value(given).as_ref() != Some(&expected) {
+                return Err(format!("`{name}` is {given}, the entry passes {expected}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn value(given: &Given) -> Option<Value> {
+    let number = |given: &Given| if let Given::Int(number) = given { Some(*number) } else { None };
+    match given {
+        Given::List(items) => items.iter().map(number).collect::<Option<_>>().map(Value::List),
+        Given::Bool(truth) => Some(Value::Truth(*truth)),
+        other => number(other).map(Value::Number),
+    }
+}
+
+/// Adds the slots that the kernel reads from the host. Their lengths may depend on the tensors, so
+/// the rule is first bound to the tensors alone.
+fn with_host_slots(
+    entry: &Entry,
+    form: &Form,
+    slots: &[Option<Slot>],
+    known: Bindings,
+) -> Result<Vec<Tensor>, String> {
+    let left = form.source().split("->").next().unwrap_or_default();
+    let tensors: Vec<&str> =
+        left.split(';').zip(slots).filter(|(_, slot)| slot.is_some()).map(|(terms, _)| terms).collect();
+    let partial = Form::parse(&form.name, &format!("{} ->", tensors.join(";")), &[], Vec::new())
+        .map_err(|error| error.to_string())?;
+    let dims: Vec<Vec<u64>> = slots.iter().flatten().map(|slot| slot.tensor.dims.clone()).collect();
+    let bindings = partial.bind(&dims, None, known)?;
+    let inputs = entry.inputs.iter().zip(slots).map(|(declared, slot)| match (declared, slot) {
+        (InputSlot::Host { dims, dtype }, _) => {
+            let length = dims.number(&bindings).map_err(|error| error.to_string())?;
+            let length = u64::try_from(length).map_err(|_| format!("`{dims}` is {length}"))?;
+            Ok(Tensor::new([length], dtype.clone()))
+        }
+        (InputSlot::Tensor { .. }, Some(slot)) => Ok(slot.tensor.clone()),
+        (InputSlot::Tensor { argument, .. }, None) => Err(format!("`{argument}` is missing")),
+    });
+    inputs.collect()
+}
+
+/// Indices must be known to lie inside the range that the entry names.
+fn check_indices(entry: &Entry, slots: &[Option<Slot>], bindings: &Bindings) -> Result<(), Raised> {
+    for (declared, slot) in entry.inputs.iter().zip(slots) {
+        let (InputSlot::Tensor { argument, values: Values::Index(bound), .. }, Some(slot)) = (declared, slot)
+        else {
+            continue;
+        };
+        let below = bound.number(bindings).map_err(|error| runtime(error.to_string()))?;
+        let found = match slot.contents {
+            Contents::Between(least, most) if least >= 0 && most < below => continue,
+            Contents::Between(least, most) => format!("its values lie in [{least}, {most}]"),
+            _ => "its values are not known".to_owned(),
+        };
+        return Err(runtime(format!(
+            "rehearsal: {}: index out of range: `{argument}` must lie in [0, {below}), {found}",
+            entry.api
+        )));
+    }
+    Ok(())
+}
+
+fn destinations(
+    entry: &Entry,
+    bound: &Bound,
+    operands: &Operands<'_>,
+    outputs: &[Tensor],
+) -> Result<Vec<(usize, Handle)>, Raised> {
+    let mut found = Vec::new();
+    for (name, argument) in &entry.arguments {
+        let Argument::Destination(output) = argument else { continue };
+        let (Some((_, handle, operand)), Some(expected)) = (operands.get(name), outputs.get(*output)) else {
+            let given = bound.get(name).map_or("nothing", Given::python_type);
+            return Err(runtime(format!(
+                "{}: `{name}` must be a tensor to write to, not {given}",
+                entry.api
+            )));
+        };
+        let is = &operand.tensor;
+        if is.dims != expected.dims || is.dtype != expected.dtype || operand.layout != Layout::Contiguous {
+            let layout = layout_words(operand.layout);
+            return Err(runtime(format!(
+                "{}: `{name}` is {is}, {layout}; {} writes {expected}, contiguous",
+                entry.api, entry.kernel
+            )));
+        }
+        found.push((*output, *handle));
+    }
+    Ok(found)
+}

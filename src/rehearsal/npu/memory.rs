@@ -1,0 +1,280 @@
+//! The pretend NPU's tensors: storages, the handles that see them, and how much memory they take.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::wire::{Class, Described, Given, Raised, runtime};
+use crate::model::{Dtype, Format, Tensor};
+
+/// What Python knows a tensor by.
+pub(super) type Handle = u64;
+
+/// Where a tensor lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Cpu,
+    Npu(u32),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Npu(index) => write!(f, "npu:{index}"),
+        }
+    }
+}
+
+/// What is known of a storage's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Nothing was written.
+    Uninitialised,
+    /// Whole numbers from the first to the second.
+    Between(i64, i64),
+    /// Some values.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+struct Storage {
+    dims: Vec<u64>,
+    dtype: Dtype,
+    place: Place,
+    contents: Contents,
+    handles: u32,
+}
+
+/// How a handle sees its storage: which of its dimensions is the n-th.
+#[derive(Clone, Debug)]
+struct View {
+    storage: u64,
+    order: Vec<usize>,
+}
+
+/// One tensor as the judge looks at it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Operand {
+    /// As it lies in memory, in the format that torch_npu takes a tensor of its rank for.
+    pub(super) tensor: Tensor,
+    /// How the dimensions are seen.
+    pub(super) layout: Layout,
+    pub(super) place: Place,
+    pub(super) contents: Contents,
+}
+
+/// How a tensor is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// As it lies in memory.
+    Contiguous,
+    /// With the last two dimensions swapped.
+    Transposed,
+    /// In another order.
+    Permuted,
+}
+
+/// Every live tensor.
+#[derive(Debug)]
+pub(super) struct Memory {
+    capacity: u64,
+    last: u64,
+    storages: BTreeMap<u64, Storage>,
+    views: BTreeMap<Handle, View>,
+    used: BTreeMap<u32, u64>,
+}
+
+impl Memory {
+    /// Memory of so many bytes on each device.
+    pub(super) fn new(capacity: u64) -> Self {
+        Self { capacity, last: 0, storages: BTreeMap::new(), views: BTreeMap::new(), used: BTreeMap::new() }
+    }
+
+    /// Whether a device has room for so many bytes more.
+    pub(super) fn check_room(&self, place: Place, bytes: u64) -> Result<(), Raised> {
+        let Place::Npu(device) = place else { return Ok(()) };
+        let used = self.used.get(&device).copied().unwrap_or_default();
+        let free = self.capacity.saturating_sub(used);
+        if bytes <= free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+        Err(Raised::new(
+            Class::OutOfMemory,
+            format!(
+                "NPU out of memory. Tried to allocate {} (NPU {device}; {} total capacity; {} already allocated; \
+                 {} current active; {} free; {} reserved in total by PyTorch)",
+                gib(bytes),
+                gib(self.capacity),
+                gib(used),
+                gib(used),
+                gib(free),
+                gib(used)
+            ),
+        ))
+    }
+
+    /// Makes a tensor.
+    pub(super) fn allocate(
+        &mut self,
+        tensor: &Tensor,
+        place: Place,
+        contents: Contents,
+    ) -> Result<Handle, Raised> {
+        self.check_room(place, tensor.bytes())?;
+        if let Place::Npu(device) = place {
+            let used = self.used.entry(device).or_default();
+            *used = used.saturating_add(tensor.bytes());
+        }
+        self.last += 1;
+        let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
+        let order = (0..dims.len()).collect();
+        self.storages.insert(self.last, Storage { dims, dtype, place, contents, handles: 1 });
+        self.views.insert(self.last, View { storage: self.last, order });
+        Ok(self.last)
+    }
+
+    /// Lets go of a handle, and of its storage with the last one. Unknown handles are ignored: Python
+    /// may drop what it never received.
+    pub(super) fn free(&mut self, handle: Handle) {
+        let Some(view) = self.views.remove(&handle) else { return };
+        let Some(storage) = self.storages.get_mut(&view.storage) else { return };
+        storage.handles -= 1;
+        if storage.handles > 0 {
+            return;
+        }
+        if let Some(storage) = self.storages.remove(&view.storage)
+            && let Place::Npu(device) = storage.place
+        {
+            let bytes = Tensor::new(storage.dims, storage.dtype).bytes();
+            let used = self.used.entry(device).or_default();
+            *used = used.saturating_sub(bytes);
+        }
+    }
+
+    /// A further handle that sees two dimensions swapped.
+    pub(super) fn transposed(&mut self, handle: Handle, first: i64, second: i64) -> Result<Handle, Raised> {
+        let mut view = self.view(handle)?.clone();
+        let rank = view.order.len();
+        let place = |dim: i64| {
+            let wrapped = if dim < 0 { dim + rank as i64 } else { dim };
+            usize::try_from(wrapped).ok().filter(|index| *index < rank).ok_or_else(|| {
+                runtime(format!("Dimension out of range: {dim} of a tensor with {rank} dimensions"))
+            })
+        };
+        view.order.swap(place(first)?, place(second)?);
+        if let Some(storage) = self.storages.get_mut(&view.storage) {
+            storage.handles += 1;
+        }
+        self.last += 1;
+        self.views.insert(self.last, view);
+        Ok(self.last)
+    }
+
+    /// Says what is known of a tensor's values from now on.
+    pub(super) fn write(&mut self, handle: Handle, contents: Contents) {
+        let storage = self.views.get(&handle).map(|view| view.storage);
+        if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
+            storage.contents = contents;
+        }
+    }
+
+    /// What a call sees of a tensor.
+    pub(super) fn operand(&self, handle: Handle) -> Result<Operand, Raised> {
+        let (view, storage) = self.seen(handle)?;
+        let in_order = |order: &[usize]| order.iter().enumerate().all(|(index, dim)| index == *dim);
+        let mut swapped = view.order.clone();
+        if let [.., left, right] = swapped.as_mut_slice() {
+            std::mem::swap(left, right);
+        }
+        let layout = match (in_order(&view.order), in_order(&swapped)) {
+            (true, _) => Layout::Contiguous,
+            (false, true) => Layout::Transposed,
+            (false, false) => Layout::Permuted,
+        };
+        let format = recorded_format(storage.dims.len());
+        let tensor = Tensor { dims: storage.dims.clone(), dtype: storage.dtype.clone(), format };
+        Ok(Operand { tensor, layout, place: storage.place, contents: storage.contents })
+    }
+
+    /// What Python sees of a tensor.
+    pub(super) fn describe(&self, handle: Handle) -> Result<Described, Raised> {
+        let (view, storage) = self.seen(handle)?;
+        let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
+        let device = storage.place.to_string();
+        Ok(Described { handle, shape, dtype: storage.dtype.clone(), device })
+    }
+
+    /// The tensors among arguments, also those inside lists.
+    pub(super) fn handles(given: &Given) -> Vec<Handle> {
+        match given {
+            Given::Tensor(handle) => vec![*handle],
+            Given::List(items) => items.iter().flat_map(Self::handles).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn view(&self, handle: Handle) -> Result<&View, Raised> {
+        self.views.get(&handle).ok_or_else(|| runtime(format!("rehearsal: there is no tensor {handle}")))
+    }
+
+    fn seen(&self, handle: Handle) -> Result<(&View, &Storage), Raised> {
+        let view = self.view(handle)?;
+        let storage = self.storages.get(&view.storage);
+        Ok((view, storage.ok_or_else(|| runtime(format!("rehearsal: tensor {handle} has no storage")))?))
+    }
+}
+
+/// The format that torch_npu takes an input of that many dimensions for.
+fn recorded_format(rank: usize) -> Format {
+    match rank {
+        3 => Format::Base("NCL".to_owned()),
+        4 => Format::Base("NCHW".to_owned()),
+        5 => Format::Base("NCDHW".to_owned()),
+        _ => Format::nd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: Place = Place::Npu(0);
+
+    fn bytes(count: u64) -> Tensor {
+        Tensor::new([count], Dtype::Int8)
+    }
+
+    #[test]
+    fn memory_comes_back_with_the_last_handle() {
+        let mut memory = Memory::new(100);
+        let tensor = Tensor::new([8, 10], Dtype::Int8);
+        let handle = memory.allocate(&tensor, DEVICE, Contents::Unknown).expect("fits");
+        let view = memory.transposed(handle, -1, -2).expect("a view");
+        memory.free(handle);
+        let full = memory.allocate(&bytes(21), DEVICE, Contents::Unknown).expect_err("the view holds 80");
+        assert_eq!(full.class, Class::OutOfMemory);
+        assert!(full.message.starts_with("NPU out of memory. Tried to allocate"), "{}", full.message);
+        assert!(memory.allocate(&bytes(21), Place::Npu(1), Contents::Unknown).is_ok(), "another device");
+        memory.free(view);
+        memory.free(view);
+        assert!(memory.allocate(&bytes(100), DEVICE, Contents::Unknown).is_ok());
+    }
+
+    #[test]
+    fn views_share_values_and_know_how_they_lie() {
+        let mut memory = Memory::new(1 << 20);
+        let tensor = Tensor::new([2, 3, 4], Dtype::Float);
+        let handle = memory.allocate(&tensor, DEVICE, Contents::Uninitialised).expect("fits");
+        let view = memory.transposed(handle, -1, -2).expect("a view");
+        let back = memory.transposed(view, 1, 2).expect("a view");
+        let other = memory.transposed(handle, 0, 1).expect("a view");
+        memory.write(view, Contents::Unknown);
+        let layouts =
+            [handle, view, back, other].map(|handle| memory.operand(handle).expect("is there").layout);
+        assert_eq!(layouts, [Layout::Contiguous, Layout::Transposed, Layout::Contiguous, Layout::Permuted]);
+        assert_eq!(memory.describe(view).expect("is there").shape, [2, 4, 3]);
+        let operand = memory.operand(handle).expect("is there");
+        assert_eq!((operand.contents, operand.tensor.format.as_str()), (Contents::Unknown, "NCL"));
+        assert!(memory.transposed(handle, 0, 3).is_err());
+    }
+}

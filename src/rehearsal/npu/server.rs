@@ -1,0 +1,117 @@
+//! The socket that programs reach the pretend NPU by.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use tempfile::TempDir;
+
+use super::Session;
+
+/// Why the socket cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open a socket in `{}`: {source}", .folder.display())]
+pub(in crate::rehearsal) struct ServerError {
+    folder: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Answers until [`Server::finish`].
+#[derive(Debug)]
+pub(in crate::rehearsal) struct Server {
+    /// Holds the socket, and goes with the server.
+    folder: TempDir,
+    session: Arc<Mutex<Session>>,
+    stop: Arc<AtomicBool>,
+    listening: JoinHandle<()>,
+}
+
+impl Server {
+    /// Opens a socket for a session.
+    pub(in crate::rehearsal) fn start(session: Session) -> Result<Self, ServerError> {
+        // A socket's path may have 107 bytes, which a run's folder can exceed.
+        let base = [std::env::temp_dir(), PathBuf::from("/tmp")];
+        let base = base.into_iter().find(|folder| folder.as_os_str().len() < 64);
+        let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
+        let failed = |source| ServerError { folder: base.clone(), source };
+        let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
+        let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
+        let session = Arc::new(Mutex::new(session));
+        let stop = Arc::new(AtomicBool::new(false));
+        let listening = {
+            let (session, stop) = (Arc::clone(&session), Arc::clone(&stop));
+            thread::spawn(move || listen(&listener, &session, &stop))
+        };
+        Ok(Self { folder, session, stop, listening })
+    }
+
+    /// Where programs find it.
+    pub(in crate::rehearsal) fn socket(&self) -> PathBuf {
+        self.folder.path().join(SOCKET)
+    }
+
+    /// Takes no further connection, closes the socket and hands over what the session was used for.
+    pub(in crate::rehearsal) fn finish<T>(self, read: impl FnOnce(&mut Session) -> T) -> T {
+        self.stop.store(true, Ordering::Release);
+        // The listener looks at the flag at its next connection.
+        drop(UnixStream::connect(self.socket()));
+        // A listener that panicked has ended as well.
+        let _ = self.listening.join();
+        // A connection that a left-over process still holds may wait in its thread; it ends with us.
+        read(&mut self.session.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+const SOCKET: &str = "npu";
+
+fn listen(listener: &UnixListener, session: &Arc<Mutex<Session>>, stop: &AtomicBool) {
+    for connection in listener.incoming() {
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        if let Ok(connection) = connection {
+            let session = Arc::clone(session);
+            thread::spawn(move || {
+                // The program is gone, and with it whoever could be told.
+                let _ = serve(&connection, &session);
+            });
+        }
+    }
+}
+
+fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
+    let mut writer = connection;
+    for line in BufReader::new(connection).lines() {
+        let answer = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
+        writer.write_all(answer.as_bytes())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::Nanos, rehearsal::Config};
+
+    #[test]
+    fn a_line_is_answered_by_a_line_and_the_socket_goes() {
+        let session = Session::new(&Config::default(), None, Nanos(0)).expect("the built-in catalogue");
+        let server = Server::start(session).expect("a socket");
+        let socket = server.socket();
+        let mut connection = UnixStream::connect(&socket).expect("connected");
+        connection.write_all(b"{\"call\": \"torch.npu.device_count\"}\nnonsense\n").expect("written");
+        let mut lines = BufReader::new(connection.try_clone().expect("cloned")).lines();
+        assert_eq!(lines.next().expect("a line").expect("read"), r#"{"value":16}"#);
+        assert!(lines.next().expect("a line").expect("read").contains("not a call"));
+        assert_eq!(server.finish(|session| session.devices_used()), Vec::<u32>::new());
+        assert!(!socket.exists());
+    }
+}

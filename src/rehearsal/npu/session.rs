@@ -1,0 +1,202 @@
+//! One program's time on the pretend NPU: takes calls, line by line, and keeps what they did.
+
+use std::sync::Arc;
+
+use super::{
+    builtin,
+    judge::{Accepted, judge},
+    memory::{Contents, Memory, Place},
+    tape::{Launch, Operation, Tape, Task},
+    wire::{Arguments, Class, Raised, Reply, Request, answer, runtime},
+};
+use crate::{
+    model::{Dtype, Nanos, Tensor},
+    rehearsal::{Config, HostError},
+    render::Manifest,
+    spec::{Catalogue, DeviceProfile, Entry, OutputDtype, Unit, Work},
+};
+
+/// State behind the socket.
+#[derive(Debug)]
+pub(in crate::rehearsal) struct Session {
+    pub(super) devices: u32,
+    /// The device that `npu` without a number means.
+    pub(super) current: u32,
+    pub(super) memory: Memory,
+    pub(super) tape: Tape,
+    catalogue: Arc<Catalogue>,
+}
+
+impl Session {
+    /// A session that starts at that instant; the manifest says which kernel is played where one
+    /// call has several.
+    pub(in crate::rehearsal) fn new(
+        config: &Config,
+        manifest: Option<&Manifest>,
+        started: Nanos,
+    ) -> Result<Self, HostError> {
+        let assets = config.assets()?;
+        let profile = DeviceProfile::load(&assets, &config.device_profile)?;
+        let memory = Memory::new(profile.hbm_bytes());
+        let tape = Tape::new(config.clone(), profile, manifest, started);
+        Ok(Self {
+            devices: config.devices,
+            current: 0,
+            memory,
+            tape,
+            catalogue: Arc::new(Catalogue::load(&assets)?),
+        })
+    }
+
+    /// The line that answers a line.
+    pub(super) fn answer(&mut self, line: &str) -> String {
+        let result = Request::parse(line).and_then(|mut request| {
+            request.freed.iter().for_each(|handle| self.memory.free(*handle));
+            let arguments = request.arguments();
+            self.call(&request.call, &arguments)
+        });
+        answer(&result)
+    }
+
+    /// Devices that the program used.
+    pub(in crate::rehearsal) fn devices_used(&self) -> Vec<u32> {
+        self.tape.devices()
+    }
+
+    /// What was executed, in order.
+    pub(in crate::rehearsal) fn take_launches(&mut self) -> Vec<Launch> {
+        self.tape.take()
+    }
+
+    pub(super) fn call(&mut self, api: &str, arguments: &Arguments) -> Result<Reply, Raised> {
+        if let Some(result) = builtin::call(self, api, arguments) {
+            return result;
+        }
+        let catalogue = Arc::clone(&self.catalogue);
+        let mut entries: Vec<&Entry> = catalogue.callers(api).collect();
+        if entries.is_empty() {
+            let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
+            return Err(Raised::new(
+                Class::Attribute,
+                format!(
+                    "module '{module}' has no attribute '{name}' (the rehearsal host knows the calls of op_replay/ only)"
+                ),
+            ));
+        }
+        // Which of several kernels CANN picks is not modelled: the case's own goes first.
+        let wanted = self.tape.kernel_of_case().map(str::to_owned);
+        let as_wanted =
+            |entry: &Entry| wanted.as_deref().filter(|kernel| entry.names().any(|name| name == *kernel));
+        entries.sort_by_key(|entry| as_wanted(entry).is_none());
+        let mut refusal = None;
+        for entry in entries {
+            match judge(entry, arguments, &self.memory) {
+                Ok(accepted) => {
+                    let kernel = as_wanted(entry).unwrap_or(entry.kernel.as_str());
+                    return self.execute(entry, kernel, accepted);
+                }
+                Err(raised) => refusal = refusal.or(Some(raised)),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| runtime(format!("{api}: no entry takes this call"))))
+    }
+
+    /// Launches an accepted call and gives Python its results.
+    fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
+        let Accepted { device, inputs, outputs, destinations, work } = accepted;
+        // Memory is taken before the launch, so that a call which finds none leaves no record.
+        let mut results = Vec::new();
+        for (index, (output, declared)) in outputs.iter().zip(&entry.output_dtypes).enumerate() {
+            if let Some((_, handle)) = destinations.iter().find(|(place, _)| *place == index) {
+                results.push(Reply::Same(*handle));
+                continue;
+            }
+            let dtype = if is_cast(entry, declared) { Dtype::Int64 } else { output.dtype.clone() };
+            match self.allocate(&Tensor { dtype, ..output.clone() }, device) {
+                Ok(result) => results.push(result),
+                Err(raised) => {
+                    self.release(&results);
+                    return Err(raised);
+                }
+            }
+        }
+        let task = if entry.unit == Unit::Cube { Task::Cube } else { Task::Vector };
+        let api = api_word(entry.schema.short_name());
+        let name = format!("aclnn{api}_{kernel}_{kernel}");
+        self.tape.launch(
+            device,
+            Operation { name, kernel: kernel.to_owned(), task, inputs, outputs: outputs.clone(), work },
+        );
+        for beside in &entry.beside {
+            let cast =
+                outputs.iter().zip(&entry.output_dtypes).find(|(_, declared)| is_cast(entry, declared));
+            let from = cast.map(|(output, _)| output).or(outputs.first());
+            if let Some(from) = from.cloned() {
+                let to = Tensor {
+                    dtype: if beside == CAST { Dtype::Int64 } else { from.dtype.clone() },
+                    ..from.clone()
+                };
+                self.tape.launch(
+                    device,
+                    plain_operation(&format!("aclnn{api}_{beside}_{beside}"), beside, vec![from], to),
+                );
+            }
+        }
+        for (_, handle) in destinations {
+            self.memory.write(handle, Contents::Unknown);
+        }
+        self.release(results.get(entry.schema.returns..).unwrap_or_default());
+        results.truncate(entry.schema.returns);
+        Ok(match results.as_slice() {
+            [single] if entry.schema.returns == 1 => single.clone(),
+            _ => Reply::Tuple(results),
+        })
+    }
+
+    fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<Reply, Raised> {
+        let handle = self.memory.allocate(tensor, Place::Npu(device), Contents::Unknown)?;
+        Ok(Reply::Tensor(self.memory.describe(handle)?))
+    }
+
+    /// Frees results that Python will not see.
+    fn release(&mut self, results: &[Reply]) {
+        for result in results {
+            if let Reply::Tensor(tensor) = result {
+                self.memory.free(tensor.handle);
+            }
+        }
+    }
+}
+
+const CAST: &str = "Cast";
+
+/// Whether Python sees 64-bit positions where the kernel writes 32-bit ones.
+fn is_cast(entry: &Entry, declared: &OutputDtype) -> bool {
+    *declared == OutputDtype::Fixed(Dtype::Int32) && entry.beside.iter().any(|kernel| kernel == CAST)
+}
+
+/// An element-wise task of the vector cores.
+pub(super) fn plain_operation(name: &str, kernel: &str, inputs: Vec<Tensor>, output: Tensor) -> Operation {
+    let bytes = inputs.iter().chain([&output]).fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+    let work = Work {
+        flops: output.elements() as f64,
+        bytes: bytes as f64,
+        unit: Unit::Vector,
+        dtype: output.dtype.clone(),
+    };
+    let outputs = vec![output];
+    Operation { name: name.to_owned(), kernel: kernel.to_owned(), task: Task::Vector, inputs, outputs, work }
+}
+
+/// The word that aclnn has for a function: `npu_rms_norm` is `RmsNorm`, `copy_` is `InplaceCopy`.
+fn api_word(function: &str) -> String {
+    let bare = function.strip_prefix("npu_").unwrap_or(function);
+    let (bare, inplace) = bare.strip_suffix('_').map_or((bare, ""), |bare| (bare, "Inplace"));
+    let words = bare.split('_').map(|word| {
+        let mut letters = word.chars();
+        letters
+            .next()
+            .map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    });
+    format!("{inplace}{}", words.collect::<String>())
+}

@@ -1,0 +1,164 @@
+//! What the pretend NPU has executed: launches on a virtual clock that never waits.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    model::{Case, KernelName, Nanos, Tensor},
+    rehearsal::{
+        Config,
+        timing::{self, Moment, TICK_NS},
+    },
+    render::{Manifest, Sentinels},
+    spec::{DeviceProfile, Work},
+};
+
+/// The engine of the device that executes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rehearsal) enum Task {
+    /// Matrix cores.
+    Cube,
+    /// Vector cores.
+    Vector,
+    /// The generator of random numbers, which has no counters and shows no inputs.
+    Random,
+}
+
+/// What is executed.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::rehearsal) struct Operation {
+    /// As the profiler would name it, without the rehearsal's prefix.
+    pub(in crate::rehearsal) name: String,
+    pub(in crate::rehearsal) kernel: String,
+    pub(in crate::rehearsal) task: Task,
+    pub(in crate::rehearsal) inputs: Vec<Tensor>,
+    pub(in crate::rehearsal) outputs: Vec<Tensor>,
+    pub(in crate::rehearsal) work: Work,
+}
+
+/// One execution.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::rehearsal) struct Launch {
+    pub(in crate::rehearsal) device: u32,
+    /// Number of the task on its device, from 0.
+    pub(in crate::rehearsal) task_id: u64,
+    pub(in crate::rehearsal) start: Nanos,
+    pub(in crate::rehearsal) duration: Nanos,
+    pub(in crate::rehearsal) operation: Operation,
+}
+
+#[derive(Debug)]
+struct Stream {
+    clock: Nanos,
+    tasks: u64,
+}
+
+/// Every launch, in order, and what durations depend on.
+#[derive(Debug)]
+pub(super) struct Tape {
+    config: Config,
+    profile: DeviceProfile,
+    collection: u32,
+    /// The kernel of each case, by ordinal.
+    kernels: BTreeMap<u64, String>,
+    started: Nanos,
+    streams: BTreeMap<u32, Stream>,
+    case: Option<u64>,
+    since_sentinel: HashMap<u64, u32>,
+    in_process: HashMap<(u32, u64), u32>,
+    launches: Vec<Launch>,
+}
+
+/// Shortest pause between two tasks.
+const GAP_NS: u64 = 4_000;
+/// Pauses vary by so many ticks.
+const GAP_TICKS: u64 = 100;
+
+impl Tape {
+    pub(super) fn new(
+        config: Config,
+        profile: DeviceProfile,
+        manifest: Option<&Manifest>,
+        started: Nanos,
+    ) -> Self {
+        let cases = manifest.map(|manifest| manifest.cases.as_slice()).unwrap_or_default();
+        Self {
+            config,
+            profile,
+            collection: manifest.map_or(0, |manifest| manifest.collection),
+            kernels: cases.iter().map(|case| (u64::from(case.ordinal), case.kernel.clone())).collect(),
+            started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
+            streams: BTreeMap::new(),
+            case: None,
+            since_sentinel: HashMap::new(),
+            in_process: HashMap::new(),
+            launches: Vec::new(),
+        }
+    }
+
+    /// Takes a device into use.
+    pub(super) fn open(&mut self, device: u32) {
+        let clock = self.started;
+        self.streams.entry(device).or_insert(Stream { clock, tasks: 0 });
+    }
+
+    /// Devices in use.
+    pub(super) fn devices(&self) -> Vec<u32> {
+        self.streams.keys().copied().collect()
+    }
+
+    /// A sentinel of that length passes: even ones open a case, odd ones close it.
+    pub(super) fn sentinel(&mut self, length: u64) {
+        self.since_sentinel.clear();
+        let opened = Sentinels::default().opening(0);
+        self.case = (length >= opened && (length - opened) % 2 == 0).then(|| (length - opened) / 2);
+    }
+
+    /// The kernel of the case between whose sentinels the program is.
+    pub(super) fn kernel_of_case(&self) -> Option<&str> {
+        self.case.and_then(|ordinal| self.kernels.get(&ordinal)).map(String::as_str)
+    }
+
+    /// Executes.
+    pub(super) fn launch(&mut self, device: u32, operation: Operation) {
+        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
+            // CANN launches nothing for tensors without elements.
+            return;
+        }
+        self.open(device);
+        let signature = signature(&operation);
+        let since_sentinel = count(&mut self.since_sentinel, signature);
+        let in_process = count(&mut self.in_process, (device, signature));
+        let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
+        let moment = Moment { model, seed, collection, device, signature, since_sentinel, in_process };
+        let base = timing::base(&self.profile, &operation.kernel, &operation.work);
+        let duration = timing::duration(&self.profile, &operation.work, base, &moment);
+        if let Some(stream) = self.streams.get_mut(&device) {
+            let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
+            let start = Nanos(stream.clock.0 + pause.cast_signed());
+            self.launches.push(Launch { device, task_id: stream.tasks, start, duration, operation });
+            stream.clock = Nanos(start.0 + duration.0);
+            stream.tasks += 1;
+        }
+    }
+
+    /// Hands the launches over.
+    pub(super) fn take(&mut self) -> Vec<Launch> {
+        std::mem::take(&mut self.launches)
+    }
+}
+
+fn signature(operation: &Operation) -> u64 {
+    let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
+    let kernel = KernelName::new(&operation.kernel);
+    kernel.map_or(0, |kernel| {
+        Case { kernel, inputs: present(&operation.inputs), outputs: present(&operation.outputs) }.id().seed()
+    })
+}
+
+/// How often the key was counted before.
+fn count<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: K) -> u32 {
+    let count = counts.entry(key).or_default();
+    let before = *count;
+    *count = count.saturating_add(1);
+    before
+}

@@ -1,0 +1,305 @@
+//! What the stand-in for `npu-smi` prints: the table of `npu-smi info` and the list of `npu-smi info -l`.
+//!
+//! Owns the text of an A3 host, two dies to a card, line for line as a real capture of driver 25.0.rc1
+//! has it. Knows no clock and invents no reading: whoever plays the host gives the values.
+
+/// Device memory of every die, in MB.
+pub const HBM_TOTAL_MB: u64 = 65_536;
+
+const VERSION: &str = "25.0.rc1";
+const DIES_PER_CARD: u32 = 2;
+const WHOLE: usize = 96;
+/// Within a card, between its dies.
+const BETWEEN_DIES: &str =
+    "+------------------------------------------------------------------------------------------------+\n";
+const THIN: &str =
+    "+---------------------------+---------------+----------------------------------------------------+\n";
+const THICK: &str =
+    "+===========================+===============+====================================================+\n";
+
+/// What one device shows at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Degrees Celsius.
+    pub temperature_c: i64,
+    /// Watts of the whole card, printed with one decimal at the card's first die only.
+    pub power_w: f64,
+    /// Device memory in use.
+    pub hbm_used_mb: u64,
+    /// The processes that hold the device: id, name, MB.
+    pub processes: Vec<(u32, String, u64)>,
+}
+
+/// An idle device, as the real capture has it: memory is in use even so.
+impl Default for Reading {
+    fn default() -> Self {
+        Self { temperature_c: 45, power_w: 160.4, hbm_used_mb: 2_892, processes: Vec::new() }
+    }
+}
+
+/// The table of `npu-smi info`. The n-th reading is that of device n; devices without one are idle.
+#[must_use]
+pub fn info_table(devices: u32, readings: &[Reading]) -> String {
+    let idle = Reading::default();
+    let rows: Vec<(u32, &Reading)> =
+        (0..devices).zip(readings.iter().chain(std::iter::repeat(&idle))).collect();
+    let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..);
+
+    let mut table = BETWEEN_DIES.to_owned();
+    let version = format!(" npu-smi {VERSION:<24} Version: {VERSION}");
+    line(&mut table, &[(WHOLE, version)]);
+    table.push_str(THIN);
+    table.push_str(
+        "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|\n",
+    );
+    table.push_str(
+        "| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |\n",
+    );
+    table.push_str(THICK);
+    for (dies, card) in cards() {
+        for (&(device, reading), die) in dies.iter().zip(0_u32..) {
+            if die > 0 {
+                table.push_str(BETWEEN_DIES);
+            }
+            chip(&mut table, card, die, device, reading);
+        }
+        table.push_str(THICK);
+    }
+
+    table.push_str(THIN);
+    table.push_str(
+        "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |\n",
+    );
+    table.push_str(THICK);
+    for (dies, card) in cards() {
+        processes(&mut table, card, dies);
+        table.push_str(THICK);
+    }
+    table
+}
+
+/// The two lines of one die.
+fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &Reading) {
+    let power = if die == 0 { format!("{:.1}", reading.power_w) } else { "-".to_owned() };
+    line(
+        table,
+        &[
+            (27, format!(" {card:<5} Ascend910")),
+            (15, " OK".to_owned()),
+            (52, format!(" {power:<11} {:<17} 0    / 0", reading.temperature_c)),
+        ],
+    );
+    line(
+        table,
+        &[
+            (27, format!(" {die:<5} {device}")),
+            (15, format!(" {}", bus_id(card, die))),
+            (52, format!(" 0           0    / 0          {:<5}/ {HBM_TOTAL_MB}", reading.hbm_used_mb)),
+        ],
+    );
+}
+
+/// The lines of one card in the table of processes.
+fn processes(table: &mut String, card: u32, dies: &[(u32, &Reading)]) {
+    if dies.iter().all(|(_, reading)| reading.processes.is_empty()) {
+        line(table, &[(WHOLE, format!(" No running processes found in NPU {card}"))]);
+    }
+    for ((_, reading), die) in dies.iter().zip(0_u32..) {
+        for (pid, name, mb) in &reading.processes {
+            line(
+                table,
+                &[
+                    (27, format!(" {card:<7} {die}")),
+                    (15, format!(" {pid}")),
+                    (26, format!(" {}", shown_name(name))),
+                    (25, format!(" {mb}")),
+                ],
+            );
+        }
+    }
+}
+
+/// A name as the kernel keeps it, 15 bytes long; what would break the frame becomes `?`.
+fn shown_name(name: &str) -> String {
+    let printable =
+        |byte: char| if byte.is_ascii_graphic() && byte != '|' || byte == ' ' { byte } else { '?' };
+    name.chars().take(15).map(printable).collect()
+}
+
+/// The addresses of the real capture, counted down from 9D by card; further cards get a domain of
+/// their own.
+fn bus_id(card: u32, die: u32) -> String {
+    format!("{:04X}:{:02X}:00.0", card / 8, 0x9D - 4 * (card % 8) + 2 * die)
+}
+
+/// One line of cells, each padded to its width.
+fn line(table: &mut String, cells: &[(usize, String)]) {
+    for (width, text) in cells {
+        table.push('|');
+        table.push_str(&format!("{text:<width$}"));
+    }
+    table.push_str("|\n");
+}
+
+/// The list of `npu-smi info -l`: the cards and how many dies each has. Product and serial number
+/// say that they are rehearsed.
+#[must_use]
+pub fn list(devices: u32) -> String {
+    let entry = |text: &mut String, key: &str, value: &str| {
+        text.push_str(&format!("\t{key:<31}: {value}\n"));
+    };
+    let cards = devices.div_ceil(DIES_PER_CARD);
+    let mut text = String::new();
+    entry(&mut text, "Total Count", &cards.to_string());
+    for card in 0..cards {
+        text.push('\n');
+        entry(&mut text, "NPU ID", &card.to_string());
+        entry(&mut text, "Product Name", "rehearsal");
+        entry(&mut text, "Serial Number", &format!("REHEARSAL{card:04}"));
+        let dies = (devices - card * DIES_PER_CARD).min(DIES_PER_CARD);
+        entry(&mut text, "Chip Count", &dies.to_string());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profile::npu_smi::{NpuSmiInfo, parse_info};
+
+    /// Power in tenths of a watt, because the table has one decimal.
+    fn reading() -> impl Strategy<Value = Reading> {
+        let process = (any::<u32>(), "[a-zA-Z_/.]{0,15}", 0_u64..70_000);
+        (-20_i64..120, 0_u32..9_000, 0..=HBM_TOTAL_MB, prop::collection::vec(process, 0..3)).prop_map(
+            |(temperature_c, tenths, hbm_used_mb, processes)| Reading {
+                temperature_c,
+                power_w: f64::from(tenths) / 10.0,
+                hbm_used_mb,
+                processes,
+            },
+        )
+    }
+
+    fn check(info: &NpuSmiInfo, devices: u32, readings: &[Reading]) {
+        assert_eq!(info.version, "25.0.rc1");
+        assert!(info.chips.iter().map(|chip| chip.device).eq(0..devices));
+        assert_eq!(
+            info.processes.len(),
+            readings.iter().map(|reading| reading.processes.len()).sum::<usize>()
+        );
+        for (chip, reading) in info.chips.iter().zip(readings) {
+            assert_eq!((chip.npu, chip.chip), (chip.device / 2, chip.device % 2));
+            assert_eq!((chip.name.as_str(), chip.health.as_str()), ("Ascend910", "OK"));
+            assert_eq!(chip.power_w, (chip.chip == 0).then_some(reading.power_w));
+            assert_eq!(chip.temperature_c, Some(reading.temperature_c));
+            assert_eq!(chip.memory_used_mb, Some(reading.hbm_used_mb));
+            assert_eq!(chip.memory_total_mb, Some(HBM_TOTAL_MB));
+            let held: Vec<(u32, String, u64)> = info
+                .processes_on(chip)
+                .map(|process| (process.pid, process.name.clone(), process.memory_mb.expect("a number")))
+                .collect();
+            assert_eq!(held, reading.processes);
+        }
+    }
+
+    #[test]
+    fn every_number_of_devices_reads_back() {
+        for devices in 1..=16 {
+            let readings: Vec<Reading> = (0..devices)
+                .map(|device| Reading {
+                    temperature_c: 30 + i64::from(device),
+                    power_w: 160.0 + f64::from(device) / 2.0,
+                    hbm_used_mb: 2_900 + 4_000 * u64::from(device),
+                    processes: (0..device % 3)
+                        .map(|n| (1_000 * device + n, format!("python{n}"), 117 + u64::from(n)))
+                        .collect(),
+                })
+                .collect();
+            let info = parse_info(&info_table(devices, &readings)).expect("the table");
+            check(&info, devices, &readings);
+        }
+    }
+
+    #[test]
+    fn lines_are_of_one_width_whatever_a_process_is_called() {
+        let processes = vec![(u32::MAX, "a|b\nthe name of a long process ü".to_owned(), 65_536)];
+        let table = info_table(3, &[Reading { hbm_used_mb: 65_536, processes, ..Reading::default() }]);
+        assert!(table.lines().all(|line| line.len() == WHOLE + 2), "{table}");
+        let info = parse_info(&table).expect("the table");
+        assert_eq!(info.processes[0].name, "a?b?the name of");
+        assert_eq!(info.chips.len(), 3);
+    }
+
+    #[test]
+    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+    fn the_real_capture_is_printed_byte_for_byte() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../shared/real/text/npu-smi_info_A3_16die_25.0.rc1.txt");
+        let Ok(real) = fs::read_to_string(&path) else {
+            eprintln!("skipped: {} is not here", path.display());
+            return;
+        };
+        let info = parse_info(&real).expect("the capture");
+        let readings: Vec<Reading> = info
+            .chips
+            .iter()
+            .map(|chip| Reading {
+                temperature_c: chip.temperature_c.expect("a number"),
+                power_w: chip.power_w.unwrap_or(0.0),
+                hbm_used_mb: chip.memory_used_mb.expect("a number"),
+                processes: Vec::new(),
+            })
+            .collect();
+        assert_eq!(info_table(16, &readings), real);
+    }
+
+    #[test]
+    fn the_list_names_every_card() {
+        let text = list(3);
+        let values: Vec<(&str, &str)> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .filter(|(key, _)| !key.contains("Name") && !key.contains("Serial"))
+            .collect();
+        let expected = [
+            ("Total Count", "2"),
+            ("NPU ID", "0"),
+            ("Chip Count", "2"),
+            ("NPU ID", "1"),
+            ("Chip Count", "1"),
+        ];
+        assert_eq!(values, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_readings_read_back(readings in prop::collection::vec(reading(), 1..=16)) {
+            let devices = u32::try_from(readings.len()).expect("at most 16");
+            let info = parse_info(&info_table(devices, &readings)).expect("the table");
+            check(&info, devices, &readings);
+        }
+
+        #[test]
+        fn a_damaged_table_is_handled(
+            devices in 1_u32..=16,
+            readings in prop::collection::vec(reading(), 0..4),
+            lost in any::<prop::sample::Index>(),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        ) {
+            let table = info_table(devices, &readings);
+            let mut lines: Vec<&str> = table.lines().collect();
+            lines.remove(lost.index(lines.len()));
+            let mut bytes = lines.join("\n").into_bytes();
+            for (at, byte) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let _ = parse_info(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

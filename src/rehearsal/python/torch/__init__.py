@@ -1,0 +1,29 @@
+"""Stand-in for torch on a rehearsal host. It computes nothing and judges nothing.
+
+Tensors are handles; every function, known or not, goes to the pretend NPU behind the stand-in of
+msprof, which answers with handles or with the exception to raise.
+"""
+from torch import _rehearsal
+from torch._rehearsal import Generator, OutOfMemoryError, Tensor, dtype
+
+__version__ = "0+rehearsal"
+
+bfloat16 = dtype("bfloat16", True)
+float16 = half = dtype("float16", True)
+float32 = float = dtype("float32", True)
+float64 = double = dtype("float64", True)
+bool = dtype("bool", False)
+int8 = dtype("int8", False)
+uint8 = dtype("uint8", False)
+int16 = short = dtype("int16", False)
+int32 = int = dtype("int32", False)
+int64 = long = dtype("int64", False)
+
+_rehearsal.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
+
+
+def __getattr__(name):
+    # `torch.npu` comes with torch_npu, and Python asks modules for names such as `__path__`.
+    if name == "npu" or name.startswith("__"):
+        raise AttributeError("module 'torch' has no attribute '%s'" % name)
+    return _rehearsal.Name("torch." + name)

@@ -1,0 +1,152 @@
+"""The way from Python to the pretend NPU: one line of JSON there, one back."""
+import builtins
+import json
+import math
+import os
+import socket
+import threading
+
+DTYPES = {}
+_SOCKET = "NPUBENCH_REHEARSAL_SOCKET"
+_lock = threading.Lock()
+_stream = None
+_freed = []
+
+
+class OutOfMemoryError(RuntimeError):
+    """Device memory ran out."""
+
+
+class dtype:
+    def __init__(self, name, is_floating_point):
+        self.name = name
+        self.is_floating_point = is_floating_point
+
+    def __repr__(self):
+        return "torch." + self.name
+
+
+class Generator:
+    """Values are not made, so that a seed has nothing to decide."""
+
+    def __init__(self, device="cpu"):
+        self.device = str(device)
+
+    def manual_seed(self, seed):
+        return self
+
+
+class Name:
+    """A dotted name below torch or torch_npu: a namespace until it is called."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError("'%s' has no attribute '%s'" % (self._path, name))
+        return Name(self._path + "." + name)
+
+    def __call__(self, *args, **kwargs):
+        return call(self._path, args, kwargs)
+
+
+class _Methods(type):
+    """`torch.Tensor.copy_`, without an instance."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError("type object 'Tensor' has no attribute '%s'" % name)
+        return Name("torch.Tensor." + name)
+
+
+class Tensor(metaclass=_Methods):
+    def __init__(self, handle, shape, dtype, device):
+        self.handle = handle
+        self.shape = tuple(shape)
+        self.dtype = DTYPES[dtype]
+        self.device = device
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError("'Tensor' object has no attribute '%s'" % name)
+
+        def method(*args, **kwargs):
+            return call("torch.Tensor." + name, (self,) + args, kwargs)
+
+        return method
+
+    def __repr__(self):
+        return "tensor(shape=%s, dtype=%r, device='%s')" % (list(self.shape), self.dtype, self.device)
+
+    def __del__(self):
+        # May run in the middle of a call: the next one tells.
+        _freed.append(self.handle)
+
+
+def call(path, args, kwargs):
+    """Has the pretend NPU judge and record a call."""
+    given = {}
+    request = {
+        "call": path,
+        "args": [_encode(value, given) for value in args],
+        "kwargs": {name: _encode(value, given) for name, value in kwargs.items()},
+    }
+    with _lock:
+        request["freed"] = [_freed.pop() for _ in range(len(_freed))]
+        stream = _connected()
+        stream.write(json.dumps(request).encode() + b"\n")
+        stream.flush()
+        line = stream.readline()
+    if not line:
+        raise RuntimeError("the rehearsal host's NPU is gone: its msprof has ended")
+    answer = json.loads(line)
+    if "error" in answer:
+        raise _exception(answer["error"])
+    return _decode(answer["value"], given)
+
+
+def _connected():
+    global _stream
+    if _stream is None:
+        path = os.environ.get(_SOCKET)
+        if not path:
+            raise RuntimeError(
+                "this torch is the stand-in of a rehearsal host and %s is not set; "
+                "start it under the stand-in msprof: sh collect.sh" % _SOCKET
+            )
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(path)
+        _stream = connection.makefile("rwb")
+    return _stream
+
+
+def _encode(value, given):
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, given) for item in value]
+    if isinstance(value, Tensor):
+        given[value.handle] = value
+        return {"tensor": value.handle}
+    if isinstance(value, dtype):
+        return {"dtype": value.name}
+    if isinstance(value, Generator):
+        return {"generator": value.device}
+    return {"object": type(value).__name__}
+
+
+def _decode(value, given):
+    if isinstance(value, list):
+        return tuple(_decode(item, given) for item in value)
+    if isinstance(value, dict):
+        return given[value["same"]] if "same" in value else Tensor(**value["tensor"])
+    return value
+
+
+def _exception(error):
+    if error["type"] == "OutOfMemoryError":
+        return OutOfMemoryError(error["message"])
+    return getattr(builtins, error["type"])(error["message"])

@@ -1,0 +1,229 @@
+//! The stated model of pretended durations. Pure functions: the same inputs give the same bits on
+//! every machine, because only additions, multiplications and divisions of IEEE 754 are used.
+//!
+//! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the device
+//! profile's bound and the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for
+//! pure data movement, each varied by up to ±15 % by a hash of the kernel's name.
+//!
+//! | model | duration of a launch |
+//! |---|---|
+//! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
+//! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
+//!
+//! Durations are multiples of 20 ns, as the device's 50 MHz counter gives them, and never below
+//! `fastest(work)`. Normal deviates are sums of twelve uniform ones, so that none is beyond 6 sd.
+//!
+//! Nothing here was fitted to a device. A number that comes out of it says that the way from launch
+//! to row works, and nothing about a kernel.
+
+use super::Model;
+use crate::{
+    model::Nanos,
+    spec::{DeviceProfile, Unit, Work},
+};
+
+/// The tick of the counter behind the profiler's times.
+pub const TICK_NS: i64 = 20;
+/// What any launch takes besides its work, in nanoseconds.
+const FIXED_NS: f64 = 1_300.0;
+/// How far a kernel's inefficiency may lie from that of its unit.
+const INEFFICIENCY_SPREAD: f64 = 0.15;
+const STEADY_SPREAD: f64 = 0.005;
+const COLLECTION_SD: f64 = 0.005;
+const LAUNCH_SD: f64 = 0.01;
+/// (factor, nanoseconds) of the first launches of a signature in a process.
+const COLD: [(f64, f64); 3] = [(1.10, 8_000.0), (1.03, 2_000.0), (1.01, 500.0)];
+
+/// What, besides the work, decides how long one launch takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The model.
+    pub model: Model,
+    /// The host's seed.
+    pub seed: u64,
+    /// Number of the collection in its run.
+    pub collection: u32,
+    /// The device.
+    pub device: u32,
+    /// Hash of kernel, inputs and outputs.
+    pub signature: u64,
+    /// Launches of the same signature since the last sentinel.
+    pub since_sentinel: u32,
+    /// Launches of the same signature in this process before.
+    pub in_process: u32,
+}
+
+/// How long a kernel takes on average once it is warm, before noise.
+#[must_use]
+pub fn base(profile: &DeviceProfile, kernel: &str, work: &Work) -> Nanos {
+    let inefficiency = match work.unit {
+        Unit::Cube => 1.6,
+        Unit::Vector => 1.9,
+        Unit::Mte => 1.7,
+    };
+    let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit(hash_text(kernel));
+    rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
+}
+
+/// How long one launch of work with that base takes.
+#[must_use]
+pub fn duration(profile: &DeviceProfile, work: &Work, base: Nanos, moment: &Moment) -> Nanos {
+    let base = nanos(base);
+    let varied = match moment.model {
+        Model::Steady => {
+            let hash = hash_numbers(&[moment.seed, moment.signature, u64::from(moment.since_sentinel)]);
+            base * (1.0 + STEADY_SPREAD * signed_unit(hash))
+        }
+        Model::Lifelike => {
+            let collection = [moment.seed, u64::from(moment.collection), u64::from(moment.device)];
+            let offset = 1.0 + COLLECTION_SD * normal(hash_numbers(&collection));
+            let [seed, number, device] = collection;
+            let launch = [seed, number, device, moment.signature, u64::from(moment.in_process)];
+            let noise = exponential(LAUNCH_SD * normal(hash_numbers(&launch)));
+            let cold = usize::try_from(moment.in_process).ok().and_then(|index| COLD.get(index));
+            let (factor, more) = cold.copied().unwrap_or((1.0, 0.0));
+            base * offset * noise * factor + more
+        }
+    };
+    let floor = profile.fastest(work).0;
+    let least = floor + (TICK_NS - floor.rem_euclid(TICK_NS)) % TICK_NS;
+    rounded(varied).max(Nanos(least))
+}
+
+/// A number from 0 to below `bound`, by hash of the others.
+pub(super) fn pick(numbers: &[u64], bound: u64) -> u64 {
+    hash_numbers(numbers) % bound.max(1)
+}
+
+fn nanos(time: Nanos) -> f64 {
+    time.0 as f64
+}
+
+fn rounded(nanos: f64) -> Nanos {
+    Nanos((nanos / TICK_NS as f64).round() as i64 * TICK_NS)
+}
+
+/// One step of Sebastiano Vigna's `splitmix64.c` (public domain).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn hash_numbers(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |hash: u64, &number| next(&mut (hash ^ number)))
+}
+
+fn hash_text(text: &str) -> u64 {
+    text.bytes().fold(0, |hash: u64, byte| next(&mut (hash ^ u64::from(byte))))
+}
+
+/// Uniform over [0, 1), with all 53 bits of the mantissa.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Uniform over [-1, 1).
+fn signed_unit(bits: u64) -> f64 {
+    2.0 * unit(bits) - 1.0
+}
+
+/// A normal deviate by the central limit, because logarithms differ in the last bit between machines.
+fn normal(seed: u64) -> f64 {
+    let mut state = seed;
+    (0..12).map(|_| unit(next(&mut state))).sum::<f64>() - 6.0
+}
+
+/// `e^x` for the small x that noise has: at |x| = 0.06 the terms left out are below 1e-12.
+fn exponential(x: f64) -> f64 {
+    1.0 + x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{model::Dtype, spec::Assets};
+
+    fn profile() -> DeviceProfile {
+        DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("the default profile")
+    }
+
+    fn work(flops: f64, bytes: f64) -> Work {
+        Work { flops, bytes, unit: Unit::Vector, dtype: Dtype::Bf16 }
+    }
+
+    fn moment(model: Model) -> Moment {
+        Moment { model, seed: 7, collection: 0, device: 0, signature: 11, since_sentinel: 3, in_process: 9 }
+    }
+
+    #[test]
+    fn steady_durations_do_not_know_collection_device_or_history() {
+        let (profile, work) = (profile(), work(1e6, 1e8));
+        let base = base(&profile, "RmsNorm", &work);
+        let first = duration(&profile, &work, base, &moment(Model::Steady));
+        let elsewhere = Moment { collection: 5, device: 3, in_process: 0, ..moment(Model::Steady) };
+        assert_eq!(duration(&profile, &work, base, &elsewhere), first);
+        let numbers: Vec<Nanos> = (0..20)
+            .map(|since_sentinel| Moment { since_sentinel, ..moment(Model::Steady) })
+            .map(|moment| duration(&profile, &work, base, &moment))
+            .collect();
+        assert!(numbers.iter().any(|number| *number != numbers[0]), "{numbers:?}");
+        let spread = nanos(base) * STEADY_SPREAD + nanos(Nanos(TICK_NS));
+        assert!(numbers.iter().all(|number| (nanos(*number) - nanos(base)).abs() <= spread));
+    }
+
+    #[test]
+    fn durations_do_not_change() {
+        // Rehearsed databases are compared byte for byte: a change here is a change of the model.
+        let (profile, work) = (profile(), work(1e6, 1e10));
+        let base = base(&profile, "RmsNorm", &work);
+        let steady = duration(&profile, &work, base, &moment(Model::Steady));
+        let lifelike = duration(&profile, &work, base, &moment(Model::Lifelike));
+        assert_eq!((base, steady, lifelike), (Nanos(0), Nanos(0), Nanos(0)));
+    }
+
+    #[test]
+    fn collections_differ_and_first_launches_are_slow() {
+        let (profile, work) = (profile(), work(0.0, 4e8));
+        let base = base(&profile, "TensorMove", &work);
+        let of = |collection, in_process| {
+            duration(&profile, &work, base, &Moment { collection, in_process, ..moment(Model::Lifelike) })
+        };
+        let mean = |collection| (10..500).map(|n| of(collection, n).0).sum::<i64>() / 490;
+        let means: Vec<i64> = (0..40).map(mean).collect();
+        let overall = means.iter().sum::<i64>() / 40;
+        let spread = means.iter().map(|mean| (mean - overall).pow(2)).sum::<i64>() / 39;
+        let relative = (spread as f64).sqrt() / overall as f64;
+        assert!((0.003..0.008).contains(&relative), "offsets have sd {relative}");
+        assert!((0..20).all(|collection| of(collection, 0).0 > mean(collection) + 8_000));
+    }
+
+    #[test]
+    fn launch_noise_has_the_stated_spread() {
+        let logs: Vec<f64> = (0..20_000).map(|n| LAUNCH_SD * normal(n)).collect();
+        let sd = (logs.iter().map(|x| x * x).sum::<f64>() / logs.len() as f64).sqrt();
+        assert!((sd - LAUNCH_SD).abs() < 0.0002, "{sd}");
+        assert!((-60..=60).map(|n| f64::from(n) / 1e3).all(|x| (exponential(x) - x.exp()).abs() < 1e-12));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_faster_than_the_device_allows(
+            flops in 0.0..1e15, bytes in 0.0..1e11, kernel in "[A-Z][a-z]{2,9}", seed: u64,
+            signature: u64, collection in 0_u32..100, n in 0_u32..100, steady: bool,
+        ) {
+            let (profile, work) = (profile(), work(flops, bytes));
+            let model = if steady { Model::Steady } else { Model::Lifelike };
+            let base = base(&profile, &kernel, &work);
+            let moment = Moment { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
+            let taken = duration(&profile, &work, base, &moment);
+            prop_assert!(taken >= profile.fastest(&work));
+            prop_assert_eq!(taken.0 % TICK_NS, 0);
+            prop_assert_eq!(taken, duration(&profile, &work, base, &moment));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The shell script that starts msprof on a collection. A person can run it again by hand.
+
+use serde::Serialize;
+
+use super::{RenderError, files, replay::render};
+use crate::spec::Assets;
+
+/// What the script needs to know.
+#[derive(Clone, Debug)]
+pub struct CollectScript<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// Number of the collection in its run.
+    pub collection: u32,
+    /// Python, as a name or a path.
+    pub python: &'a str,
+    /// Variables to set; `PATH` is put in front of the one that is there.
+    pub environment: &'a [(String, String)],
+}
+
+#[derive(Serialize)]
+struct Context<'a> {
+    run: &'a str,
+    collection: u32,
+    python: String,
+    exports: Vec<String>,
+    profile: &'static str,
+    replay: &'static str,
+    manifest: &'static str,
+}
+
+/// Renders the script.
+///
+/// # Errors
+/// [`RenderError`] with the template's line.
+pub fn collect_script(assets: &Assets, script: &CollectScript<'_>) -> Result<String, RenderError> {
+    let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
+        "PATH" => format!("export PATH={}:\"$PATH\"", quoted(value)),
+        name => format!("export {name}={}", quoted(value)),
+    });
+    let context = Context {
+        run: script.run,
+        collection: script.collection,
+        python: quoted(script.python),
+        exports: exports.collect(),
+        profile: files::PROFILE,
+        replay: files::REPLAY,
+        manifest: files::MANIFEST,
+    };
+    render(assets, "collect.sh.hbs", &context)
+}
+
+/// A word that the shell takes as it is.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_shell_as_they_are() {
+        for word in ["plain", "with blank", "it's", "$(reboot)", "`x`", "a\"b", "\\"] {
+            let output = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", quoted(word)))
+                .output();
+            assert_eq!(output.expect("sh runs").stdout, word.as_bytes());
+        }
+    }
+}

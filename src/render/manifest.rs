@@ -1,0 +1,165 @@
+//! The manifest: every launch of a collection as data, written by npubench and read by the script.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    model::{Case, CaseId, Dtype, Kind, Tensor},
+    spec::{Fill, Reading, Supplied},
+};
+
+/// Everything that one collection launches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The run.
+    pub run: String,
+    /// Number of the collection in its run.
+    pub collection: u32,
+    /// Measured or rehearsed.
+    pub kind: Kind,
+    /// The device, for `torch.npu.set_device`.
+    pub device: u32,
+    /// Seed of the run; each case mixes its id into it.
+    pub seed: u64,
+    /// Launches of a case before its samples.
+    pub warm_up: u32,
+    /// Launches of a case that are samples.
+    pub measured: u32,
+    /// The launches that bracket each case.
+    pub sentinels: Sentinels,
+    /// The cases, in launch order.
+    pub cases: Vec<ManifestCase>,
+}
+
+/// Launches of `torch.neg` on an int32 vector whose length tells where the profile stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sentinels {
+    /// How the profiler names them.
+    pub kernel: String,
+    /// Launches of length 1 in front of the first case and behind the last, which a profiler that drops
+    /// the first or last records may lose.
+    pub padding: u32,
+}
+
+impl Default for Sentinels {
+    fn default() -> Self {
+        Self { kernel: "Neg".to_owned(), padding: 16 }
+    }
+}
+
+impl Sentinels {
+    /// Length of the vector in front of a case.
+    #[must_use]
+    pub fn opening(&self, ordinal: u32) -> u64 {
+        2 * u64::from(ordinal) + 2
+    }
+
+    /// Length of the vector behind a case.
+    #[must_use]
+    pub fn closing(&self, ordinal: u32) -> u64 {
+        2 * u64::from(ordinal) + 3
+    }
+}
+
+/// One case of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestCase {
+    /// Place in the collection, from 0; the sentinels carry it.
+    pub ordinal: u32,
+    /// The case.
+    pub case: CaseId,
+    /// Seed of its values.
+    pub seed: u64,
+    /// The kernel that must run.
+    pub kernel: String,
+    /// Which form of the catalogue's entry the call takes.
+    pub reading: String,
+    /// What the call is given.
+    pub arguments: Vec<ManifestArgument>,
+}
+
+/// One argument of a call: its name and exactly one of the other fields.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ManifestArgument {
+    /// Its name.
+    pub name: String,
+    /// A tensor with values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor: Option<ManifestTensor>,
+    /// A tensor that the call writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<ManifestTensor>,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<serde_json::Value>,
+}
+
+/// A tensor to build.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestTensor {
+    /// As it lies in memory.
+    pub shape: Vec<u64>,
+    /// Torch's name of the type.
+    pub dtype: String,
+    /// What it is filled with: one of [`FILL_KINDS`].
+    pub fill: String,
+    /// For `index`: values are below this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<i64>,
+    /// Whether the call sees the last two dimensions swapped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transposed: bool,
+}
+
+/// Every word that `fill` may be.
+pub const FILL_KINDS: [&str; 5] = ["activation", "weight", "ones", "index", "empty"];
+
+impl ManifestCase {
+    /// Puts a case, as the catalogue reads it, into the form that the script reads.
+    #[must_use]
+    pub fn new(ordinal: u32, case: &Case, reading: &Reading, run_seed: u64) -> Self {
+        let id = case.id();
+        let arguments = reading.arguments.iter().map(|(name, supplied)| argument(name, supplied)).collect();
+        Self {
+            ordinal,
+            // Torch takes seeds of 63 bits.
+            seed: (run_seed ^ id.seed()) >> 1,
+            case: id,
+            kernel: case.kernel.as_str().to_owned(),
+            reading: reading.form.clone(),
+            arguments,
+        }
+    }
+}
+
+fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
+    let mut argument = ManifestArgument { name: name.to_owned(), ..ManifestArgument::default() };
+    match supplied {
+        Supplied::Tensor { tensor: described, transposed, fill } => {
+            let (kind, below) = match fill {
+                Fill::Activation => ("activation", None),
+                Fill::Weight => ("weight", None),
+                Fill::Ones => ("ones", None),
+                Fill::Below(bound) => ("index", Some(*bound)),
+            };
+            argument.tensor =
+                Some(ManifestTensor { below, transposed: *transposed, ..tensor(described, kind) });
+        }
+        Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
+        // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.
+        Supplied::Number(dtype) if dtype.is_float() => argument.value = Some(1.5.into()),
+        Supplied::Number(Dtype::Bool) => argument.value = Some(true.into()),
+        Supplied::Number(_) => argument.value = Some(2.into()),
+        Supplied::Constant(value) => argument.value = Some(value.clone()),
+    }
+    argument
+}
+
+fn tensor(described: &Tensor, fill: &str) -> ManifestTensor {
+    ManifestTensor {
+        shape: described.dims.clone(),
+        dtype: described.dtype.torch_name().unwrap_or_default().to_owned(),
+        fill: fill.to_owned(),
+        below: None,
+        transposed: false,
+    }
+}

@@ -1,0 +1,129 @@
+//! The replay script: one function per kernel, around a body that is the same for all.
+
+use std::collections::BTreeMap;
+
+use handlebars::{Handlebars, no_escape};
+use serde::Serialize;
+
+use crate::{
+    model::KernelName,
+    spec::{Assets, AssetsError, Entry},
+};
+
+/// A template that cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The template is wrong, or asks for a name that it is not given.
+    #[error("template `{template}`: {message}")]
+    Template {
+        /// Its file name.
+        template: &'static str,
+        /// Line, column and the missing name.
+        message: String,
+    },
+    /// The template's file cannot be read.
+    #[error(transparent)]
+    Assets(#[from] AssetsError),
+}
+
+impl RenderError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        "the template comes from the folder given with `--assets`; compare it with the built-in one"
+    }
+}
+
+const TEMPLATE: &str = "replay.py.hbs";
+
+#[derive(Serialize)]
+struct Context {
+    version: &'static str,
+    kernels: Vec<KernelContext>,
+}
+
+#[derive(Serialize)]
+struct KernelContext {
+    name: String,
+    function: String,
+    summary: String,
+    call: String,
+}
+
+/// Renders the script that replays the given entries.
+///
+/// # Errors
+/// [`RenderError`] with the template's line.
+pub fn replay_script<'a>(
+    assets: &Assets,
+    entries: impl IntoIterator<Item = (&'a KernelName, &'a Entry)>,
+) -> Result<String, RenderError> {
+    // One function per kernel, in the order of names.
+    let entries: BTreeMap<&KernelName, &Entry> = entries.into_iter().collect();
+    let kernels = entries
+        .into_iter()
+        .map(|(kernel, entry)| KernelContext {
+            name: serde_json::to_string(kernel).unwrap_or_default(),
+            function: function_name(kernel),
+            summary: entry.summary.replace(['\n', '"', '\\'], " "),
+            call: call(entry),
+        })
+        .collect();
+    render(assets, TEMPLATE, &Context { version: env!("CARGO_PKG_VERSION"), kernels })
+}
+
+pub(super) fn render(
+    assets: &Assets,
+    template: &'static str,
+    context: &impl Serialize,
+) -> Result<String, RenderError> {
+    let mut handlebars = Handlebars::new();
+    handlebars.set_strict_mode(true);
+    handlebars.register_escape_fn(no_escape);
+    let failed = |message: String| RenderError::Template { template, message };
+    let text = assets.template(template)?;
+    handlebars.register_template_string(template, text).map_err(|error| failed(error.to_string()))?;
+    handlebars.render(template, context).map_err(|error| failed(error.to_string()))
+}
+
+fn function_name(kernel: &KernelName) -> String {
+    let safe = kernel.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    format!("launch_{}", safe.collect::<String>())
+}
+
+/// The Python call: positional as long as no argument is left out and none is keyword-only.
+fn call(entry: &Entry) -> String {
+    let given = |name: &str| {
+        entry.arguments.contains_key(name)
+            || entry.inputs.iter().any(
+                |slot| matches!(slot, crate::spec::InputSlot::Tensor { argument, .. } if argument == name),
+            )
+    };
+    let mut positional = true;
+    let mut arguments = Vec::new();
+    for argument in &entry.schema.arguments {
+        let name = &argument.name;
+        positional &= !argument.keyword_only && given(name);
+        if given(name) {
+            let value = format!("a[\"{name}\"]");
+            arguments.push(if positional { value } else { format!("{name}={value}") });
+        }
+    }
+    format!("{}({})", entry.api, arguments.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Catalogue;
+
+    #[test]
+    fn calls_are_written_as_a_person_would() {
+        let catalogue = Catalogue::load(&Assets::embedded()).expect("the built-in catalogue");
+        let calls: BTreeMap<&str, String> =
+            catalogue.entries().map(|entry| (entry.kernel.as_str(), call(entry))).collect();
+        assert_eq!(calls["MatMulV3"], "torch.mm(a[\"self\"], a[\"mat2\"])");
+        assert_eq!(calls["TensorMove"], "torch.Tensor.copy_(a[\"self\"], a[\"src\"])");
+        assert_eq!(calls["Slice"], "torch_npu.npu_slice(a[\"input\"], a[\"offsets\"], a[\"size\"])");
+    }
+}

@@ -1,0 +1,160 @@
+//! A progress bar on a terminal, plain lines elsewhere.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Sink, print_note};
+use crate::{events::Event, model::Verdict};
+
+/// Refused cases of one kernel and reason are said once.
+type Refusals = BTreeMap<(String, Verdict, String), usize>;
+
+/// Tells a person what happens.
+#[derive(Debug)]
+pub struct Human {
+    bar: Option<ProgressBar>,
+    refused: Refusals,
+    launched: bool,
+    finished: usize,
+    total: usize,
+    /// A collection's line, held back until its cases are counted.
+    pending: Option<String>,
+}
+
+impl Human {
+    /// A bar where standard error is a terminal, lines elsewhere.
+    #[must_use]
+    pub fn for_stderr() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+            let style =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone, {eta} left  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_secs(1));
+            bar
+        });
+        Self { bar, refused: Refusals::new(), launched: false, finished: 0, total: 0, pending: None }
+    }
+
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print_note(line)),
+            None => print_note(line),
+        }
+    }
+
+    fn tell_pending(&mut self) {
+        if let Some(line) = self.pending.take() {
+            self.say(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
+        }
+    }
+
+    fn tell_refused(&mut self) {
+        for ((kernel, verdict, reason), count) in std::mem::take(&mut self.refused) {
+            self.say(&format!("{verdict}: {} of {kernel}: {reason}", plural(count, "case")));
+        }
+    }
+}
+
+/// `1 case`, `2 cases`.
+fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `0-3,8` for a sorted list.
+fn ranges(devices: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &device in devices {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == device => *last = device,
+            _ => parts.push((device, device)),
+        }
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    parts.join(",")
+}
+
+impl Sink for Human {
+    fn on_event(&mut self, event: &Event) {
+        if !matches!(event, Event::CaseFinished { .. }) {
+            self.tell_pending();
+        }
+        match event {
+            Event::RunStarted { run, kind, cases, already, devices, collections, .. } => {
+                self.total = *cases;
+                if let Some(bar) = &self.bar {
+                    bar.set_length(u64::try_from(*cases).unwrap_or_default());
+                }
+                let (cases, collections) = (plural(*cases, "case"), plural(*collections, "collection"));
+                let devices =
+                    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices));
+                self.say(&format!(
+                    "run {run} ({kind}): {cases} in {collections} on {devices}; {already} already measured"
+                ));
+            }
+            Event::CollectionStarted { .. } => {
+                if !self.launched {
+                    self.launched = true;
+                    self.tell_refused();
+                }
+            }
+            Event::CollectionFinished { collection, device, outcome, seconds } => {
+                let line = format!("collection {collection} on device {device}: {outcome}, {seconds:.1} s");
+                match &self.bar {
+                    Some(bar) if outcome == "done" => bar.set_message(line),
+                    Some(_) => self.say(&line),
+                    None => self.pending = Some(line),
+                }
+            }
+            Event::CaseFinished { kernel, shapes, finding, case } => {
+                if !self.launched {
+                    let key = (kernel.to_string(), finding.verdict, finding.reason.clone());
+                    *self.refused.entry(key).or_default() += 1;
+                    return;
+                }
+                self.finished += 1;
+                if let Some(bar) = &self.bar {
+                    bar.inc(1);
+                }
+                if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
+                    let verdict = finding.verdict;
+                    self.say(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                }
+            }
+            Event::StopRequested { running, at_once } => {
+                let running = plural(*running, "running collection");
+                self.say(&if *at_once {
+                    format!("ending {running} at once")
+                } else {
+                    format!("stopping: {running} may end; a second Ctrl-C ends them at once")
+                });
+            }
+            Event::RowsWritten { .. } => {}
+            Event::RunFinished { .. } => {
+                self.tell_refused();
+                if let Some(bar) = &self.bar {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_said_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 8]), "0-3,8");
+        assert_eq!(ranges(&[5]), "5");
+    }
+}

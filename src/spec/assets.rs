@@ -1,0 +1,108 @@
+//! The files that ship inside the program (templates, catalogue, grids), and a folder that may
+//! stand in front of them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use include_dir::{Dir, include_dir};
+
+static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
+static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
+static GRIDS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/grids");
+
+/// The embedded files, overlaid by those of a folder.
+#[derive(Clone, Debug, Default)]
+pub struct Assets {
+    folder: Option<PathBuf>,
+}
+
+/// A folder of assets that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read `{}`", path.display())]
+pub struct AssetsError {
+    /// File or folder.
+    pub path: PathBuf,
+    /// The system's reason.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// One file: where it is (for messages) and its text.
+pub(super) struct Asset {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+impl Assets {
+    /// Only what ships with the program.
+    #[must_use]
+    pub const fn embedded() -> Self {
+        Self { folder: None }
+    }
+
+    /// What ships with the program, with the files of `folder/templates`, `folder/op_replay` and
+    /// `folder/grids` in place of embedded ones of the same name and beside the others.
+    ///
+    /// # Errors
+    /// Where the folder cannot be listed.
+    pub fn overlaid(folder: &Path) -> Result<Self, AssetsError> {
+        fs::read_dir(folder).map_err(|source| AssetsError { path: folder.to_owned(), source })?;
+        Ok(Self { folder: Some(folder.to_owned()) })
+    }
+
+    /// The text of one template.
+    ///
+    /// # Errors
+    /// Where the folder's file cannot be read.
+    ///
+    /// # Panics
+    /// If the program asks for a template that it does not carry.
+    pub fn template(&self, name: &str) -> Result<String, AssetsError> {
+        let mut all = self.files("templates", &TEMPLATES, "")?;
+        Ok(all.remove(name).map(|asset| asset.text).expect("templates are asked for by constant names"))
+    }
+
+    pub(super) fn catalogue(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+        self.files("op_replay", &OP_REPLAY, ".yaml")
+    }
+
+    pub(super) fn device_profiles(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+        let devices = GRIDS.get_dir("devices").unwrap_or(&GRIDS);
+        self.files("grids/devices", devices, ".yaml")
+    }
+
+    /// Files of one asset folder by name.
+    fn files(
+        &self,
+        under: &str,
+        embedded: &Dir<'_>,
+        suffix: &str,
+    ) -> Result<BTreeMap<String, Asset>, AssetsError> {
+        let mut found = BTreeMap::new();
+        for file in embedded.files() {
+            let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let (true, Some(text)) = (name.ends_with(suffix), file.contents_utf8()) {
+                let path = Path::new("built-in").join(under).join(&name);
+                found.insert(name, Asset { path, text: text.to_owned() });
+            }
+        }
+        let Some(folder) =
+            self.folder.as_ref().map(|folder| folder.join(under)).filter(|folder| folder.is_dir())
+        else {
+            return Ok(found);
+        };
+        let failed = |path: &Path, source| AssetsError { path: path.to_owned(), source };
+        for file in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
+            let path = file.map_err(|error| failed(&folder, error))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.ends_with(suffix) && path.is_file() {
+                let text = fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+                found.insert(name, Asset { path, text });
+            }
+        }
+        Ok(found)
+    }
+}

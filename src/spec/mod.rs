@@ -1,0 +1,29 @@
+//! What is declared in YAML: the catalogue of kernels, device profiles, a database's own file; with
+//! the shape rules and expressions that these files hold.
+//!
+//! Layer 1: imports `model` only, and is the only user of the YAML crate. Errors name file, line and
+//! what to write instead. It measures nothing and opens nothing but the files it is asked for.
+
+mod assets;
+mod bindings;
+mod catalogue;
+mod database_file;
+mod device_profile;
+mod entry;
+mod expr;
+mod reading;
+mod schema;
+mod shape_rule;
+mod yaml;
+
+pub use assets::{Assets, AssetsError};
+pub use bindings::{Bindings, Value};
+pub use catalogue::Catalogue;
+pub use database_file::DatabaseFile;
+pub use device_profile::{DeviceProfile, Unit, Work};
+pub use entry::{Argument, Entry, InputSlot, OutputDtype, Values};
+pub use expr::{Expr, ExprError};
+pub use reading::{Fill, Reading, Refusal, Supplied};
+pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};
+pub use shape_rule::{Form, RuleError};
+pub use yaml::SpecError;

@@ -1,0 +1,314 @@
+//! Shape rules: patterns over the shapes of a kernel's slots, and the outputs that follow.
+//!
+//! A rule is written like the CSV cells it speaks of: `M,K;N,K -> M,N`. On the left a name stands for
+//! a dimension, `*B` for any number of dimensions, a number for itself. On the right each term is an
+//! expression or `*B`; a name that the inputs leave open is bound by the recorded output.
+
+use std::collections::BTreeSet;
+
+use super::{Bindings, Expr, ExprError, Value, yaml::split_outside_brackets};
+
+/// One way in which a kernel's shapes may hang together.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// What the form is called in rows and messages, such as `A x B^T`.
+    pub name: String,
+    /// Arguments that are passed as transposed views of what lies in memory.
+    pub transposed: Vec<String>,
+    source: String,
+    inputs: Vec<Vec<InputTerm>>,
+    outputs: Vec<Vec<OutputTerm>>,
+    conditions: Vec<Expr>,
+}
+
+#[derive(Clone, Debug)]
+enum InputTerm {
+    Name(String),
+    Number(i64),
+    Sequence(String),
+}
+
+#[derive(Clone, Debug)]
+enum OutputTerm {
+    Expr(Expr),
+    Sequence(String),
+}
+
+/// Why a text is not a shape rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// There is no `->`.
+    #[error("`{0}` has no `->` between inputs and outputs")]
+    NoArrow(String),
+    /// A term on the left is neither a name, a number nor `*name`.
+    #[error("`{term}` in `{rule}` is not a name, a number or `*NAME`")]
+    Term {
+        /// The term.
+        term: String,
+        /// The whole rule.
+        rule: String,
+    },
+    /// A slot has two `*`.
+    #[error("slot `{0}` has more than one `*NAME`, which leaves it open where one ends")]
+    TwoSequences(String),
+    /// A term on the right, or a condition, is no expression.
+    #[error(transparent)]
+    Expr(#[from] ExprError),
+}
+
+impl Form {
+    /// Parses a rule and its conditions.
+    ///
+    /// # Errors
+    /// [`RuleError`] quotes the term that cannot be read.
+    pub fn parse(
+        name: &str,
+        rule: &str,
+        conditions: &[String],
+        transposed: Vec<String>,
+    ) -> Result<Self, RuleError> {
+        let (left, right) = rule.split_once("->").ok_or_else(|| RuleError::NoArrow(rule.to_owned()))?;
+        let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
+        let outputs = right.split(';').map(output_terms).collect::<Result<_, _>>()?;
+        let conditions = conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
+        let source = rule.trim().to_owned();
+        Ok(Self { name: name.to_owned(), transposed, source, inputs, outputs, conditions })
+    }
+
+    /// The rule as it was written.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Number of input slots.
+    #[must_use]
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of output slots.
+    #[must_use]
+    pub fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Every name that has a value once inputs and outputs are bound.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<&str> {
+        let inputs = self.inputs.iter().flatten().filter_map(|term| match term {
+            InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
+            InputTerm::Number(_) => None,
+        });
+        let outputs = self.outputs.iter().flatten().filter_map(|term| match term {
+            OutputTerm::Sequence(name) => Some(name.as_str()),
+            OutputTerm::Expr(_) => None,
+        });
+        inputs.chain(outputs).collect()
+    }
+
+    /// Binds the rule's names to shapes and checks every condition. Without recorded outputs, names
+    /// that the inputs leave open must be among `known`.
+    ///
+    /// # Errors
+    /// The reason in words, for the form does not fit.
+    pub fn bind(
+        &self,
+        inputs: &[Vec<u64>],
+        outputs: Option<&[Vec<u64>]>,
+        known: Bindings,
+    ) -> Result<Bindings, String> {
+        if inputs.len() != self.inputs.len() {
+            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+        }
+        let mut bindings = known;
+        for (slot, (terms, dims)) in self.inputs.iter().zip(inputs).enumerate() {
+            bind_slot(terms, &signed(dims), &mut bindings).map_err(|why| format!("input {slot}: {why}"))?;
+        }
+        if let Some(outputs) = outputs {
+            self.bind_outputs(outputs, &mut bindings)?;
+        }
+        for condition in &self.conditions {
+            if !condition.holds(&bindings).map_err(|error| error.to_string())? {
+                return Err(format!("`{condition}` does not hold"));
+            }
+        }
+        Ok(bindings)
+    }
+
+    fn bind_outputs(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
+        if outputs.len() != self.outputs.len() {
+            return Err(format!("{} output slots, the rule has {}", outputs.len(), self.outputs.len()));
+        }
+        for (slot, (terms, dims)) in self.outputs.iter().zip(outputs).enumerate() {
+            let recorded = signed(dims);
+            if let [OutputTerm::Sequence(name)] = terms.as_slice()
+                && bindings.get(name).is_none()
+            {
+                bindings.set(name, Value::List(recorded));
+                continue;
+            }
+            let expected = output_dims(terms, bindings).map_err(|why| format!("output {slot}: {why}"))?;
+            if expected != recorded {
+                let (recorded, expected) = (Value::List(recorded), Value::List(expected));
+                return Err(format!("output {slot} is {recorded}, the inputs give {expected}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The shapes of the outputs under bindings that [`Form::bind`] made.
+    ///
+    /// # Errors
+    /// The reason in words where a name has no value or a dimension comes out negative.
+    pub fn outputs(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+        let shapes = self.outputs.iter().map(|terms| {
+            let dims = output_dims(terms, bindings)?;
+            dims.into_iter().map(|dim| u64::try_from(dim).map_err(|_| format!("dimension {dim}"))).collect()
+        });
+        shapes.collect()
+    }
+}
+
+fn signed(dims: &[u64]) -> Vec<i64> {
+    dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
+}
+
+fn input_terms(slot: &str, rule: &str) -> Result<Vec<InputTerm>, RuleError> {
+    let slot = slot.trim();
+    if slot.is_empty() {
+        return Ok(Vec::new());
+    }
+    let terms: Vec<InputTerm> = slot
+        .split(',')
+        .map(|term| {
+            let term = term.trim();
+            let (name, sequence) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
+            let is_name = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            match (is_name, sequence, name.parse()) {
+                (true, true, _) => Ok(InputTerm::Sequence(name.to_owned())),
+                (true, false, _) => Ok(InputTerm::Name(name.to_owned())),
+                (false, false, Ok(number)) => Ok(InputTerm::Number(number)),
+                _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    if terms.iter().filter(|term| matches!(term, InputTerm::Sequence(_))).count() > 1 {
+        return Err(RuleError::TwoSequences(slot.to_owned()));
+    }
+    Ok(terms)
+}
+
+fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
+    let slot = slot.trim();
+    if slot.is_empty() {
+        return Ok(Vec::new());
+    }
+    split_outside_brackets(slot)
+        .into_iter()
+        .map(|term| match term.trim().strip_prefix('*') {
+            Some(name) => Ok(OutputTerm::Sequence(name.trim().to_owned())),
+            None => Ok(OutputTerm::Expr(Expr::parse(term)?)),
+        })
+        .collect()
+}
+
+fn bind_slot(terms: &[InputTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
+    let sequence = terms.iter().position(|term| matches!(term, InputTerm::Sequence(_)));
+    let fixed = terms.len() - usize::from(sequence.is_some());
+    if dims.len() < fixed || (sequence.is_none() && dims.len() != fixed) {
+        let least = if sequence.is_some() { "at least " } else { "" };
+        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()));
+    }
+    let spread = dims.len() - fixed;
+    let mut at = 0;
+    for term in terms {
+        match term {
+            InputTerm::Sequence(name) => {
+                bindings.unify(name, Value::List(dims[at..at + spread].to_vec()))?;
+                at += spread;
+                continue;
+            }
+            InputTerm::Name(name) => bindings.unify(name, Value::Number(dims[at]))?,
+            InputTerm::Number(number) if *number == dims[at] => {}
+            InputTerm::Number(number) => return Err(format!("dimension {} must be {number}", dims[at])),
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
+    let mut dims = Vec::new();
+    for term in terms {
+        let value = match term {
+            OutputTerm::Sequence(name) => {
+                bindings.get(name).cloned().ok_or_else(|| format!("`*{name}` has no value"))?
+            }
+            OutputTerm::Expr(expr) => expr.value(bindings).map_err(|error| error.to_string())?,
+        };
+        match value {
+            Value::Number(number) => dims.push(number),
+            Value::List(list) => dims.extend(list),
+            Value::Truth(_) => return Err("a comparison is not a dimension".to_owned()),
+        }
+    }
+    Ok(dims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(rule: &str, conditions: &[&str]) -> Form {
+        let conditions: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
+        Form::parse("form", rule, &conditions, Vec::new()).expect("a rule")
+    }
+
+    fn outputs(form: &Form, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
+        form.outputs(&form.bind(inputs, None, Bindings::default())?)
+    }
+
+    #[test]
+    fn sequences_take_what_is_left() {
+        let rms = form("*B,D;D -> *B,D;*B,1", &[]);
+        let got = outputs(&rms, &[vec![4096, 1, 16, 128], vec![128]]);
+        assert_eq!(got, Ok(vec![vec![4096, 1, 16, 128], vec![4096, 1, 16, 1]]));
+        let wrong = outputs(&rms, &[vec![4096, 1, 16, 128], vec![64]]);
+        assert_eq!(wrong, Err("input 1: D is both 128 and 64".to_owned()));
+    }
+
+    #[test]
+    fn exact_division_is_a_condition_of_its_own() {
+        let swiglu = form("*B,D -> *B,D/2", &[]);
+        assert_eq!(outputs(&swiglu, &[vec![4096, 6144]]), Ok(vec![vec![4096, 3072]]));
+        assert_eq!(outputs(&swiglu, &[vec![4096, 7]]), Err("`D/2`: 7 is not a multiple of 2".to_owned()));
+    }
+
+    #[test]
+    fn recorded_outputs_bind_what_the_inputs_leave_open() {
+        let slice = form("*X;R;R -> *Y", &["R == rank(X)", "within(Y, X)"]);
+        let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
+        let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
+        assert_eq!(bound.get("Y"), Some(&Value::List(vec![4096, 8, 256])));
+        let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
+        assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
+    }
+
+    #[test]
+    fn recorded_outputs_must_agree() {
+        let mm = form("M,K;K,N -> M,N", &[]);
+        let got = mm.bind(&[vec![2, 3], vec![3, 4]], Some(&[vec![2, 5]]), Bindings::default());
+        assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
+    }
+
+    #[test]
+    fn unreadable_rules_quote_the_term() {
+        let error = |rule: &str| Form::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
+        assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");
+        assert_eq!(error("M,K+1 -> M"), "`K+1` in `M,K+1 -> M` is not a name, a number or `*NAME`");
+        assert!(error("*A,*B -> 1").contains("more than one"));
+        assert!(error("M -> M +").contains("column"));
+    }
+}

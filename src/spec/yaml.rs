@@ -1,0 +1,99 @@
+//! Reading YAML into structs, with errors that give file, line, column and the likely word.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// A YAML file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
+pub struct SpecError {
+    /// The file, or the name it has inside the program.
+    pub file: PathBuf,
+    /// From 1, where known.
+    pub line: Option<usize>,
+    /// What is wrong and what was expected.
+    pub problem: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl SpecError {
+    /// An error found after parsing; the line is the first that holds `needle`.
+    pub(super) fn at(file: &Path, text: &str, needle: &str, problem: String, hint: &str) -> Self {
+        let line = text.lines().position(|line| !needle.is_empty() && line.contains(needle));
+        Self { file: file.to_owned(), line: line.map(|index| index + 1), problem, hint: hint.to_owned() }
+    }
+}
+
+/// Parses a file's text.
+pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
+    serde_yaml::from_str(text).map_err(|error| {
+        let message = error.to_string();
+        let line = error.location().map(|location| location.line());
+        let hint = did_you_mean(&message).unwrap_or_else(|| "mend the file and try again".to_owned());
+        // The location stands in front of the message already.
+        let problem = message.split(" at line ").next().unwrap_or(&message).to_owned();
+        SpecError { file: file.to_owned(), line, problem, hint }
+    })
+}
+
+/// Prints a value as YAML.
+pub(super) fn print<T: serde::Serialize>(value: &T) -> String {
+    serde_yaml::to_string(value).unwrap_or_default()
+}
+
+/// For "unknown field `knd`, expected one of `kind`, `device`": the nearest of the expected words.
+fn did_you_mean(message: &str) -> Option<String> {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let wrong = quoted.next().filter(|_| message.contains("unknown "))?;
+    let near = quoted
+        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
+        .filter(|(distance, word)| *distance <= word.len().max(3) / 2)
+        .min()?;
+    Some(format!("did you mean `{}`?", near.1))
+}
+
+/// Splits at commas that are not inside brackets or parentheses.
+pub(super) fn split_outside_brackets(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its field names matter")]
+    struct Sample {
+        kernel: String,
+        schema: Option<String>,
+    }
+
+    #[test]
+    fn unknown_keys_name_line_and_likely_word() {
+        let error = parse::<Sample>(Path::new("a.yaml"), "kernel: Add\nshema: x\n").expect_err("a wrong key");
+        assert_eq!((error.line, error.hint.as_str()), (Some(2), "did you mean `schema`?"));
+        assert!(error.to_string().starts_with("a.yaml:2: unknown field `shema`"), "{error}");
+    }
+
+    #[test]
+    fn text_that_is_no_yaml_has_a_line() {
+        let error = parse::<Sample>(Path::new("a.yaml"), "kernel: [\n").expect_err("not closed");
+        assert!(error.line.is_some(), "{error}");
+    }
+}

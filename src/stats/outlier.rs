@@ -1,0 +1,151 @@
+//! Labels for samples far from the median. Nothing is removed here: who reads the labels decides.
+
+use super::summary::{median_of_sorted, twice_median_of_sorted};
+
+/// Makes the median absolute deviation of a normal distribution its standard deviation.
+const MAD_TO_SIGMA: f64 = 1.4826;
+/// Modified z-score beyond which a sample is a mild outlier (Iglewicz and Hoaglin).
+const MILD: f64 = 3.5;
+/// Modified z-score beyond which a sample is a severe outlier (hyperfine's level).
+const SEVERE: f64 = 10.0;
+
+/// How far a sample lies from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outlier {
+    /// Among the others.
+    None,
+    /// Modified z-score above 3.5.
+    Mild,
+    /// Modified z-score above 10.
+    Severe,
+}
+
+/// Where outliers begin, on both sides of the median.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fence {
+    /// Median of the samples, nanoseconds.
+    pub median: f64,
+    /// Robust standard deviation in nanoseconds, 1.4826 · MAD, never below what half a step of
+    /// the timer makes of it: otherwise a timer that answers the same number most of the time
+    /// (MAD 0) would turn its own next step into an outlier.
+    pub sigma: f64,
+}
+
+impl Fence {
+    /// The fence of these samples, in any order; `None` when there are none.
+    ///
+    /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
+    #[must_use]
+    pub fn of(samples: &[i64], quantum_ns: i64) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable();
+        let twice = twice_median_of_sorted(&sorted)?;
+        // Doubled like the median, so that a median between two samples stays whole.
+        let mut deviations: Vec<i128> = sorted.iter().map(|&x| (2 * i128::from(x) - twice).abs()).collect();
+        deviations.sort_unstable();
+        let mad = twice_median_of_sorted(&deviations)? as f64 / 4.0;
+        let floor = quantum_ns.max(1) as f64 / 2.0;
+        Some(Self { median: median_of_sorted(&sorted)?, sigma: MAD_TO_SIGMA * mad.max(floor) })
+    }
+
+    /// The label of one sample.
+    #[must_use]
+    pub fn label(&self, sample: i64) -> Outlier {
+        let distance = (sample as f64 - self.median).abs();
+        if distance > SEVERE * self.sigma {
+            Outlier::Severe
+        } else if distance > MILD * self.sigma {
+            Outlier::Mild
+        } else {
+            Outlier::None
+        }
+    }
+}
+
+/// The label of every sample, in the order of the samples; see [`Fence::of`] for `quantum_ns`.
+#[must_use]
+pub fn classify(samples: &[i64], quantum_ns: i64) -> Vec<Outlier> {
+    let fence = Fence::of(samples, quantum_ns);
+    fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label(sample)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The median by sorting floats, written without the functions under test.
+    fn median(mut values: Vec<f64>) -> f64 {
+        values.sort_by(f64::total_cmp);
+        let half = values.len() / 2;
+        if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
+    }
+
+    #[test]
+    fn the_fences_stand_where_they_should() {
+        // Median 10000 and MAD 1000, whatever the last sample: mild from 5189.1, severe from 14826.
+        let last = |distance: i64| {
+            [1, -1].map(|side| {
+                let samples = [10_000 + side * distance, 10_000 - side * 2000, 9000, 10_000, 11_000];
+                classify(&samples, 20)[0]
+            })
+        };
+        assert_eq!(last(5189), [Outlier::None; 2]);
+        assert_eq!(last(5190), [Outlier::Mild; 2]);
+        assert_eq!(last(14_825), [Outlier::Mild; 2]);
+        assert_eq!(last(14_827), [Outlier::Severe; 2]);
+    }
+
+    #[test]
+    fn a_timer_that_repeats_itself_makes_no_outliers_of_its_steps() {
+        // Half a step is 10, so sigma is 14.826: three steps are mild, eight are severe.
+        let samples = [5000, 5000, 5000, 5000, 5000, 5000, 5020, 5040, 5060, 5160];
+        let labels = classify(&samples, 20);
+        assert_eq!(&labels[..8], [Outlier::None; 8]);
+        assert_eq!(&labels[8..], [Outlier::Mild, Outlier::Severe]);
+        for quantum in [i64::MIN, 0, 1] {
+            assert_eq!(classify(&[5, 5, 5, 5, 7], quantum)[4], Outlier::None, "{quantum}");
+            assert_eq!(classify(&[5, 5, 5, 5, 13], quantum)[4], Outlier::Severe, "{quantum}");
+        }
+    }
+
+    #[test]
+    fn odd_input_is_handled() {
+        assert_eq!(Fence::of(&[], 20), None);
+        assert_eq!(classify(&[], 20), []);
+        assert_eq!(classify(&[42], 20), [Outlier::None]);
+        assert_eq!(classify(&[i64::MIN, i64::MAX], 20), [Outlier::None; 2]);
+        assert_eq!(classify(&[0, 0, 0, i64::MAX, i64::MIN], i64::MAX), [Outlier::None; 5]);
+    }
+
+    proptest! {
+        #[test]
+        fn labels_follow_the_modified_z_score(samples in proptest::collection::vec(0_i64..3000, 1..30), quantum in 1_i64..200) {
+            let centre = median(samples.iter().map(|&x| x as f64).collect());
+            let mad = median(samples.iter().map(|&x| (x as f64 - centre).abs()).collect());
+            for (&sample, label) in samples.iter().zip(classify(&samples, quantum)) {
+                let z = (sample as f64 - centre).abs() / (1.4826 * mad.max(quantum as f64 / 2.0));
+                // On the fence itself rounding decides.
+                if (z - 3.5).abs() > 1e-9 && (z - 10.0).abs() > 1e-9 {
+                    prop_assert_eq!(label, if z > 10.0 { Outlier::Severe } else if z > 3.5 { Outlier::Mild } else { Outlier::None });
+                }
+            }
+        }
+
+        #[test]
+        fn labels_stay_with_their_samples(samples in proptest::collection::vec(0_i64..3000, 1..30), by in 0_usize..30) {
+            let by = by % samples.len();
+            let (mut turned, mut labels) = (samples.clone(), classify(&samples, 20));
+            turned.rotate_left(by);
+            labels.rotate_left(by);
+            prop_assert_eq!(classify(&turned, 20), labels);
+        }
+
+        #[test]
+        fn a_shift_changes_no_label(samples in proptest::collection::vec(0_i64..3000, 1..30), by in 0_i64..1 << 40) {
+            let moved: Vec<i64> = samples.iter().map(|sample| sample + by).collect();
+            prop_assert_eq!(classify(&moved, 20), classify(&samples, 20));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Centre, spread and tail of a set of samples, from exact integer sums.
+
+/// What a set of samples looks like; everything but the count in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Number of samples, at least 1.
+    pub count: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median; of an even count the mean of the two in the middle.
+    pub median: f64,
+    /// Sample standard deviation (divisor `count - 1`); `None` for a single sample.
+    pub std: Option<f64>,
+    /// Smallest sample.
+    pub min: f64,
+    /// Largest sample.
+    pub max: f64,
+    /// 95th percentile, linearly interpolated (type 7 of Hyndman and Fan, numpy's default).
+    pub p95: f64,
+}
+
+impl Summary {
+    /// Summarises samples, which are sorted in place; `None` when there are none.
+    #[must_use]
+    pub fn of(samples: &mut [i64]) -> Option<Self> {
+        samples.sort_unstable();
+        let (&min, &max) = (samples.first()?, samples.last()?);
+        Some(Self {
+            count: samples.len(),
+            mean: mean_of(samples)?,
+            median: median_of_sorted(samples)?,
+            std: std_of(samples),
+            min: min as f64,
+            max: max as f64,
+            p95: quantile_of_sorted(samples, 950)?,
+        })
+    }
+}
+
+/// The arithmetic mean, rounded once from the exact quotient; `None` of nothing.
+#[must_use]
+pub fn mean_of(samples: &[i64]) -> Option<f64> {
+    let sum: i128 = samples.iter().copied().map(i128::from).sum();
+    (!samples.is_empty()).then(|| quotient(sum, samples.len() as u64))
+}
+
+/// The median of samples in ascending order, rounded once; `None` of nothing.
+#[must_use]
+pub fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
+    twice_median_of_sorted(sorted).map(|twice| quotient(twice, 2))
+}
+
+/// Twice the median of values in ascending order: always a whole number.
+pub(super) fn twice_median_of_sorted<T: Copy + Into<i128> + PartialOrd>(sorted: &[T]) -> Option<i128> {
+    debug_assert!(sorted.is_sorted(), "the caller sorts");
+    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    Some((*low).into() + (*high).into())
+}
+
+/// The type-7 quantile at `permille` thousandths of values in ascending order, rounded once.
+pub(super) fn quantile_of_sorted<T: Copy + Into<i128>>(sorted: &[T], permille: usize) -> Option<f64> {
+    let position = sorted.len().checked_sub(1)? * permille;
+    let (index, part) = (position / 1000, position % 1000);
+    let low: i128 = (*sorted.get(index)?).into();
+    // Nothing stands above the last value, and nothing is interpolated there.
+    let high: i128 = sorted.get(index + 1).map_or(low, |&value| value.into());
+    Some(quotient(1000 * low + part as i128 * (high - low), 1000))
+}
+
+/// The sample standard deviation, `None` below two samples.
+fn std_of(samples: &[i64]) -> Option<f64> {
+    let count = samples.len() as u64;
+    let degrees = count.checked_sub(2)? + 1;
+    let sum: i128 = samples.iter().copied().map(i128::from).sum();
+    // Deviations are taken from the whole number below the mean: small, so that their squares fit,
+    // and exact, so that the difference below cancels nothing that matters.
+    let centre = sum.div_euclid(i128::from(count));
+    let rest = sum.rem_euclid(i128::from(count)).unsigned_abs();
+    let deviations = samples.iter().map(|&sample| (i128::from(sample) - centre).unsigned_abs());
+    let squares = deviations.clone().try_fold(0_u128, |total, d| total.checked_add(d.checked_mul(d)?));
+    let exact = squares.and_then(|squares| {
+        let numerator = squares.checked_mul(count.into())? - rest * rest;
+        Some(quotient(i128::try_from(numerator).ok()?, count.checked_mul(degrees)?))
+    });
+    let variance = exact.unwrap_or_else(|| {
+        // Samples centuries apart overflow 128 bits; there the fraction of a nanosecond between
+        // centre and mean is far below the last digit, and two passes in floats are enough.
+        deviations.map(|d| (d as f64) * (d as f64)).sum::<f64>() / degrees as f64
+    });
+    Some(variance.sqrt())
+}
+
+/// The quotient, rounded once to the nearest float, ties to even.
+///
+/// Dividing two floats rounds up to three times as soon as one does not fit 53 bits.
+fn quotient(numerator: i128, denominator: u64) -> f64 {
+    let magnitude = numerator.unsigned_abs();
+    let shift = magnitude.leading_zeros().min(127);
+    let scaled = magnitude << shift;
+    let divisor = u128::from(denominator);
+    // At least 64 bits are left. A last bit that says "and something more" keeps a quotient beyond
+    // a tie from being taken for one, and the power of two that is divided out again is exact.
+    let whole = (scaled / divisor) | u128::from(!scaled.is_multiple_of(divisor));
+    let value = whole as f64 / (1_u128 << shift) as f64;
+    if numerator < 0 { -value } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(samples: &[i64]) -> Summary {
+        Summary::of(&mut samples.to_vec()).expect("samples")
+    }
+
+    /// By the textbook, in floats: mean, then squared deviations.
+    fn naive_std(samples: &[i64]) -> f64 {
+        let count = samples.len() as f64;
+        let mean = samples.iter().map(|&x| x as f64).sum::<f64>() / count;
+        let squares = samples.iter().map(|&x| (x as f64 - mean).powi(2)).sum::<f64>();
+        (squares / (count - 1.0)).sqrt()
+    }
+
+    #[test]
+    fn a_set_worked_by_hand() {
+        // Sum 40; squared deviations sum to 32; place 0.95·7 = 6.65 lies between 7 and 9.
+        let mut samples = [9, 2, 4, 4, 5, 4, 7, 5];
+        let summary = Summary::of(&mut samples).expect("samples");
+        assert_eq!(samples, [2, 4, 4, 4, 5, 5, 7, 9]);
+        assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
+        assert_eq!((summary.min, summary.max, summary.p95), (2.0, 9.0, 8.3));
+        assert_eq!(summary.std, Some((32.0_f64 / 7.0).sqrt()));
+    }
+
+    #[test]
+    fn few_samples_say_what_they_can() {
+        assert_eq!(Summary::of(&mut []), None);
+        assert_eq!((mean_of(&[]), median_of_sorted(&[])), (None, None));
+        let one = of(&[7]);
+        assert_eq!((one.mean, one.median, one.p95, one.std), (7.0, 7.0, 7.0, None));
+        assert_eq!(of(&[1, 2]).std, Some(0.5_f64.sqrt()));
+        assert_eq!(of(&[3, 3, 3]).std, Some(0.0));
+    }
+
+    #[test]
+    fn large_samples_neither_cancel_nor_overflow() {
+        // At 2^60 a float steps by 256: a spread of 1 vanishes in any sum of float squares.
+        let base = 1_i64 << 60;
+        assert_eq!(of(&[base, base + 1, base + 2]).std, Some(1.0));
+        let extreme = of(&[i64::MIN, i64::MAX]);
+        assert_eq!((extreme.mean, extreme.median), (-0.5, -0.5));
+        assert_eq!(extreme.std, Some(2.0_f64.powi(127).sqrt()));
+        assert_eq!(of(&[i64::MAX; 9]).mean, 2.0_f64.powi(63));
+    }
+
+    #[test]
+    fn quotients_are_rounded_once() {
+        // 2^53 + 1 is a tie as a float; a third beyond it is not, and goes up.
+        let tie = (1_i128 << 53) + 1;
+        assert_eq!(quotient(tie, 1), 2.0_f64.powi(53));
+        assert_eq!(quotient(3 * tie + 1, 3), 2.0_f64.powi(53) + 2.0);
+        assert_eq!(quotient(-(3 * tie + 1), 3), -2.0_f64.powi(53) - 2.0);
+        assert_eq!(quotient(0, 7), 0.0);
+        // The same where only the remainder tells, beyond the bits that the quotient keeps.
+        let divisor = (1_u64 << 40) - 1;
+        let tied = i128::from(divisor) * (tie << 27);
+        assert_eq!(quotient(tied, divisor), 2.0_f64.powi(80));
+        assert_eq!(quotient(tied + 1, divisor), 2.0_f64.powi(80) + 2.0_f64.powi(28));
+    }
+
+    proptest! {
+        #[test]
+        fn small_quotients_are_what_the_processor_divides(n in -(1_i64 << 53)..(1 << 53), d in 1_u64..1 << 53) {
+            prop_assert_eq!(quotient(n.into(), d), n as f64 / d as f64);
+        }
+
+        #[test]
+        fn large_quotients_lie_within_half_a_step(n in any::<i64>(), scale in 1_i64.., d in 1_u64..1 << 30) {
+            let numerator = i128::from(n) * i128::from(scale >> 8);
+            let value = quotient(numerator, d);
+            // Exact where the value is whole, which it is from 2^53 on.
+            prop_assume!(value.abs() >= 2.0_f64.powi(54));
+            let step = value.abs().next_up() - value.abs();
+            let off = (numerator - value as i128 * i128::from(d)).unsigned_abs();
+            prop_assert!(2 * off <= step as u128 * u128::from(d));
+        }
+
+        #[test]
+        fn order_does_not_matter(samples in proptest::collection::vec(any::<i64>(), 1..40), by in 0_usize..40) {
+            let mut turned = samples.clone();
+            turned.rotate_left(by % samples.len());
+            turned.reverse();
+            prop_assert_eq!(Summary::of(&mut turned), Some(of(&samples)));
+        }
+
+        #[test]
+        fn std_is_the_textbook_one(samples in proptest::collection::vec(0_i64..10_000_000, 2..60)) {
+            let (std, naive) = (of(&samples).std.expect("two"), naive_std(&samples));
+            prop_assert!((std - naive).abs() <= 1e-9 * naive.max(1.0), "{std} {naive}");
+        }
+
+        #[test]
+        fn a_shift_shifts(samples in proptest::collection::vec(0_i64..1 << 30, 2..60), by in 0_i64..1 << 40) {
+            let (here, there) = (of(&samples), of(&samples.iter().map(|x| x + by).collect::<Vec<_>>()));
+            let by = by as f64;
+            prop_assert_eq!(there.std, here.std);
+            prop_assert_eq!((there.median, there.min, there.max), (here.median + by, here.min + by, here.max + by));
+            prop_assert!((there.mean - here.mean - by).abs() < 1e-3 && (there.p95 - here.p95 - by).abs() < 1e-3);
+        }
+
+        #[test]
+        fn the_percentile_follows_its_definition(mut samples in proptest::collection::vec(0_i64..1 << 30, 1..200)) {
+            let p95 = of(&samples).p95;
+            samples.sort_unstable();
+            let place = (samples.len() - 1) as f64 * 0.95;
+            let (low, high) = (samples[place.floor() as usize] as f64, samples[place.ceil() as usize] as f64);
+            prop_assert!((p95 - (low + (high - low) * place.fract())).abs() < 1e-3);
+        }
+    }
+}

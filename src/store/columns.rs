@@ -1,0 +1,71 @@
+//! Names of the columns of a kernel's CSV.
+
+use std::sync::LazyLock;
+
+use crate::profile::COUNTERS;
+
+/// State and core, then the six cells of the signature.
+pub(super) const STATE: &str = "OP State";
+pub(super) const CORE: &str = "Accelerator Core";
+pub(super) const SIGNATURE: [&str; 6] = [
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Output Formats",
+];
+/// The replay's measurement: mean of the accepted samples.
+pub(super) const AVERAGE: &str = "Average Duration(us)";
+/// From production profiles: mean, median, sample standard deviation.
+pub(super) const PROFILING: [&str; 3] =
+    ["Profiling Average Duration(us)", "Profiling Median Duration(us)", "Profiling Std Duration(us)"];
+
+/// The 62 columns that readers of such databases expect, in order.
+pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut columns: Vec<String> = vec![STATE.into(), CORE.into()];
+    columns.extend(SIGNATURE.map(String::from));
+    columns.push(AVERAGE.into());
+    columns.extend(PROFILING.map(String::from));
+    for counter in COUNTERS {
+        columns.extend([microbench(counter), profiling_average(counter)]);
+    }
+    columns
+});
+
+/// The columns that npubench appends when it first measures a row of a file.
+pub const MICROBENCH_COLUMNS: [&str; 12] = [
+    "MicroBench Median Duration(us)",
+    "MicroBench Std Duration(us)",
+    "MicroBench Min Duration(us)",
+    "MicroBench P95 Duration(us)",
+    "MicroBench CI95 Low(us)",
+    "MicroBench CI95 High(us)",
+    "MicroBench Samples",
+    "MicroBench Collections",
+    "MicroBench Verdict",
+    "MicroBench Reason",
+    "MicroBench Case",
+    "MicroBench Run",
+];
+
+pub(super) fn microbench(counter: &str) -> String {
+    format!("MicroBench {counter}")
+}
+
+pub(super) fn profiling_average(counter: &str) -> String {
+    format!("Profiling Average {counter}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_62_columns() {
+        assert_eq!(COMPUTE_COLUMNS.len(), 62);
+        assert_eq!(COMPUTE_COLUMNS[8], "Average Duration(us)");
+        assert_eq!(COMPUTE_COLUMNS[12], "MicroBench aicore_time(us)");
+        assert_eq!(COMPUTE_COLUMNS[61], "Profiling Average cube_utilization(%)");
+    }
+}

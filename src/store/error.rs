@@ -1,0 +1,134 @@
+//! What can go wrong when something is kept or fetched.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::{model::Kind, spec::SpecError};
+
+/// A failure of the store; names the file and what was being done.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused.
+    #[error("cannot {action} `{}`: {source}", .path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no such folder.
+    #[error("`{}` is not a database folder", .path.display())]
+    NoDatabase {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The folder is of the other kind.
+    #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
+    WrongKind {
+        /// The folder.
+        path: PathBuf,
+        /// What it is.
+        actual: Kind,
+        /// What the command needs.
+        wanted: Kind,
+    },
+    /// Another npubench works on the folder.
+    #[error("`{}` is in use by {owner}", .path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// Who holds it, with the process id.
+        owner: String,
+    },
+    /// A kernel's CSV cannot be used.
+    #[error("`{}`:{line}: {problem}", .path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A kernel's CSV is a Git LFS pointer.
+    #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
+    LfsPointer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// `database.yaml` is wrong.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The ledger failed.
+    #[error("the ledger `{}`: {source}", .path.display())]
+    Ledger {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's reason.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A newer npubench wrote the ledger.
+    #[error("the ledger `{}` has layout {found}, this npubench knows up to {known}", .path.display())]
+    NewerLedger {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// The target of a copy is there already.
+    #[error("`{}` exists already", .path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl StoreError {
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                "the folder must be writable; check its owner, mode and mount".to_owned()
+            }
+            Self::Io { .. } => "check the path, its permissions and the free space".to_owned(),
+            Self::NoDatabase { path } => {
+                format!("make one with `npubench ingest PROFILE --db {}`", path.display())
+            }
+            Self::WrongKind { path, wanted: Kind::Rehearsal, .. } => format!(
+                "`npubench db copy {} NEW --kind rehearsal` makes a folder with the same shapes to rehearse on",
+                path.display()
+            ),
+            Self::WrongKind { .. } => {
+                "simulated and measured durations are never mixed; give a folder of kind `npu`".to_owned()
+            }
+            Self::Locked { .. } => "wait until it ends, or stop it".to_owned(),
+            Self::Csv { .. } => "mend the line, or restore the file from version control".to_owned(),
+            Self::LfsPointer { .. } => "fetch the data with `git lfs pull`".to_owned(),
+            Self::Spec(error) => error.hint.clone(),
+            Self::Ledger { .. } => {
+                "check free space and permissions; the ledger holds the evidence, do not delete it".to_owned()
+            }
+            Self::NewerLedger { .. } => "use the npubench that wrote it, or a newer one".to_owned(),
+            Self::Exists { .. } => "give the name of a folder that does not exist".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! One kernel's CSV, changed row by row: what is not touched keeps its bytes.
+//!
+//! Unknown columns, the order of rows, line endings and a byte-order mark survive. A row that is not
+//! changed is copied as it stands; where columns were appended it gets empty cells at its end.
+
+use std::{
+    collections::HashMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
+
+use super::{StoreError, write_atomic};
+
+/// A kernel's CSV in memory.
+#[derive(Debug)]
+pub struct KernelCsv {
+    path: PathBuf,
+    original: Vec<u8>,
+    header_end: usize,
+    header: Vec<String>,
+    columns: HashMap<String, usize>,
+    columns_in_file: usize,
+    newline: &'static str,
+    rows: Vec<Row>,
+    /// Blank lines behind the last row.
+    tail: Range<usize>,
+    changed: bool,
+}
+
+#[derive(Debug)]
+enum Row {
+    /// Bytes of the file, with the line they start at.
+    Original(Range<usize>, u64),
+    Changed(Vec<String>),
+}
+
+impl KernelCsv {
+    /// An empty table with the given columns.
+    #[must_use]
+    pub fn new(path: &Path, columns: &[String]) -> Self {
+        let mut table = Self {
+            path: path.to_owned(),
+            original: Vec::new(),
+            header_end: 0,
+            header: Vec::new(),
+            columns: HashMap::new(),
+            columns_in_file: 0,
+            newline: "\n",
+            rows: Vec::new(),
+            tail: 0..0,
+            changed: false,
+        };
+        for column in columns {
+            table.ensure_column(column);
+        }
+        table
+    }
+
+    /// Loads a table.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
+    pub fn load(path: &Path) -> Result<Self, StoreError> {
+        let original = fs::read(path).map_err(StoreError::io("read", path))?;
+        if original.starts_with(b"version https://git-lfs") {
+            return Err(StoreError::LfsPointer { path: path.to_owned() });
+        }
+        let mut table = Self::new(path, &[]);
+        let mut reader =
+            ReaderBuilder::new().has_headers(false).flexible(false).from_reader(original.as_slice());
+        let mut record = ByteRecord::new();
+        let fail = |error: csv::Error| read_error(path, &error);
+        if !reader.read_byte_record(&mut record).map_err(fail)? {
+            let problem = "the file is empty, expected a header".to_owned();
+            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
+        }
+        for name in &record {
+            table.ensure_column(String::from_utf8_lossy(name).trim());
+        }
+        if table.header.len() != record.len() {
+            let problem = "a column name stands twice in the header".to_owned();
+            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
+        }
+        table.columns_in_file = table.header.len();
+        table.header_end = line_end(&original, reader.position());
+        let mut start = table.header_end;
+        while reader.read_byte_record(&mut record).map_err(fail)? {
+            let end = line_end(&original, reader.position());
+            table.rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
+            start = end;
+        }
+        table.tail = start..original.len();
+        table.newline = if original[..table.header_end].ends_with(b"\r\n") { "\r\n" } else { "\n" };
+        table.original = original;
+        table.changed = false;
+        Ok(table)
+    }
+
+    /// Where it is kept.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The index of a column.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.get(name).copied()
+    }
+
+    /// Line of a row in the file, from 1; `None` for one that is not in it yet.
+    #[must_use]
+    pub fn line(&self, row: usize) -> Option<u64> {
+        match &self.rows[row] {
+            Row::Original(_, line) => Some(*line),
+            Row::Changed(_) => None,
+        }
+    }
+
+    /// All cells of a row, by the columns that the file had; appended ones are missing at the end.
+    ///
+    /// # Errors
+    /// Where the row is not UTF-8.
+    pub fn cells(&self, row: usize) -> Result<StringRecord, StoreError> {
+        match &self.rows[row] {
+            Row::Changed(cells) => Ok(StringRecord::from(cells.as_slice())),
+            Row::Original(range, line) => {
+                let bytes = &self.original[range.clone()];
+                let mut reader = ReaderBuilder::new()
+                    .has_headers(false)
+                    .flexible(true)
+                    .buffer_capacity(bytes.len().max(64))
+                    .from_reader(bytes);
+                let mut record = StringRecord::new();
+                reader.read_record(&mut record).map_err(|_| StoreError::Csv {
+                    path: self.path.clone(),
+                    line: *line,
+                    problem: "is not UTF-8".to_owned(),
+                })?;
+                Ok(record)
+            }
+        }
+    }
+
+    /// Adds a column at the end unless it is there; returns its index.
+    pub fn ensure_column(&mut self, name: &str) -> usize {
+        if let Some(index) = self.columns.get(name) {
+            return *index;
+        }
+        self.header.push(name.to_owned());
+        self.columns.insert(name.to_owned(), self.header.len() - 1);
+        self.changed = true;
+        self.header.len() - 1
+    }
+
+    /// Adds a row; cells go to the named columns, which must exist.
+    pub fn append(&mut self, cells: &[(&str, String)]) {
+        let mut row = vec![String::new(); self.header.len()];
+        for (name, value) in cells {
+            if let Some(index) = self.columns.get(*name) {
+                row[*index].clone_from(value);
+            }
+        }
+        self.rows.push(Row::Changed(row));
+        self.changed = true;
+    }
+
+    /// Sets cells of a row; columns that are missing are appended. Nothing changes where every cell
+    /// already has its value.
+    ///
+    /// # Errors
+    /// Where the row is not UTF-8.
+    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, StoreError> {
+        let mut fields: Vec<String> = self.cells(row)?.iter().map(String::from).collect();
+        let mut differs = false;
+        for (name, value) in cells {
+            let index = self.ensure_column(name);
+            fields.resize(fields.len().max(self.header.len()), String::new());
+            differs |= fields[index] != *value;
+            fields[index].clone_from(value);
+        }
+        if differs {
+            self.rows[row] = Row::Changed(fields);
+            self.changed = true;
+        }
+        Ok(differs)
+    }
+
+    /// Writes the table back, unless nothing changed. Says whether it wrote.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]; the old file is then as it was.
+    pub fn save(&self) -> Result<bool, StoreError> {
+        if self.changed {
+            write_atomic(&self.path, &self.to_bytes())?;
+        }
+        Ok(self.changed)
+    }
+
+    /// Writes the table to another path.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn save_as(&self, path: &Path) -> Result<(), StoreError> {
+        write_atomic(path, &self.to_bytes())
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let appended = self.header.len() - self.columns_in_file;
+        let mut bytes = Vec::with_capacity(self.original.len() + self.rows.len() * appended + 4096);
+        if self.columns_in_file == 0 {
+            bytes.extend(self.print(&self.header));
+        } else {
+            self.copy_line(
+                &mut bytes,
+                &self.original[..self.header_end],
+                &self.header[self.columns_in_file..],
+            );
+        }
+        let empty = vec![String::new(); appended];
+        for row in &self.rows {
+            match row {
+                Row::Original(range, _) => self.copy_line(&mut bytes, &self.original[range.clone()], &empty),
+                Row::Changed(cells) => {
+                    let missing = self.header.len() - cells.len();
+                    let padded: Vec<String> =
+                        cells.iter().cloned().chain(std::iter::repeat_n(String::new(), missing)).collect();
+                    bytes.extend(self.print(&padded));
+                }
+            }
+        }
+        bytes.extend_from_slice(&self.original[self.tail.clone()]);
+        bytes
+    }
+
+    /// Copies a line of the original, with cells appended in front of its line ending.
+    fn copy_line(&self, bytes: &mut Vec<u8>, line: &[u8], appended: &[String]) {
+        let body_end =
+            line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        bytes.extend_from_slice(&line[..body_end]);
+        if !appended.is_empty() {
+            bytes.push(b',');
+            let cells = self.print(appended);
+            // One empty cell alone prints as `""`; behind a comma nothing is needed.
+            let plain = cells.as_slice() == [b"\"\"", self.newline.as_bytes()].concat();
+            bytes.extend_from_slice(if plain { &[] } else { &cells[..cells.len() - self.newline.len()] });
+        }
+        let ending = &line[body_end..];
+        bytes.extend_from_slice(if ending.is_empty() { self.newline.as_bytes() } else { ending });
+    }
+
+    fn print(&self, cells: &[String]) -> Vec<u8> {
+        let terminator = if self.newline == "\r\n" { Terminator::CRLF } else { Terminator::Any(b'\n') };
+        let mut writer = WriterBuilder::new().terminator(terminator).from_writer(Vec::new());
+        // Writing to memory does not fail.
+        let _ = writer.write_record(cells);
+        writer.into_inner().unwrap_or_default()
+    }
+}
+
+/// Where the line ends that the reader has just read: it stops between `\r` and `\n`.
+fn line_end(bytes: &[u8], position: &csv::Position) -> usize {
+    let at = usize::try_from(position.byte()).unwrap_or(usize::MAX).min(bytes.len());
+    at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'))
+}
+
+fn read_error(path: &Path, error: &csv::Error) -> StoreError {
+    let line = error.position().map_or(1, csv::Position::line);
+    let problem = match error.kind() {
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} fields, the header has {expected_len}")
+        }
+        other => format!("cannot be read: {other:?}"),
+    };
+    StoreError::Csv { path: path.to_owned(), line, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(text: &str) -> KernelCsv {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("K.csv");
+        fs::write(&path, text).expect("written");
+        KernelCsv::load(&path).expect("a table")
+    }
+
+    fn printed(table: &KernelCsv) -> String {
+        String::from_utf8(table.to_bytes()).expect("UTF-8")
+    }
+
+    #[test]
+    fn untouched_rows_keep_their_bytes() {
+        let text = "\u{feff}A,\"B\",C\r\n\"\"\"1,2\"\"\",x,\r\n\"a\",\"multi\nline\",3\r\n1,2,3";
+        let mut table = table(text);
+        assert_eq!(table.len(), 3);
+        assert_eq!(&table.cells(0).expect("UTF-8")[0], "\"1,2\"");
+        assert!(table.update(2, &[("B", "9,9".to_owned())]).expect("UTF-8"));
+        assert_eq!(printed(&table), text.replace("1,2,3", "1,\"9,9\",3\r\n"));
+    }
+
+    #[test]
+    fn appended_columns_pad_the_other_rows() {
+        let mut table = table("A,B\n1,2\n3,4\n");
+        table.update(1, &[("New", "x".to_owned())]).expect("UTF-8");
+        assert_eq!(printed(&table), "A,B,New\n1,2,\n3,4,x\n");
+        table.update(1, &[("Other", "y".to_owned())]).expect("UTF-8");
+        assert_eq!(printed(&table), "A,B,New,Other\n1,2,,\n3,4,x,y\n");
+    }
+
+    #[test]
+    fn setting_what_is_there_changes_nothing() {
+        let mut table = table("A,B\n1,2\n");
+        assert!(!table.update(0, &[("A", "1".to_owned())]).expect("UTF-8"));
+        assert!(!table.save().expect("nothing to write"));
+    }
+
+    #[test]
+    fn ragged_and_doubled_files_are_refused_with_their_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("K.csv");
+        for (text, said) in [
+            ("A,B\n1,2\n1\n", ":3: 1 fields, the header has 2"),
+            ("A,A\n1,2\n", ":1: a column name stands twice"),
+            ("", ":1: the file is empty"),
+            ("version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS pointer"),
+        ] {
+            fs::write(&path, text).expect("written");
+            let error = KernelCsv::load(&path).expect_err("refused").to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn loading_and_printing_keep_every_byte(rows in proptest::collection::vec(("[a-z\",; ]{0,6}", "[a-z\",\n]{0,6}"), 0..8), crlf: bool) {
+            let mut writer = WriterBuilder::new()
+                .terminator(if crlf { Terminator::CRLF } else { Terminator::Any(b'\n') })
+                .from_writer(Vec::new());
+            writer.write_record(["A", "B"]).expect("memory");
+            for (a, b) in &rows {
+                writer.write_record([a, b]).expect("memory");
+            }
+            let text = String::from_utf8(writer.into_inner().expect("memory")).expect("UTF-8");
+            let table = table(&text);
+            prop_assert_eq!(table.len(), rows.len());
+            prop_assert_eq!(printed(&table), text);
+            for (index, (a, b)) in rows.iter().enumerate() {
+                let cells = table.cells(index).expect("UTF-8");
+                prop_assert_eq!((&cells[0], &cells[1]), (a.as_str(), b.as_str()));
+            }
+        }
+    }
+}

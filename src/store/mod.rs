@@ -1,0 +1,24 @@
+//! Everything that is kept: atomic files, the lock, the CSV database, the ledger.
+//!
+//! Layer 2: imports `model`, `stats`, `spec` and `profile`. It keeps what it is given and decides
+//! nothing about it.
+
+mod atomic;
+mod columns;
+mod database;
+mod error;
+mod kernel_csv;
+pub mod ledger;
+mod lock;
+mod rows;
+
+pub use atomic::write_atomic;
+pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
+pub use database::{Database, KERNEL_FOLDER_FILES, copy_shapes};
+pub use error::StoreError;
+pub use kernel_csv::KernelCsv;
+pub use ledger::Ledger;
+pub use lock::Lock;
+pub use rows::{
+    Measurement, Merged, RowCase, RowResult, merge_groups, row_cases, write_back, write_back_kernel,
+};

@@ -1,0 +1,254 @@
+//! Rows of a kernel's CSV as cases, and what is written into them.
+
+use std::collections::HashMap;
+
+use super::{Database, KernelCsv, StoreError, columns};
+use crate::{
+    model::{Case, CaseId, Cells, Finding, KernelName, Verdict},
+    profile::{COUNTERS, Group},
+    stats::Summary,
+};
+
+/// One row, read as a case.
+#[derive(Clone, Debug)]
+pub struct RowCase {
+    /// Index of the row in its table.
+    pub row: usize,
+    /// Line in the file, from 1.
+    pub line: u64,
+    /// The case, or why the row cannot be read as one.
+    pub case: Result<Case, String>,
+    /// Whether the row shows a positive replay measurement.
+    pub is_measured: bool,
+}
+
+/// What the accepted samples of a case say; durations in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Statistics of the accepted samples.
+    pub summary: Summary,
+    /// 95 % interval of the median.
+    pub interval: Option<(f64, f64)>,
+    /// Accepted samples.
+    pub samples: usize,
+    /// Collections that they come from.
+    pub collections: usize,
+    /// Means of [`COUNTERS`] over the same launches.
+    pub counters: Vec<Option<f64>>,
+}
+
+/// What a row gets: a verdict with its reason, and a measurement where there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowResult {
+    /// The case.
+    pub case: CaseId,
+    /// The run that the result is from.
+    pub run: String,
+    /// The verdict.
+    pub finding: Finding,
+    /// The numbers, for verdicts that have some.
+    pub measurement: Option<Measurement>,
+}
+
+/// Reads every row of a table as a case.
+///
+/// # Errors
+/// [`StoreError::Csv`] where a signature column is missing or a row is not UTF-8. Cells that cannot be
+/// read are no error here: they are the row's own state.
+pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
+    let mut signature = [0; 6];
+    for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
+        *index = table.column(name).ok_or_else(|| StoreError::Csv {
+            path: table.path().to_owned(),
+            line: 1,
+            problem: format!("the header lacks `{name}`"),
+        })?;
+    }
+    let average = table.column(columns::AVERAGE);
+    let rows = (0..table.len()).map(|row| {
+        let cells = table.cells(row)?;
+        let cell = |index: usize| cells.get(index).unwrap_or_default();
+        let side = |at: usize| {
+            let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| cell(signature[at + offset]));
+            Cells { shapes, dtypes, formats }.parse().map_err(|error| error.to_string())
+        };
+        let case = side(0).and_then(|inputs| {
+            if inputs.is_empty() {
+                return Err("the row has no input shapes".to_owned());
+            }
+            Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)? })
+        });
+        let measured = average.and_then(|index| cell(index).trim().parse::<f64>().ok());
+        Ok(RowCase {
+            row,
+            line: table.line(row).unwrap_or_default(),
+            case,
+            is_measured: measured.is_some_and(|value| value.is_finite() && value > 0.0),
+        })
+    });
+    rows.collect()
+}
+
+/// What a merge did to one kernel's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Rows that were not there before.
+    pub added: usize,
+    /// Rows whose profiling columns changed.
+    pub updated: usize,
+    /// Rows that already said the same.
+    pub same: usize,
+}
+
+/// Merges the groups of a profile into a kernel's table: profiling columns of rows with the same
+/// signature are set, other signatures become new rows. Nothing else is touched.
+///
+/// # Errors
+/// As [`row_cases`].
+pub fn merge_groups(
+    kernel: &KernelName,
+    table: &mut KernelCsv,
+    groups: Vec<Group>,
+) -> Result<Merged, StoreError> {
+    let mut rows: HashMap<String, Vec<usize>> = HashMap::new();
+    for row in row_cases(kernel, table)? {
+        if let Ok(case) = row.case {
+            rows.entry(case.signature()).or_default().push(row.row);
+        }
+    }
+    let mut merged = Merged::default();
+    for mut group in groups {
+        let profiling = profiling_cells(&mut group);
+        let profiling: Vec<(&str, String)> =
+            profiling.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let Some(known) = rows.get(&group.case.signature()) else {
+            let [in_shapes, in_types, in_formats, out_shapes, out_types, out_formats] = group.cells;
+            let values = [in_shapes, in_types, in_formats, out_shapes, out_types, out_formats];
+            let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(values).collect();
+            cells.extend([(columns::STATE, group.state), (columns::CORE, group.core)]);
+            cells.extend(profiling);
+            for (name, _) in &cells {
+                table.ensure_column(name);
+            }
+            table.append(&cells);
+            merged.added += 1;
+            continue;
+        };
+        for &row in known {
+            if table.update(row, &profiling)? {
+                merged.updated += 1;
+            } else {
+                merged.same += 1;
+            }
+        }
+    }
+    Ok(merged)
+}
+
+fn profiling_cells(group: &mut Group) -> Vec<(String, String)> {
+    let means: Vec<Option<f64>> = group.counter_means().collect();
+    let summary = group.summary();
+    let durations = summary.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
+    let mut cells: Vec<(String, String)> = columns::PROFILING
+        .into_iter()
+        .zip(durations)
+        .map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, micros)))
+        .collect();
+    for (counter, mean) in COUNTERS.into_iter().zip(means) {
+        cells.push((columns::profiling_average(counter), mean.map_or_else(String::new, decimals)));
+    }
+    cells
+}
+
+/// Nanoseconds as microseconds with six decimals.
+fn micros(nanos: f64) -> String {
+    decimals(nanos / 1e3)
+}
+
+fn decimals(value: f64) -> String {
+    format!("{value:.6}")
+}
+
+/// Writes results into the rows of their cases; says how many rows changed. A row that shows an
+/// accepted measurement keeps it against any result that has none, and against a noisier verdict.
+///
+/// # Errors
+/// As [`row_cases`].
+pub fn write_back(
+    kernel: &KernelName,
+    table: &mut KernelCsv,
+    results: &HashMap<CaseId, RowResult>,
+) -> Result<usize, StoreError> {
+    let mut changed = 0;
+    for row in row_cases(kernel, table)? {
+        let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
+            continue;
+        };
+        let verdict = table.column("MicroBench Verdict").and_then(|index| {
+            let cells = table.cells(row.row).ok()?;
+            cells.get(index)?.parse::<Verdict>().ok()
+        });
+        // Rows of older tools show a number and no verdict; they count as accepted.
+        let shown = if row.is_measured { Some(verdict.unwrap_or(Verdict::Ok)) } else { None };
+        if shown.is_some_and(|shown| result.measurement.is_none() || result.finding.verdict > shown) {
+            continue;
+        }
+        let cells = result_cells(result);
+        let cells: Vec<(&str, String)> =
+            cells.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        changed += usize::from(table.update(row.row, &cells)?);
+    }
+    Ok(changed)
+}
+
+fn result_cells(result: &RowResult) -> Vec<(String, String)> {
+    let mut cells: Vec<(String, String)> = Vec::new();
+    if let Some(measured) = &result.measurement {
+        let summary = &measured.summary;
+        cells.push((columns::AVERAGE.to_owned(), micros(summary.mean)));
+        for (counter, mean) in COUNTERS.into_iter().zip(&measured.counters) {
+            cells.push((columns::microbench(counter), mean.map_or_else(String::new, decimals)));
+        }
+        let (low, high) = measured.interval.map_or((None, None), |(low, high)| (Some(low), Some(high)));
+        let values = [Some(summary.median), summary.std, Some(summary.min), Some(summary.p95), low, high];
+        for (name, value) in super::MICROBENCH_COLUMNS.into_iter().zip(values) {
+            cells.push((name.to_owned(), value.map_or_else(String::new, micros)));
+        }
+    }
+    let [.., samples, collections, verdict, reason, case, run] = super::MICROBENCH_COLUMNS;
+    let count = |value: fn(&Measurement) -> usize| {
+        result.measurement.as_ref().map_or_else(String::new, |measured| value(measured).to_string())
+    };
+    cells.push((samples.to_owned(), count(|measured| measured.samples)));
+    cells.push((collections.to_owned(), count(|measured| measured.collections)));
+    cells.push((verdict.to_owned(), result.finding.verdict.to_string()));
+    cells.push((reason.to_owned(), result.finding.reason.clone()));
+    cells.push((case.to_owned(), result.case.to_string()));
+    cells.push((run.to_owned(), result.run.clone()));
+    // Columns are appended in the database's order, whatever a first result lacks.
+    let order = |name: &String| super::MICROBENCH_COLUMNS.iter().position(|column| column == name);
+    for column in super::MICROBENCH_COLUMNS {
+        if !cells.iter().any(|(name, _)| name == column) {
+            cells.push((column.to_owned(), String::new()));
+        }
+    }
+    cells.sort_by_key(|(name, _)| order(name));
+    cells
+}
+
+/// Loads a kernel's table, writes results into it and saves it where something changed.
+///
+/// # Errors
+/// Any error of reading or writing the table.
+pub fn write_back_kernel(
+    database: &Database,
+    kernel: &KernelName,
+    results: &HashMap<CaseId, RowResult>,
+) -> Result<usize, StoreError> {
+    let mut table = database.kernel_csv(kernel)?;
+    let changed = write_back(kernel, &mut table, results)?;
+    if changed > 0 {
+        table.save()?;
+    }
+    Ok(changed)
+}

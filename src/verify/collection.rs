@@ -1,0 +1,359 @@
+//! Judges every case of a collection by its records.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::{
+    Journal, JournalLine,
+    samples::{NOISE_TARGET, accepted, excess_noise},
+};
+use crate::{
+    model::{Case, Dtype, Finding, Nanos, Slot, Verdict},
+    profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
+    render::{Manifest, ManifestCase},
+    store::ledger::{Attempt, Launch},
+};
+
+/// A kernel record of a collection.
+#[derive(Clone, Debug)]
+pub struct RawRecord {
+    /// The kernel's type.
+    pub kernel: String,
+    /// When it started.
+    pub start: Nanos,
+    /// How long it ran.
+    pub duration: Nanos,
+    /// On which device.
+    pub device: Option<u32>,
+    /// Input slots; empty where the profiler shows none.
+    pub inputs: Vec<Slot>,
+    /// Output slots.
+    pub outputs: Vec<Slot>,
+    /// Values of [`COUNTERS`].
+    pub counters: Vec<Option<f64>>,
+}
+
+/// What a case's records are held against.
+#[derive(Clone, Debug)]
+pub struct Expected<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Names under which the profiler may show the kernel.
+    pub names: Vec<&'a str>,
+    /// Kernels that the same call launches besides.
+    pub beside: &'a [String],
+    /// The shortest time that the device allows.
+    pub fastest: Nanos,
+    /// What the shapes left open, for the reason.
+    pub notes: &'a [String],
+}
+
+/// How the collection's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionEnd {
+    /// By itself; its exit status proves nothing.
+    ByItself,
+    /// By its time limit.
+    TimedOut,
+    /// Because the run was stopped at once.
+    Stopped,
+}
+
+/// Durations shorter than this part of the fastest possible are refused; the margin is for clocks above
+/// their rating and for rounding.
+const PLAUSIBLE: f64 = 0.95;
+
+/// Reads all kernel records that msprof left below a folder, in the order of their start.
+///
+/// # Errors
+/// [`ProfileError`] with file and line.
+pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
+    let mut records = Vec::new();
+    if !profile.is_dir() {
+        return Ok(records);
+    }
+    for table in collection_summaries(profile)? {
+        let mut reader = RecordReader::open(&table.0)?;
+        while let Some(record) = reader.read()? {
+            let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
+            records.push(RawRecord {
+                kernel: String::from_utf8_lossy(record.kernel()).into_owned(),
+                start,
+                duration,
+                device: record.device(),
+                // A helper whose cells cannot be read is still a record; it matches no case.
+                inputs: record.inputs()?.parse().unwrap_or_default(),
+                outputs: record.outputs()?.parse().unwrap_or_default(),
+                counters: record.counters().collect(),
+            });
+        }
+    }
+    // The profiler sorts by text, devices and starts alike.
+    records.sort_by_key(|record| record.start);
+    Ok(records)
+}
+
+/// Judges every case of a manifest. `expected` holds the cases in the manifest's order.
+#[must_use]
+pub fn judge(
+    manifest: &Manifest,
+    expected: &[Expected<'_>],
+    journal: &Journal,
+    records: &[RawRecord],
+    end: CollectionEnd,
+) -> Vec<Attempt> {
+    let brackets = brackets(manifest, records);
+    let running = manifest.cases.iter().map(|case| case.ordinal).find(|o| !journal.lines.contains_key(o));
+    let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
+        let Some(line) = journal.lines.get(&case.ordinal) else {
+            let finding = not_launched(case.ordinal, running, journal, records, end);
+            return attempt(case, 0, Vec::new(), Vec::new(), finding);
+        };
+        if let Some(finding) = raised(line) {
+            return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
+        }
+        let Some(&(from, to)) = brackets.get(&case.ordinal) else {
+            let finding = Finding::new(
+                Verdict::LostRecords,
+                if records.is_empty() {
+                    "msprof left no records".to_owned()
+                } else {
+                    format!("{} launches, but their sentinels are not in the profile", line.launched)
+                },
+            );
+            return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
+        };
+        judge_case(manifest, case, expected, line, &records[from..to])
+    });
+    cases.collect()
+}
+
+/// Where each case's records are: between its opening and its closing sentinel.
+fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize, usize)> {
+    let sentinels = &manifest.sentinels;
+    let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (index, record) in records.iter().enumerate() {
+        if let (true, [Some(tensor)]) =
+            (record.kernel.starts_with(&sentinels.kernel), record.inputs.as_slice())
+            && let (Dtype::Int32, [length]) = (&tensor.dtype, tensor.dims.as_slice())
+        {
+            positions.entry(*length).or_default().push(index);
+        }
+    }
+    let single = |length: u64| match positions.get(&length).map(Vec::as_slice) {
+        Some([index]) => Some(*index),
+        _ => None,
+    };
+    manifest
+        .cases
+        .iter()
+        .filter_map(|case| {
+            let from = single(sentinels.opening(case.ordinal))?;
+            let to = single(sentinels.closing(case.ordinal))?;
+            (from < to).then_some((case.ordinal, (from + 1, to)))
+        })
+        .collect()
+}
+
+fn not_launched(
+    ordinal: u32,
+    running: Option<u32>,
+    journal: &Journal,
+    records: &[RawRecord],
+    end: CollectionEnd,
+) -> Finding {
+    if Some(ordinal) != running {
+        return Finding::new(Verdict::NotRun, "the collection ended before its turn");
+    }
+    match end {
+        CollectionEnd::TimedOut => {
+            Finding::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
+        }
+        CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
+        CollectionEnd::ByItself if journal.lines.is_empty() && records.is_empty() => {
+            Finding::new(Verdict::Crashed, "the script ended before its first launch; its log says why")
+        }
+        CollectionEnd::ByItself => Finding::new(Verdict::Crashed, "the process ended while it ran"),
+    }
+}
+
+fn raised(line: &JournalLine) -> Option<Finding> {
+    let error = line.error.as_ref()?;
+    let verdict = if error.is_out_of_memory() {
+        Verdict::Oom
+    } else if error.is_device_fault() {
+        Verdict::Crashed
+    } else {
+        Verdict::InvalidArgs
+    };
+    Some(Finding::new(verdict, format!("{}: {}", error.class, error.message)))
+}
+
+fn attempt(
+    case: &ManifestCase,
+    launched: u32,
+    launches: Vec<Launch>,
+    counters: Vec<Option<f64>>,
+    finding: Finding,
+) -> Attempt {
+    Attempt { case: case.case.clone(), launched, launches, counters, finding }
+}
+
+fn judge_case(
+    manifest: &Manifest,
+    case: &ManifestCase,
+    expected: &Expected<'_>,
+    line: &JournalLine,
+    records: &[RawRecord],
+) -> Attempt {
+    let own: Vec<&RawRecord> =
+        records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
+    let fail = |finding: Finding| attempt(case, line.launched, Vec::new(), Vec::new(), finding);
+    if let Some(finding) = wrong_records(manifest, expected, line, records, &own) {
+        return fail(finding);
+    }
+    let is_sample = |number: usize| number >= manifest.warm_up as usize;
+    let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
+    let mut keep = accepted(&samples).into_iter();
+    let launches: Vec<Launch> = own
+        .iter()
+        .enumerate()
+        .map(|(number, record)| Launch {
+            number: u32::try_from(number).unwrap_or(u32::MAX),
+            is_measured: is_sample(number),
+            is_accepted: is_sample(number) && keep.next().unwrap_or(false),
+            start: record.start,
+            duration: record.duration,
+        })
+        .collect();
+    let used: Vec<&RawRecord> = own
+        .iter()
+        .zip(&launches)
+        .filter(|(_, launch)| launch.is_accepted)
+        .map(|(record, _)| *record)
+        .collect();
+    let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
+    let counters = counter_means(&used);
+    let outliers = samples.len() - durations.len();
+    let finding = dispersion(&durations, outliers, expected, records);
+    attempt(case, line.launched, launches, counters, finding)
+}
+
+/// The first reason why the records cannot be the launches of the case.
+fn wrong_records(
+    manifest: &Manifest,
+    expected: &Expected<'_>,
+    line: &JournalLine,
+    records: &[RawRecord],
+    own: &[&RawRecord],
+) -> Option<Finding> {
+    let launched = line.launched as usize;
+    if let Some(record) = records.iter().find(|record| record.device.is_some_and(|d| d != manifest.device)) {
+        let device = record.device.unwrap_or_default();
+        let reason = format!("launched on device {}, recorded on device {device}", manifest.device);
+        return Some(Finding::new(Verdict::Implausible, reason));
+    }
+    if own.is_empty() && !records.is_empty() {
+        let ran: BTreeSet<&str> = records.iter().map(|record| record.kernel.as_str()).collect();
+        let ran: Vec<&str> = ran.into_iter().collect();
+        let reason = format!("the call ran as {}, not as {}", ran.join(", "), expected.case.kernel);
+        return Some(Finding::new(Verdict::WrongKernel, reason));
+    }
+    if own.len() != launched {
+        let reason = format!("{launched} launches, {} records", own.len());
+        return Some(Finding::new(Verdict::LostRecords, reason));
+    }
+    if let Some(difference) = own.iter().find_map(|record| difference(expected.case, record)) {
+        return Some(Finding::new(Verdict::WrongKernel, difference));
+    }
+    let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
+    if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE || shortest.duration.0 <= 0 {
+        let reason = format!(
+            "launch {number} took {} us, the roofline allows no less than {} us",
+            shortest.duration, expected.fastest
+        );
+        return Some(Finding::new(Verdict::Implausible, reason));
+    }
+    None
+}
+
+/// How a record's signature differs from the case's, in words.
+fn difference(case: &Case, record: &RawRecord) -> Option<String> {
+    let sides = [("input", &case.inputs, &record.inputs), ("output", &case.outputs, &record.outputs)];
+    for (side, wanted, recorded) in sides {
+        // Kernels that work in place show no outputs.
+        if side == "output" && (wanted.is_empty() || recorded.is_empty()) {
+            continue;
+        }
+        if wanted.len() != recorded.len() {
+            return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), wanted.len()));
+        }
+        for (slot, (wanted, recorded)) in wanted.iter().zip(recorded).enumerate() {
+            let same = match (wanted, recorded) {
+                (Some(wanted), Some(recorded)) => {
+                    // The type of a scalar is the framework's choice, not the caller's.
+                    wanted.dims == recorded.dims
+                        && (wanted.is_scalar()
+                            || (wanted.dtype == recorded.dtype
+                                && wanted.format.same_layout(&recorded.format)))
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            if !same {
+                let said =
+                    |slot: &Slot| slot.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+                return Some(format!(
+                    "{side} {slot} was recorded as {}, the case has {}",
+                    said(recorded),
+                    said(wanted)
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
+    let mean = |index: usize| {
+        let values: Vec<f64> =
+            used.iter().filter_map(|record| record.counters.get(index).copied().flatten()).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
+        let count = values.len() as f64;
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)
+    };
+    (0..COUNTERS.len()).map(mean).collect()
+}
+
+fn dispersion(durations: &[i64], outliers: usize, expected: &Expected<'_>, records: &[RawRecord]) -> Finding {
+    let mut remarks: Vec<String> = expected.notes.to_vec();
+    if outliers > 0 {
+        remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
+    }
+    let foreign: BTreeSet<&str> = records
+        .iter()
+        .map(|record| record.kernel.as_str())
+        .filter(|kernel| {
+            !expected.names.contains(kernel) && !expected.beside.iter().any(|known| known == kernel)
+        })
+        .collect();
+    if !foreign.is_empty() {
+        let kernels: Vec<&str> = foreign.into_iter().collect();
+        remarks.push(format!("the call also launched {}", kernels.join(", ")));
+    }
+    let (verdict, first) = match excess_noise(durations) {
+        Some(noise) => {
+            let reason =
+                format!("median known to {:.1} %, target {:.0} %", noise * 100.0, NOISE_TARGET * 100.0);
+            (Verdict::Noisy, reason)
+        }
+        None => (Verdict::Ok, "every launch recorded".to_owned()),
+    };
+    remarks.insert(0, first);
+    Finding::new(verdict, remarks.join("; "))
+}
+
+#[cfg(test)]
+mod tests;

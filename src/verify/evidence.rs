@@ -1,0 +1,98 @@
+//! From the evidence in the ledger to the numbers of a row.
+
+use crate::{
+    model::{CaseId, Finding, Verdict},
+    stats::{Summary, median_interval, median_interval_of_collections},
+    store::{Measurement, RowResult, ledger::Evidence},
+};
+
+/// What a row shows for all evidence there is of a case: attempts that ended `ok`, or noisy ones where
+/// there are no others. `None` without evidence.
+///
+/// The interval of the median is the rank interval of one collection's samples; across collections it
+/// is the hierarchical bootstrap, seeded by the case.
+#[must_use]
+pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
+    let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
+    let used: Vec<&Evidence> =
+        evidence.iter().filter(|attempt| attempt.verdict == best && !attempt.samples.is_empty()).collect();
+    let last = used.last()?;
+    let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
+    let summary = Summary::of(&mut pooled)?;
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let interval = if used.len() == 1 {
+        median_interval(&pooled, 0.95).map(|(low, high)| (low as f64, high as f64))
+    } else {
+        let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
+        median_interval_of_collections(&collections, case.seed())
+    };
+    let measurement = Measurement {
+        summary,
+        interval,
+        samples: pooled.len(),
+        collections: used.len(),
+        counters: pooled_counters(&used),
+    };
+    Some(RowResult {
+        case: case.clone(),
+        run: last.run.clone(),
+        finding: Finding::new(if best == Verdict::Ok { Verdict::Ok } else { best }, last.reason.clone()),
+        measurement: Some(measurement),
+    })
+}
+
+/// Means of the counters over all launches, each attempt weighing by its samples.
+fn pooled_counters(used: &[&Evidence]) -> Vec<Option<f64>> {
+    let width = used.iter().map(|attempt| attempt.counters.len()).max().unwrap_or_default();
+    let mean = |index: usize| {
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for attempt in used {
+            if let Some(Some(value)) = attempt.counters.get(index) {
+                #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
+                let samples = attempt.samples.len() as f64;
+                sum += value * samples;
+                weight += samples;
+            }
+        }
+        (weight > 0.0).then(|| sum / weight)
+    };
+    (0..width).map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> Evidence {
+        Evidence {
+            run: format!("run of {}", samples.len()),
+            verdict,
+            reason: "because".to_owned(),
+            samples: samples.to_vec(),
+            counters: vec![Some(counter), None],
+        }
+    }
+
+    #[test]
+    fn evidence_of_several_collections_is_pooled() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let attempts = [attempt(Verdict::Ok, &[10, 20, 30], 1.0), attempt(Verdict::Ok, &[40], 5.0)];
+        let row = measurement(&case, &attempts).expect("evidence");
+        let measured = row.measurement.expect("numbers");
+        assert_eq!((measured.samples, measured.collections), (4, 2));
+        assert!((measured.summary.mean - 25.0).abs() < 1e-12);
+        assert_eq!(measured.counters, [Some(2.0), None]);
+        assert_eq!(row.run, "run of 1");
+    }
+
+    #[test]
+    fn noisy_evidence_does_not_dilute_good_evidence() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let good = attempt(Verdict::Ok, &[10, 10], 1.0);
+        let noisy = attempt(Verdict::Noisy, &[1000, 90], 1.0);
+        let row = measurement(&case, &[noisy.clone(), good]).expect("evidence");
+        assert_eq!(row.measurement.expect("numbers").samples, 2);
+        assert_eq!(measurement(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
+        assert_eq!(measurement(&case, &[]), None);
+    }
+}

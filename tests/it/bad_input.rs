@@ -1,0 +1,235 @@
+//! Bad input: a clear error with file and place, exit code 3, and nothing left behind or changed.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use crate::context::{Context, HEADER, SWIGLU, profile};
+
+/// Ingests a file that must be refused and returns what was said.
+fn refused(name: &str, text: &str) -> String {
+    let context = Context::new();
+    context.write(name, text);
+    let before = context.snapshot("");
+    let ran = context.run(&["ingest", name, "--db", "db"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+    assert!(!context.path("db").exists(), "a folder was left behind");
+    assert_eq!(context.snapshot(""), before);
+    ran.stderr
+}
+
+#[test]
+fn profiles_that_are_none() {
+    let ragged = profile(&[SWIGLU, SWIGLU]).replacen(",DT_BF16,ND,N/A", ",DT_BF16", 1);
+    let said = [
+        refused("lfs.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
+        refused("empty.csv", ""),
+        refused("blank.csv", "\u{feff}\r\n\r\n"),
+        refused("other.csv", "a,b,c\n1,2,3\n"),
+        refused("some.csv", &format!("{}\n", HEADER.replacen(",Output Data Types", "", 1))),
+        refused(
+            "level0.csv",
+            "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim\n",
+        ),
+        refused("ragged.csv", &ragged),
+        refused("wide.csv", &profile(&[&format!("{SWIGLU},x")])),
+        refused("shape.csv", &profile(&[&SWIGLU.replacen("512,6144", "512,__import__('os')", 1)])),
+        refused("time.csv", &profile(&[&SWIGLU.replacen("59.730", "fast", 1)])),
+        refused("none.csv", &profile(&["MemSet,1.200,N/A,N/A,N/A,N/A,N/A,N/A"])),
+        refused("rehearsed.csv", &profile(&[SWIGLU]).replace("aclnn_SwiGlu", "rehearsal_SwiGlu")),
+    ];
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn folders_that_are_none() {
+    let context = Context::new();
+    fs::create_dir(context.path("nothing")).expect("made");
+    let said = [
+        context.run(&["ingest", "nothing", "--db", "db"]),
+        context.run(&["ingest", "missing", "--db", "db"]),
+        context.run(&["run", "--db", "missing", "--host", "rehearsal"]),
+        context.run(&["db", "copy", "missing", "new", "--kind", "rehearsal"]),
+    ];
+    assert!(said.iter().all(|ran| ran.code == 3 && ran.stdout.is_empty()));
+    assert!(!context.path("db").exists() && !context.path("new").exists());
+    let said: Vec<String> = said.into_iter().map(|ran| ran.stderr).collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn kinds_are_never_mixed() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    context.run(&["ingest", "k.csv", "--db", "real"]);
+    context.run(&["ingest", "k.csv", "--db", "play", "--kind", "rehearsal"]);
+    let before = context.snapshot("");
+    let said = [
+        context.run(&["run", "--db", "real", "--host", "rehearsal"]),
+        context.run(&["run", "--db", "play", "--host", "npu"]),
+        context.run(&["ingest", "k.csv", "--db", "real", "--kind", "rehearsal"]),
+        context.run(&["ingest", "k.csv", "--db", "play"]),
+    ];
+    assert!(said.iter().all(|ran| ran.code == 3), "{said:?}");
+    assert_eq!(context.snapshot(""), before);
+    let said: Vec<String> = said.into_iter().map(|ran| ran.stderr).collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn the_refusals_command_works() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    context.run(&["ingest", "k.csv", "--db", "real"]);
+    let ran = context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "1 rows copied into play\n"), "{}", ran.stderr);
+    assert_eq!(context.rows("play", "SwiGlu"), context.rows("real", "SwiGlu"), "nothing was measured yet");
+    assert_eq!(context.run(&["run", "--db", "play", "--host", "rehearsal", "--devices", "0"]).code, 0);
+    let again = context.run(&["db", "copy", "play", "third", "--kind", "npu"]);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    let row = &context.rows("third", "SwiGlu")[0];
+    let measured: Vec<&String> = row
+        .iter()
+        .filter(|(column, value)| {
+            (column.starts_with("MicroBench") || *column == "Average Duration(us)") && !value.is_empty()
+        })
+        .map(|(column, _)| column)
+        .collect();
+    assert!(measured.is_empty(), "simulated durations reached a folder of kind npu: {measured:?}");
+    assert_eq!(row["Profiling Average Duration(us)"], "59.730000");
+    assert_eq!(context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]).code, 3, "it exists");
+}
+
+#[test]
+fn a_catalogue_with_a_wrong_key() {
+    let context = Context::new();
+    context.small_database("db");
+    let good = include_str!("../../op_replay/SwiGlu.yaml");
+    let wrong = [
+        ("key", good.replacen("summary:", "sumary:", 1)),
+        ("argument", good.replacen("argument: input", "argument: inputs", 1)),
+        ("rule", good.replacen("*B,D/2", "*B,D/", 1)),
+        ("slots", good.replacen("*B,D ->", "*B,D; E ->", 1)),
+        ("name", good.replacen("kernel: SwiGlu", "kernel: Swiglu", 1)),
+        ("api", good.replacen("torch_npu.npu_swiglu", "os.system", 1)),
+        ("schema", good.replacen(") -> Tensor", " -> Tensor", 1)),
+    ];
+    let before = context.snapshot("db");
+    let said: Vec<String> = wrong
+        .iter()
+        .map(|(name, text)| {
+            context.write(&format!("{name}/op_replay/SwiGlu.yaml"), text);
+            let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--assets", name]);
+            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+            ran.stderr
+        })
+        .collect();
+    assert_eq!(context.snapshot("db"), before);
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn python_is_missing() {
+    let context = Context::new();
+    context.small_database("db");
+    let before = context.snapshot("db");
+    let empty = context.path("empty");
+    fs::create_dir(&empty).expect("made");
+    let output = context.command(&["run", "--db", "db", "--host", "rehearsal"]).env("PATH", &empty).output();
+    let ran = context.ran(&output.expect("npubench runs"));
+    assert_eq!(ran.code, 3);
+    assert_eq!(context.snapshot("db"), before);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: there is no program `python3`, which runs the replay scripts
+    hint: install Python 3.8 or later, or name it with `--python PROGRAM`
+    ");
+}
+
+#[test]
+fn a_host_without_npus_cannot_measure() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    context.run(&["ingest", "k.csv", "--db", "real"]);
+    if npubench::process::find_program("npu-smi", &std::env::var("PATH").unwrap_or_default()).is_some() {
+        eprintln!("skipped: this host has npu-smi");
+        return;
+    }
+    let before = context.snapshot("real");
+    let ran = context.run(&["run", "--db", "real"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert_eq!(context.snapshot("real"), before);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: the devices of this host are not known: there is no program `npu-smi`
+    hint: measure on a host with the NPU driver, or rehearse with `--host rehearsal`
+    ");
+}
+
+#[test]
+fn wrong_words_of_the_command_line() {
+    let context = Context::new();
+    context.small_database("db");
+    let before = context.snapshot("db");
+    let rehearse =
+        |more: &[&str]| context.run(&[&["run", "--db", "db", "--host", "rehearsal"], more].concat());
+    assert_eq!(rehearse(&["--devices", "3-1"]).code, 2);
+    assert_eq!(rehearse(&["--launches", "0"]).code, 2);
+    assert_eq!(context.run(&["frobnicate"]).code, 2);
+    let device = rehearse(&["--devices", "0,16"]);
+    assert_eq!(device.code, 3);
+    let kernel = rehearse(&["--kernels", "SwiGLU,Add"]);
+    assert_eq!(kernel.code, 3);
+    insta::assert_snapshot!(format!("{}\n{}", device.stderr, kernel.stderr), @r"
+    error: this host has no device 16; it has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    hint: choose from these with `--devices`
+
+    error: the database has no rows of `SwiGLU`
+    hint: did you mean `SwiGlu`?
+    ");
+    let mut after = context.snapshot("db");
+    after.retain(|path, _| !path.ends_with("lock") && !path.ends_with("ledger.db"));
+    assert!(before.iter().filter(|(path, _)| !path.ends_with("lock")).eq(after.iter()));
+}
+
+#[test]
+fn a_read_only_database_is_refused_and_unchanged() {
+    let context = Context::new();
+    context.small_database("db");
+    fs::remove_dir_all(context.path("db/.npubench")).expect("removed");
+    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o555)).expect("set");
+    let before = context.snapshot("db");
+    let arguments = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0"];
+    let mut command = context.command(&arguments);
+    if nix::unistd::geteuid().is_root() {
+        // Modes do not stop root: become somebody else.
+        if !Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: running as root, and there is no setpriv to become somebody else");
+            return;
+        }
+        fs::set_permissions(context.path(""), fs::Permissions::from_mode(0o755)).expect("set");
+        // The program itself may lie in a folder that only root can enter.
+        let program = context.path("npubench-copy");
+        fs::copy(command.get_program(), &program).expect("copied");
+        command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).args(arguments);
+        command.current_dir(context.path(""));
+    }
+    let ran = context.ran(&command.output().expect("it runs"));
+    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o755)).expect("set");
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert_eq!(context.snapshot("db"), before);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: cannot create `ROOT/db/.npubench`: Permission denied (os error 13)
+    hint: the folder must be writable; check its owner, mode and mount
+    ");
+}
+
+#[test]
+fn a_damaged_kernel_file_is_named_with_its_line() {
+    let context = Context::new();
+    context.small_database("db");
+    let path = context.path("db/SwiGlu.csv");
+    let mut text = fs::read_to_string(&path).expect("there");
+    text.push_str("one,cell\n");
+    fs::write(&path, text).expect("written");
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("db/SwiGlu.csv`:3: 2 fields, the header has 62"), "{}", ran.stderr);
+}

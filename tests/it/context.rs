@@ -1,0 +1,138 @@
+//! A folder of its own for each test, and the program run in it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// The header of `kernel_details.csv` as CANN 8.3 writes it, without the counters.
+pub(crate) const HEADER: &str = "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,\
+    Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,\
+    Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID";
+
+/// A test's own folder.
+pub(crate) struct Context {
+    root: TempDir,
+}
+
+/// What the program did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Context {
+    pub(crate) fn new() -> Self {
+        Self { root: tempfile::tempdir().expect("a folder") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// The program, with nothing of the developer's environment that changes what it prints.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("npubench"));
+        command
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("NO_COLOR", "1")
+            .env_remove("NPUBENCH_ASSETS");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        self.ran(&self.command(arguments).output().expect("npubench runs"))
+    }
+
+    /// What was printed, with the folder's name taken out.
+    pub(crate) fn ran(&self, output: &Output) -> Ran {
+        let root = self.root.path().canonicalize().expect("it is there");
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            text.replace(&*root.to_string_lossy(), "ROOT")
+                .replace(&*self.root.path().to_string_lossy(), "ROOT")
+        };
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+        fs::write(&path, text).expect("written");
+        path
+    }
+
+    /// Every file below a folder with its content.
+    pub(crate) fn snapshot(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![self.path(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.expect("listed").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let content = fs::read(&path).unwrap_or_default();
+                    files.insert(path.strip_prefix(self.root.path()).expect("below").to_owned(), content);
+                }
+            }
+        }
+        files
+    }
+
+    /// A database of kind `rehearsal` with one `SwiGlu` and one `Add`.
+    pub(crate) fn small_database(&self, name: &str) {
+        self.write(&format!("{name}.csv"), &profile(&[SWIGLU, ADD]));
+        let ran = self.run(&["ingest", &format!("{name}.csv"), "--db", name, "--kind", "rehearsal"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+
+    /// The CSV of a kernel as rows of cells by column.
+    pub(crate) fn rows(&self, database: &str, kernel: &str) -> Vec<BTreeMap<String, String>> {
+        let path = self.path(database).join(format!("{kernel}.csv"));
+        let mut reader =
+            csv::Reader::from_path(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        reader.deserialize().map(|row| row.expect("a row")).collect()
+    }
+}
+
+pub(crate) const SWIGLU: &str =
+    "SwiGlu,59.730,\"\"\"512,6144\"\"\",DT_BF16,ND,\"\"\"512,3072\"\"\",DT_BF16,ND";
+pub(crate) const ADD: &str = "Add,2.060,\"\"\"4096;\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"4096\"\"\",FLOAT,ND";
+
+/// A `kernel_details.csv` of records given as `Type,Duration,` and the six signature cells.
+pub(crate) fn profile(records: &[&str]) -> String {
+    let mut text = format!("{HEADER}\n");
+    for (index, record) in records.iter().enumerate() {
+        let mut parts = record.splitn(3, ',');
+        let (kernel, duration, cells) =
+            (parts.next().expect("a type"), parts.next().expect("a duration"), parts.next().expect("cells"));
+        text.push_str(&format!(
+            "1,0,4294967295,{index},2,aclnn_{kernel},{kernel},dynamic,AI_VECTOR_CORE,\
+             17642468770735{index:02}.640\t,{duration},0,40,0,NO,{cells},N/A\n"
+        ));
+    }
+    text
+}
+
+/// The folder of real profiles, where it stands beside the project; says so where it does not.
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared").join(path);
+    if found.exists() {
+        return Some(found);
+    }
+    eprintln!("skipped: ../shared/{path} is not beside the project");
+    None
+}

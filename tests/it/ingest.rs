@@ -1,0 +1,157 @@
+//! `npubench ingest` on profiles made up for the purpose.
+
+use crate::context::{ADD, Context, SWIGLU, profile};
+
+#[test]
+fn groups_have_average_median_and_sample_deviation() {
+    let context = Context::new();
+    let again = |duration: &str| SWIGLU.replacen("59.730", duration, 1);
+    let (first, second, third) = (again("10.000"), again("20.000"), again("60.000"));
+    context.write("k.csv", &profile(&[&first, &second, ADD, &third]));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(ran.stdout, "4 records of 1 file in db: 2 kernels, 2 rows added, 0 updated, 0 unchanged\n");
+    let rows = context.rows("db", "SwiGlu");
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["Profiling Average Duration(us)"], "30.000000");
+    assert_eq!(rows[0]["Profiling Median Duration(us)"], "20.000000");
+    // The sample deviation of 10, 20, 60: the root of (400 + 100 + 900) / 2.
+    assert_eq!(rows[0]["Profiling Std Duration(us)"], "26.457513");
+    assert_eq!(rows[0]["Average Duration(us)"], "", "nothing was replayed");
+    assert_eq!(rows[0]["Input Shapes"], "\"512,6144\"");
+    assert_eq!(context.rows("db", "Add")[0]["Profiling Std Duration(us)"], "", "one record has no deviation");
+}
+
+#[test]
+fn everything_of_the_signature_tells_groups_apart() {
+    let context = Context::new();
+    let variants = [
+        SWIGLU.to_owned(),
+        SWIGLU.replacen("512,6144", "256,6144", 1).replacen("512,3072", "256,3072", 1),
+        SWIGLU.replace("DT_BF16", "FLOAT16"),
+        SWIGLU.replacen(",ND,", ",FRACTAL_NZ,", 1),
+        SWIGLU.replacen(",ND,", ",NCL,", 1),
+        SWIGLU.replacen("512,3072", "512,1,3072", 1),
+    ];
+    let records: Vec<&str> = variants.iter().map(String::as_str).collect();
+    context.write("k.csv", &profile(&records));
+    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
+    assert_eq!(context.rows("db", "SwiGlu").len(), variants.len());
+}
+
+#[test]
+fn the_same_profile_twice_changes_nothing() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU, ADD]));
+    context.run(&["ingest", "k.csv", "--db", "db"]);
+    let before = context.snapshot("db");
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert!(ran.stdout.ends_with("0 rows added, 0 updated, 2 unchanged\n"), "{}", ran.stdout);
+    let mut after = context.snapshot("db");
+    // The lock names its last owner.
+    let lock = std::path::Path::new("db/.npubench/lock");
+    assert!(after.remove(lock).is_some());
+    assert!(before.iter().filter(|(path, _)| *path != lock).eq(after.iter()));
+}
+
+#[test]
+fn columns_and_rows_of_others_survive() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    let theirs = "\u{feff}Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,\
+                  Output Formats,Average Duration(us),my note\r\n\
+                  \"7,8\",FLOAT,ND,\"7,4\",FLOAT,ND,3.5,\"keep, please\"\r\n\
+                  \"\"\"512,6144\"\"\",DT_BF16,ND,\"\"\"512,3072\"\"\",DT_BF16,ND,51,mine\r\n";
+    context.write("db/SwiGlu.csv", theirs);
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert!(ran.stdout.contains("0 rows added, 1 updated"), "{} {}", ran.stdout, ran.stderr);
+    let text = std::fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
+    let lines: Vec<&str> = text.split("\r\n").collect();
+    assert!(lines[0].starts_with("\u{feff}Input Shapes,") && lines[0].contains(",my note,Profiling Average"));
+    assert!(
+        lines[1].starts_with("\"7,8\",FLOAT,ND,\"7,4\",FLOAT,ND,3.5,\"keep, please\",,,"),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[2].contains(",51,mine,59.730000,59.730000,,"), "{}", lines[2]);
+    let database =
+        std::fs::read_to_string(context.path("db/database.yaml")).expect("made at the first write");
+    assert!(database.contains("kind: npu"), "{database}");
+}
+
+#[test]
+fn older_columns_line_endings_and_marks_are_read() {
+    let context = Context::new();
+    let modern = profile(&[SWIGLU]);
+    let without_step: String = modern
+        .lines()
+        .map(|line| format!("{}\r\n", line.split_once(',').expect("a first column").1))
+        .collect();
+    let op_summary = modern
+        .replacen(",Name,Type,", ",Op Name,OP Type,", 1)
+        .replacen(
+            "Accelerator Core,Start Time(us),Duration(us),Wait Time(us)",
+            "Task Type,Task Start Time(us),Task Duration(us),Task Wait Time(us)",
+            1,
+        )
+        .replace("Block Dim", "Block Num");
+    for (name, text) in [
+        ("no_step.csv", without_step),
+        ("mark.csv", format!("\u{feff}{modern}")),
+        ("op_summary_20260101.csv", op_summary),
+    ] {
+        context.write(name, &text);
+        let ran = context.run(&["ingest", name, "--db", &format!("{name}.db")]);
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+        let rows = context.rows(&format!("{name}.db"), "SwiGlu");
+        assert_eq!(rows[0]["Profiling Average Duration(us)"], "59.730000", "{name}");
+        assert_eq!(rows[0]["Accelerator Core"], "AI_VECTOR_CORE", "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_said() {
+    let context = Context::new();
+    context.write(
+        "k.csv",
+        &profile(&[SWIGLU, "MemSet,1.200,N/A,N/A,N/A,N/A,N/A,N/A", &ADD.replacen("2.060", "N/A", 1)]),
+    );
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    1 records without input shapes are left out: MemSet 1
+    1 records without a duration are left out: Add 1
+    ");
+    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db", "--format", "json"]).code, 0);
+}
+
+#[test]
+fn kernels_that_work_in_place_show_no_outputs_and_are_kept() {
+    let context = Context::new();
+    context.write(
+        "k.csv",
+        &profile(&["ApplyAdamWV2,9.000,\"\"\"8;8;8\"\"\",FLOAT;FLOAT;FLOAT,ND;ND;ND,N/A,N/A,N/A"]),
+    );
+    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
+    assert_eq!(context.rows("db", "ApplyAdamWV2")[0]["Output Shapes"], "N/A");
+}
+
+#[test]
+fn hostile_kernel_names_stay_inside_the_folder() {
+    let context = Context::new();
+    let named = |name: &str| SWIGLU.replacen("SwiGlu", name, 1);
+    let records = [named("../../x"), named("a/b"), named("$(touch pwned)"), named("CON")];
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    context.write("in/k.csv", &profile(&records));
+    let ran = context.run(&["ingest", "in/k.csv", "--db", "deep/down/db"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let inside = context.snapshot("deep/down/db").len();
+    assert_eq!(context.snapshot("").len(), inside + 1, "nothing but the database and the profile");
+    assert_eq!(
+        context
+            .snapshot("deep/down/db")
+            .keys()
+            .filter(|path| path.extension().is_some_and(|e| e == "csv"))
+            .count(),
+        4
+    );
+}

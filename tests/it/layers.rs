@@ -1,0 +1,110 @@
+//! Keeps the arrows of the layers: a module imports only from layers below its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The layer of each module, as in `docs/design/README.md`.
+const LAYERS: [(&str, u8); 18] = [
+    ("exit", 0),
+    ("model", 0),
+    ("stats", 0),
+    ("spec", 1),
+    ("profile", 1),
+    ("events", 1),
+    ("render", 2),
+    ("store", 2),
+    ("process", 2),
+    ("device", 3),
+    ("plan", 3),
+    ("sched", 3),
+    ("verify", 3),
+    ("rehearsal", 4),
+    ("report", 4),
+    ("engine", 4),
+    ("cli", 5),
+    ("lib", 6),
+];
+
+fn layer(module: &str) -> Option<u8> {
+    LAYERS.iter().find(|(name, _)| *name == module).map(|(_, layer)| *layer)
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("src can be listed") {
+        let path = entry.expect("src can be listed").path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// Modules of this crate that a text names behind `crate::`, also inside braces.
+fn imports(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let rest = &text[at + "crate::".len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            let mut depth = 1;
+            let mut word = String::new();
+            let mut fresh = true;
+            for character in group.chars() {
+                match character {
+                    '{' => depth += 1,
+                    '}' => depth -= 1,
+                    _ => {}
+                }
+                if character.is_alphanumeric() || character == '_' {
+                    word.push(character);
+                    continue;
+                }
+                if fresh && !word.is_empty() {
+                    found.push(std::mem::take(&mut word));
+                }
+                word.clear();
+                fresh = character == ',' && depth == 1 || (fresh && character.is_whitespace());
+                if depth == 0 {
+                    break;
+                }
+            }
+        } else {
+            found.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+    }
+    found
+}
+
+#[test]
+fn imports_are_found_in_every_spelling() {
+    let text = "use crate::{\n    model::{Case, Kind},\n    stats::Summary,\n};\nuse crate::spec::Entry; crate::store::x()";
+    assert_eq!(imports(text), ["model", "stats", "spec", "store"]);
+}
+
+#[test]
+fn every_import_points_down() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&source, &mut files);
+    let mut wrong = Vec::new();
+    for file in &files {
+        let relative = file.strip_prefix(&source).expect("below src");
+        let first = relative.components().next().expect("a name").as_os_str().to_string_lossy();
+        let module = first.trim_end_matches(".rs").to_owned();
+        if matches!(module.as_str(), "lib" | "main") {
+            continue;
+        }
+        let own = layer(&module).unwrap_or_else(|| panic!("`{module}` has no layer; give it one in LAYERS"));
+        let text = fs::read_to_string(file).expect("UTF-8");
+        for import in imports(&text).into_iter().filter(|import| *import != module) {
+            match layer(&import) {
+                Some(other) if other < own => {}
+                _ => wrong.push(format!("{}: layer {own} imports `{import}`", relative.display())),
+            }
+        }
+    }
+    assert!(files.len() > 40, "only {} files were read", files.len());
+    assert!(wrong.is_empty(), "imports must point down:\n{}", wrong.join("\n"));
+}

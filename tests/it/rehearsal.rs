@@ -1,0 +1,291 @@
+//! Whole runs on the rehearsal host: the rendered scripts really run.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::context::{Context, Ran};
+
+/// The profile of one decoder layer that ships with the project, as a database.
+fn decoder_layer(context: &Context, database: &str) {
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
+    let ran = context.run(&["ingest", profile, "--db", database, "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+fn rehearse(context: &Context, database: &str, more: &[&str]) -> Ran {
+    context.run(
+        &[&["run", "--db", database, "--host", "rehearsal", "--rehearsal-model", "steady"], more].concat(),
+    )
+}
+
+/// The CSVs of a database without the column that names the run.
+fn tables(context: &Context, database: &str) -> Vec<(PathBuf, Vec<Vec<String>>)> {
+    let mut tables = Vec::new();
+    for (path, bytes) in context.snapshot(database) {
+        if path.extension().is_some_and(|extension| extension == "csv") && path.components().count() == 2 {
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(bytes.as_slice());
+            let rows: Vec<Vec<String>> =
+                reader.records().map(|row| row.expect("a row").iter().map(String::from).collect()).collect();
+            let run = rows[0].iter().position(|name| name == "MicroBench Run");
+            let keep = |row: &Vec<String>| {
+                row.iter()
+                    .enumerate()
+                    .filter(|(index, _)| Some(*index) != run)
+                    .map(|(_, cell)| cell.clone())
+                    .collect()
+            };
+            tables.push((path.file_name().expect("a name").into(), rows.iter().map(keep).collect()));
+        }
+    }
+    tables
+}
+
+#[test]
+fn a_decoder_layer_is_measured_on_four_devices() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let ran = rehearse(&context, "db", &["--devices", "0-3"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stdout);
+    let verdicts =
+        ledger(&context, "db", "SELECT DISTINCT kind || ' ' || verdict FROM verdicts JOIN runs USING (run)");
+    assert_eq!(verdicts, "rehearsal ok");
+    let devices = ledger(
+        &context,
+        "db",
+        "SELECT group_concat(device) FROM (SELECT DISTINCT device FROM collections ORDER BY 1)",
+    );
+    assert_eq!(devices, "0,1,2,3");
+    let launches = "SELECT DISTINCT count(*) || ' ' || sum(is_measured) FROM launches GROUP BY attempt";
+    assert_eq!(ledger(&context, "db", launches), "25 20");
+    for row in context.rows("db", "MatMulV3") {
+        let number =
+            |column: &str| row[column].parse::<f64>().unwrap_or_else(|_| panic!("{column}: {row:?}"));
+        assert!(number("MicroBench CI95 Low(us)") <= number("MicroBench Median Duration(us)"));
+        assert!(number("MicroBench Median Duration(us)") <= number("MicroBench CI95 High(us)"));
+        assert!(number("MicroBench Min Duration(us)") <= number("Average Duration(us)"));
+        assert!(number("MicroBench aic_mac_time(us)") > 0.0, "counters of the same launches");
+    }
+}
+
+/// One value from the ledger.
+fn ledger(context: &Context, database: &str, sql: &str) -> String {
+    let path = context.path(database).join(".npubench/ledger.db");
+    let connection = rusqlite::Connection::open(path).expect("a ledger");
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+    rows.collect::<Result<Vec<_>, _>>().expect("text").join("; ")
+}
+
+#[test]
+fn what_is_measured_is_not_measured_again_unless_told() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let first = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "RmsNorm,SwiGlu"]);
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    let before = tables(&context, "db");
+    let second = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "RmsNorm,SwiGlu"]);
+    assert_eq!((second.code, second.stdout.as_str()), (0, ""), "{}", second.stderr);
+    assert_eq!(tables(&context, "db"), before);
+    assert_eq!(ledger(&context, "db", "SELECT count(*) || '' FROM collections"), "2");
+
+    let all = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "SwiGlu", "--update", "all"]);
+    assert_eq!(all.code, 0, "{}", all.stderr);
+    let row = &context.rows("db", "SwiGlu")[0];
+    assert_eq!((row["MicroBench Samples"].as_str(), row["MicroBench Collections"].as_str()), ("40", "2"));
+    let untouched = &context.rows("db", "RmsNorm")[0];
+    assert_eq!(untouched["MicroBench Collections"], "1");
+    let rest = rehearse(&context, "db", &["--devices", "0-1"]);
+    assert!(rest.stdout.contains("MatMulV3") && !rest.stdout.contains("SwiGlu"), "{}", rest.stdout);
+}
+
+#[test]
+fn the_number_of_devices_does_not_change_a_steady_result() {
+    let context = Context::new();
+    for (database, devices) in [("one", "5"), ("sixteen", "0-15")] {
+        decoder_layer(&context, database);
+        let ran = rehearse(&context, database, &["--devices", devices, "--seed", "7"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+    assert_eq!(tables(&context, "one"), tables(&context, "sixteen"));
+    decoder_layer(&context, "other");
+    rehearse(&context, "other", &["--devices", "5", "--seed", "8"]);
+    assert_ne!(tables(&context, "one"), tables(&context, "other"), "the seed decides");
+}
+
+#[test]
+fn results_in_the_ledger_reach_the_rows_later() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let unmeasured = fs::read(context.path("db/SwiGlu.csv")).expect("there");
+    rehearse(&context, "db", &["--devices", "0", "--kernels", "SwiGlu"]);
+    let measured = fs::read(context.path("db/SwiGlu.csv")).expect("there");
+    // As if the program had died between the ledger's commit and the CSV.
+    fs::write(context.path("db/SwiGlu.csv"), &unmeasured).expect("written");
+    let ran = rehearse(&context, "db", &["--devices", "0", "--kernels", "SwiGlu"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(fs::read(context.path("db/SwiGlu.csv")).expect("there"), measured);
+    assert_eq!(
+        ledger(&context, "db", "SELECT count(*) || '' FROM collections"),
+        "1",
+        "nothing was launched again"
+    );
+}
+
+#[test]
+fn kernels_without_an_entry_are_reported_and_their_rows_stay() {
+    use crate::context::{SWIGLU, profile};
+    let context = Context::new();
+    let odd = SWIGLU.replacen("512,6144", "512,6143", 1);
+    let unknown = SWIGLU.replacen("SwiGlu", "Mystery", 1);
+    context.write("k.csv", &profile(&[SWIGLU, &odd, &unknown]));
+    context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+    let before = fs::read(context.path("db/Mystery.csv")).expect("there");
+    let ran = rehearse(&context, "db", &["--devices", "0"]);
+    assert_eq!(ran.code, 1);
+    insta::assert_snapshot!(ran.stdout, @r"
+     kernel   cases  ok  invalid_args  unsupported
+     Mystery      1                              1
+     SwiGlu       2   1             1
+     all          3   1             1            1
+    ");
+    assert!(
+        ran.stderr.contains("unsupported: 1 case of Mystery: the catalogue has no entry for Mystery"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(fs::read(context.path("db/Mystery.csv")).expect("there"), before);
+    let rows = context.rows("db", "SwiGlu");
+    let refused = rows.iter().find(|row| row["Input Shapes"].contains("6143")).expect("the row is kept");
+    assert_eq!(refused["MicroBench Verdict"], "invalid_args");
+    assert!(
+        refused["MicroBench Reason"].contains("6143 is not a multiple of 2"),
+        "{}",
+        refused["MicroBench Reason"]
+    );
+    assert_eq!(refused["Average Duration(us)"], "");
+}
+
+#[test]
+fn events_are_json_lines() {
+    let context = Context::new();
+    context.small_database("db");
+    let ran = rehearse(&context, "db", &["--devices", "0-1", "--format", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let events: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().expect("a name")).collect();
+    assert_eq!((names[0], names[names.len() - 1]), ("run_started", "run_finished"));
+    assert_eq!(names.iter().filter(|name| **name == "case_finished").count(), 2);
+    assert!(events.iter().any(|event| event["verdict"] == "ok" && event["kernel"] == "SwiGlu"));
+}
+
+#[test]
+fn a_second_run_on_the_same_database_names_the_first() {
+    let context = Context::new();
+    context.small_database("db");
+    let lock = context.path("db/.npubench/lock");
+    let held = fs::File::options().read(true).write(true).open(&lock).expect("there");
+    fs::write(&lock, "npubench, process 4711 on host\n").expect("written");
+    held.try_lock().expect("free");
+    let ran = rehearse(&context, "db", &[]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: `ROOT/db` is in use by npubench, process 4711 on host
+    hint: wait until it ends, or stop it
+    ");
+}
+
+/// Starts a run and waits until its first collection is in the ledger.
+fn begun(context: &Context) -> std::process::Child {
+    let arguments =
+        ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady", "--devices", "0"];
+    let mut command: Command = context.command(&arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let replay = |path: &PathBuf| path.ends_with("launched.jsonl");
+    while !context.snapshot("db").keys().any(replay) {
+        assert!(Instant::now() < deadline, "no collection began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, signal).expect("it runs");
+}
+
+#[test]
+fn ctrl_c_ends_cleanly_and_the_same_command_goes_on() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    decoder_layer(&context, "undisturbed");
+    let child = begun(&context);
+    signal(&child, nix::sys::signal::Signal::SIGINT);
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    // With a single collection nothing was left to stop.
+    assert!(matches!(ran.code, 0 | 5), "{} {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("stopping: "), "{}", ran.stderr);
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "undisturbed", &["--devices", "0"]).code, 0);
+    assert_eq!(tables(&context, "db"), tables(&context, "undisturbed"));
+}
+
+#[test]
+fn a_killed_run_is_finished_by_the_next_to_the_same_rows() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    decoder_layer(&context, "undisturbed");
+    let child = begun(&context);
+    signal(&child, nix::sys::signal::Signal::SIGKILL);
+    child.wait_with_output().expect("it ends");
+    let ran = rehearse(&context, "db", &["--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(rehearse(&context, "undisturbed", &["--devices", "0"]).code, 0);
+    assert_eq!(tables(&context, "db"), tables(&context, "undisturbed"));
+    assert_eq!(
+        ledger(&context, "db", "SELECT max(n) || '' FROM (SELECT count(*) n FROM attempts GROUP BY case_id)"),
+        "1"
+    );
+}
+
+#[test]
+fn a_collection_can_be_started_again_by_hand() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    let script =
+        context.snapshot("db").into_keys().find(|path| path.ends_with("collect.sh")).expect("a script");
+    let folder = context.path(&script.parent().expect("a folder").to_string_lossy());
+    let profiles = || fs::read_dir(folder.join("profile")).expect("listed").count();
+    let before = profiles();
+    let output = Command::new("sh").arg(context.path(&script.to_string_lossy())).output().expect("sh runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(profiles(), before + 1);
+}
+
+#[test]
+fn render_prints_a_script_that_python_reads() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let script = context.run(&["render", "MatMulV3", "--db", "db"]);
+    assert_eq!(script.code, 0, "{}", script.stderr);
+    assert!(script.stdout.contains("return torch.mm(a[\"self\"], a[\"mat2\"])"));
+    context.write("replay.py", &script.stdout);
+    let compiled = Command::new("python3").args(["-m", "py_compile"]).arg(context.path("replay.py")).output();
+    assert!(compiled.expect("python3 runs").status.success());
+    let manifest = context.run(&["render", "MatMulV3", "--db", "db", "--manifest"]);
+    let manifest: serde_json::Value = serde_json::from_str(&manifest.stdout).expect("JSON");
+    let readings: Vec<&str> = manifest["cases"]
+        .as_array()
+        .expect("cases")
+        .iter()
+        .filter_map(|case| case["reading"].as_str())
+        .collect();
+    assert!(readings.contains(&"A x B^T") && readings.contains(&"A^T x B"), "{readings:?}");
+}
