@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     exit::Exit,
-    model::Kind,
-    profile::{Groups, find_profiles},
+    model::{KernelName, Kind},
+    profile::{Group, Groups, find_profiles},
     report::{print_data, print_note},
     store::{Database, KernelCsv, Merged, merge_groups},
 };
@@ -29,19 +29,16 @@ pub(super) struct Options {
     /// Database folder; it is made where it is missing
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
-    /// Kind of a new database; an existing one keeps its own
-    #[arg(long, value_enum, default_value = "npu")]
-    kind: KindWord,
+    /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
+    #[arg(long, value_enum)]
+    kind: Option<KindWord>,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
-    let kind = Kind::from(options.kind);
-    if options.db.exists() {
-        refuse_wrong_kind(options, kind)?;
-    }
+    let kind = kind_of_target(options)?;
     let mut groups = Groups::default();
     let mut files = Vec::new();
     for path in &options.paths {
@@ -71,19 +68,24 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The kind is given once; a wrong one is refused before anything is read.
-fn refuse_wrong_kind(options: &Options, kind: Kind) -> Result<(), Failure> {
-    let is_empty = std::fs::read_dir(&options.db).is_ok_and(|mut entries| entries.next().is_none());
-    if !is_empty {
-        Database::open_as(&options.db, kind)?;
+/// The kind that the database has or will have; a wrong one is refused before anything is read.
+fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
+    let wanted = options.kind.map(Kind::from);
+    let is_empty = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
+    if is_empty {
+        return Ok(wanted.unwrap_or(Kind::Npu));
     }
-    Ok(())
+    let existing = match wanted {
+        Some(kind) => Database::open_as(&options.db, kind)?,
+        None => Database::open(&options.db)?,
+    };
+    Ok(existing.kind())
 }
 
 fn write(
     options: &Options,
     kind: Kind,
-    kernels: BTreeMap<crate::model::KernelName, Vec<crate::profile::Group>>,
+    kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
     let database = Database::open_or_create(&options.db, kind)?;
     let _lock = database.lock()?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     model::{Case, CaseId, Finding, KernelName, Nanos, Verdict},
-    spec::{Catalogue, DeviceProfile, Reading},
+    spec::{Catalogue, DeviceProfile, Reading, Refusal},
     store::{Database, StoreError, row_cases},
 };
 
@@ -151,7 +151,8 @@ fn read(catalogue: &Catalogue, device: &DeviceProfile, case: Case) -> Result<Pla
     };
     let reading = match entry.read(&case) {
         Ok(reading) => reading,
-        Err(refusal) => return Err((case, Finding::new(Verdict::InvalidArgs, refusal.to_string()))),
+        Err(Refusal::NotCovered(why)) => return Err((case, Finding::new(Verdict::Unsupported, why))),
+        Err(Refusal::Contradiction(why)) => return Err((case, Finding::new(Verdict::InvalidArgs, why))),
     };
     if case.bytes() > device.hbm_bytes() {
         let gib = case.bytes().div_ceil(1 << 30);

@@ -183,7 +183,7 @@ mod tests {
         let base = base(&profile, "RmsNorm", &work);
         let steady = duration(&profile, &work, base, &moment(Model::Steady));
         let lifelike = duration(&profile, &work, base, &moment(Model::Lifelike));
-        assert_eq!((base, steady, lifelike), (Nanos(0), Nanos(0), Nanos(0)));
+        assert_eq!((base, steady, lifelike), (Nanos(9_160_700), Nanos(9_157_340), Nanos(9_189_460)));
     }
 
     #[test]

@@ -277,8 +277,8 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         beside: raw.beside,
         file: file.to_owned(),
     };
-    check_forms(&entry)?;
     check_arguments(&entry)?;
+    check_forms(&entry)?;
     Ok(entry)
 }
 

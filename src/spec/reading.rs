@@ -1,7 +1,7 @@
 //! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
 
 use super::{Argument, Bindings, Entry, Form, InputSlot, Value, Values, Work, entry::OutputDtype};
-use crate::model::{Case, Dtype, Slot, Tensor};
+use crate::model::{Case, Dtype, Format, Slot, Tensor};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]
@@ -53,8 +53,18 @@ pub enum Fill {
 
 /// Why a case cannot be replayed, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
+pub enum Refusal {
+    /// The entry does not know such cases; nothing is wrong with the case.
+    #[error("{0}")]
+    NotCovered(String),
+    /// The case contradicts the entry.
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+fn contradiction(why: impl Into<String>) -> Refusal {
+    Refusal::Contradiction(why.into())
+}
 
 impl Entry {
     /// Reads a case by the shape rule.
@@ -94,7 +104,7 @@ impl Entry {
 
     fn present_inputs<'a>(&self, slots: &'a [Slot]) -> Result<Vec<&'a Tensor>, Refusal> {
         if slots.len() != self.inputs.len() {
-            return Err(Refusal(format!(
+            return Err(Refusal::NotCovered(format!(
                 "{} input slots are recorded, the entry of {} reads {}",
                 slots.len(),
                 self.kernel,
@@ -102,7 +112,8 @@ impl Entry {
             )));
         }
         let present = slots.iter().enumerate().map(|(index, slot)| {
-            slot.as_ref().ok_or_else(|| Refusal(format!("input slot {index} is empty, the call needs it")))
+            slot.as_ref()
+                .ok_or_else(|| contradiction(format!("input slot {index} is empty, the call needs it")))
         });
         present.collect()
     }
@@ -113,15 +124,19 @@ impl Entry {
                 if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
                     let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
                     let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
-                    return Err(Refusal(format!(
+                    return Err(contradiction(format!(
                         "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
                     )));
                 }
                 if tensor.dtype.torch_name().is_none() {
-                    return Err(Refusal(format!(
-                        "input {index} ({argument}) is {}: no such torch type",
-                        tensor.dtype
-                    )));
+                    let why =
+                        format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
+                    return Err(Refusal::NotCovered(why));
+                }
+                if let Format::Private(format) = &tensor.format {
+                    let why =
+                        format!("input {index} ({argument}) is in {format}, which the entry does not build");
+                    return Err(Refusal::NotCovered(why));
                 }
             }
         }
@@ -135,7 +150,7 @@ impl Entry {
         bindings: &Bindings,
         inputs: &[&Tensor],
     ) -> Result<Vec<Tensor>, Refusal> {
-        let shapes = form.outputs(bindings).map_err(Refusal)?;
+        let shapes = form.outputs(bindings).map_err(Refusal::Contradiction)?;
         let outputs = self.output_dtypes.iter().zip(shapes).map(|(dtype, dims)| {
             let dtype = match dtype {
                 OutputDtype::SameAs(slot) => inputs[*slot].dtype.clone(),
@@ -196,7 +211,7 @@ impl Entry {
         bindings: &Bindings,
     ) -> Result<Supplied, Refusal> {
         let InputSlot::Tensor { values, number_when_scalar, .. } = &self.inputs[slot] else {
-            return Err(Refusal(format!("input slot {slot} is not a tensor")));
+            return Err(contradiction(format!("input slot {slot} is not a tensor")));
         };
         if *number_when_scalar && tensor.is_scalar() {
             return Ok(Supplied::Number(tensor.dtype.clone()));
@@ -206,18 +221,19 @@ impl Entry {
             Values::Weight => Fill::Weight,
             Values::Ones => Fill::Ones,
             Values::Index(bound) => {
-                Fill::Below(bound.number(bindings).map_err(|error| Refusal(error.to_string()))?)
+                Fill::Below(bound.number(bindings).map_err(|error| contradiction(error.to_string()))?)
             }
         };
         if matches!(fill, Fill::Below(bound) if bound < 1) {
-            return Err(Refusal(format!("input slot {slot} would index an empty range")));
+            return Err(contradiction(format!("input slot {slot} would index an empty range")));
         }
         Ok(Supplied::Tensor { tensor: tensor.clone(), transposed, fill })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
     fn work(&self, bindings: &Bindings, inputs: &[&Tensor]) -> Result<Work, Refusal> {
-        let number = |expr: &super::Expr| expr.number(bindings).map_err(|error| Refusal(error.to_string()));
+        let number =
+            |expr: &super::Expr| expr.number(bindings).map_err(|error| contradiction(error.to_string()));
         let size = |name: &str| bindings.get(name).and_then(|value| value.number().ok()).unwrap_or_default();
         let flops = self.flops.as_ref().map_or(Ok(size("out_numel")), number)?;
         let bytes =
@@ -232,7 +248,12 @@ fn no_form_fits(case: &Case, attempts: &[(&Form, Result<Bindings, String>)]) -> 
         .iter()
         .filter_map(|(form, bound)| bound.as_ref().err().map(|why| format!("{}: {why}", form.name)))
         .collect();
-    Refusal(format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; ")))
+    contradiction(format!(
+        "the shapes {} fit no form of {}: {}",
+        case.shapes(),
+        case.kernel,
+        reasons.join("; ")
+    ))
 }
 
 fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), Refusal> {
@@ -240,7 +261,7 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), Re
         if let Some(tensor) = slot
             && tensor.dtype != output.dtype
         {
-            return Err(Refusal(format!(
+            return Err(contradiction(format!(
                 "output {index} is recorded as {}, the call gives {}",
                 tensor.dtype, output.dtype
             )));
@@ -255,9 +276,9 @@ fn promoted(inputs: &[&Tensor]) -> Result<Dtype, Refusal> {
     let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
     let mut dtypes = deciding.into_iter().map(|tensor| &tensor.dtype);
     let first =
-        dtypes.next().cloned().ok_or_else(|| Refusal("no input decides the output type".to_owned()))?;
+        dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {
-        left.promote(right).ok_or_else(|| Refusal(format!("{left} and {right} have no common type")))
+        left.promote(right).ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
     })
 }
 
@@ -276,7 +297,7 @@ fn supply_other(argument: &Argument, bindings: &Bindings, outputs: &[Tensor]) ->
     Ok(match argument {
         Argument::Constant(constant) => Supplied::Constant(constant.clone()),
         Argument::Expression(expr) => {
-            let value = expr.value(bindings).map_err(|error| Refusal(error.to_string()))?;
+            let value = expr.value(bindings).map_err(|error| contradiction(error.to_string()))?;
             Supplied::Constant(match value {
                 Value::Number(number) => number.into(),
                 Value::Truth(truth) => truth.into(),
@@ -285,7 +306,9 @@ fn supply_other(argument: &Argument, bindings: &Bindings, outputs: &[Tensor]) ->
         }
         Argument::Destination(output) => {
             let tensor = outputs.get(*output).cloned();
-            Supplied::Destination(tensor.ok_or_else(|| Refusal(format!("there is no output {output}")))?)
+            Supplied::Destination(
+                tensor.ok_or_else(|| contradiction(format!("there is no output {output}")))?,
+            )
         }
     })
 }

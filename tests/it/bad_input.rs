@@ -66,7 +66,7 @@ fn kinds_are_never_mixed() {
         context.run(&["run", "--db", "real", "--host", "rehearsal"]),
         context.run(&["run", "--db", "play", "--host", "npu"]),
         context.run(&["ingest", "k.csv", "--db", "real", "--kind", "rehearsal"]),
-        context.run(&["ingest", "k.csv", "--db", "play"]),
+        context.run(&["ingest", "k.csv", "--db", "play", "--kind", "npu"]),
     ];
     assert!(said.iter().all(|ran| ran.code == 3), "{said:?}");
     assert_eq!(context.snapshot(""), before);

@@ -6,6 +6,8 @@
 
 mod arguments;
 mod builtin;
+mod factories;
+mod forms;
 mod judge;
 mod memory;
 mod server;

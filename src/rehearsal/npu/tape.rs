@@ -110,7 +110,7 @@ impl Tape {
     pub(super) fn sentinel(&mut self, length: u64) {
         self.since_sentinel.clear();
         let opened = Sentinels::default().opening(0);
-        self.case = (length >= opened && (length - opened) % 2 == 0).then(|| (length - opened) / 2);
+        self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
     /// The kernel of the case between whose sentinels the program is.

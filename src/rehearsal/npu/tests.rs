@@ -39,7 +39,7 @@ fn session(kernels: &[&str]) -> Session {
 
 /// What Python would get: a value, or the exception's type and message.
 fn call(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Result<Value, (String, String)> {
-    let line = json!({ "call": api, "args": args, "kwargs": kwargs }).to_string();
+    let line = Value::from_iter([("call", Value::from(api)), ("args", args), ("kwargs", kwargs)]).to_string();
     let answer: Value = serde_json::from_str(&session.answer(&line)).expect("a line of JSON");
     let text = |key: &str| answer["error"][key].as_str().map(str::to_owned);
     match (text("type"), text("message")) {

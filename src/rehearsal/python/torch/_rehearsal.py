@@ -95,9 +95,12 @@ def call(path, args, kwargs):
     with _lock:
         request["freed"] = [_freed.pop() for _ in range(len(_freed))]
         stream = _connected()
-        stream.write(json.dumps(request).encode() + b"\n")
-        stream.flush()
-        line = stream.readline()
+        try:
+            stream.write(json.dumps(request).encode() + b"\n")
+            stream.flush()
+            line = stream.readline()
+        except OSError:
+            line = b""
     if not line:
         raise RuntimeError("the rehearsal host's NPU is gone: its msprof has ended")
     answer = json.loads(line)
