@@ -89,6 +89,7 @@ fn write(
 ) -> Result<BTreeMap<String, Merged>, Failure> {
     let database = Database::open_or_create(&options.db, kind)?;
     let _lock = database.lock()?;
+    database.check_ledger()?;
     // Every table is merged in memory before the first is written.
     let mut tables: Vec<KernelCsv> = Vec::new();
     let mut merged = BTreeMap::new();

@@ -109,7 +109,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let chips = device::choose(&info, options.devices.as_ref().map(|list| list.0.as_slice()))?;
 
     let _lock = database.lock()?;
-    let mut ledger = Ledger::open(&database.ledger_path())?;
+    let mut ledger = database.ledger()?;
     let measured: BTreeSet<_> = ledger.measured_cases()?.into_keys().collect();
     let update = match options.update {
         UpdateWord::Missing => Update::Missing,
@@ -121,7 +121,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         print_note(&format!("left out: {line}"));
     }
 
-    let run = run_id();
+    let run = run_id(kind);
     let folder = database.run_folder(&run);
     let environment = host_environment(options, kind, &folder.join("host"), &database)?;
     let costs = Costs { case: 0.02, launch: 50e-6, launches: options.warm_up + options.launches };
@@ -234,9 +234,10 @@ fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// Sorts by time, and tells two runs of one second apart.
-fn run_id() -> String {
-    format!("{}-{:05}", now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
+/// Sorts by time, tells two runs of one second apart, and marks rows whose durations are simulated.
+fn run_id(kind: Kind) -> String {
+    let mark = if kind == Kind::Rehearsal { "rehearsal-" } else { "" };
+    format!("{mark}{}-{:05}", now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
 }
 
 fn reading(chip: &Chip) -> DeviceReading {

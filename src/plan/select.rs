@@ -112,13 +112,14 @@ pub fn select(
             };
             let id = case.id();
             let in_ledger = selection.measured.contains(&id);
-            if in_ledger && !row.is_measured {
+            let is_accepted = row.shown == Some(Verdict::Ok);
+            if in_ledger && !is_accepted {
                 plan.unwritten.entry(kernel.clone()).or_default().push(id.clone());
             }
             if !seen.insert(id) {
                 continue;
             }
-            if selection.update == Update::Missing && (row.is_measured || in_ledger) {
+            if selection.update == Update::Missing && (is_accepted || in_ledger) {
                 plan.already += 1;
                 continue;
             }

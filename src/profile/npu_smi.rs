@@ -731,7 +731,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
     fn the_real_capture_of_a_host_with_sixteen_dies() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../shared/real/text/npu-smi_info_A3_16die_25.0.rc1.txt");

@@ -70,16 +70,11 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &Work) -> Nanos {
 pub fn duration(profile: &DeviceProfile, work: &Work, base: Nanos, moment: &Moment) -> Nanos {
     let base = nanos(base);
     let varied = match moment.model {
-        Model::Steady => {
-            let hash = hash_numbers(&[moment.seed, moment.signature, u64::from(moment.since_sentinel)]);
-            base * (1.0 + STEADY_SPREAD * signed_unit(hash))
-        }
+        Model::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(moment))),
         Model::Lifelike => {
             let collection = [moment.seed, u64::from(moment.collection), u64::from(moment.device)];
             let offset = 1.0 + COLLECTION_SD * normal(hash_numbers(&collection));
-            let [seed, number, device] = collection;
-            let launch = [seed, number, device, moment.signature, u64::from(moment.in_process)];
-            let noise = exponential(LAUNCH_SD * normal(hash_numbers(&launch)));
+            let noise = exponential(LAUNCH_SD * normal(variation(moment)));
             let cold = usize::try_from(moment.in_process).ok().and_then(|index| COLD.get(index));
             let (factor, more) = cold.copied().unwrap_or((1.0, 0.0));
             base * offset * noise * factor + more
@@ -88,6 +83,19 @@ pub fn duration(profile: &DeviceProfile, work: &Work, base: Nanos, moment: &Mome
     let floor = profile.fastest(work).0;
     let least = floor + (TICK_NS - floor.rem_euclid(TICK_NS)) % TICK_NS;
     rounded(varied).max(Nanos(least))
+}
+
+/// A number for whatever else varies with a launch: of the same inputs as its duration.
+#[must_use]
+pub fn variation(moment: &Moment) -> u64 {
+    let Moment { seed, signature, .. } = *moment;
+    match moment.model {
+        Model::Steady => hash_numbers(&[seed, signature, u64::from(moment.since_sentinel)]),
+        Model::Lifelike => {
+            let [collection, device] = [moment.collection, moment.device].map(u64::from);
+            hash_numbers(&[seed, collection, device, signature, u64::from(moment.in_process)])
+        }
+    }
 }
 
 /// A number from 0 to below `bound`, by hash of the others.

@@ -75,6 +75,8 @@ pub struct ManifestCase {
     pub reading: String,
     /// What the call is given.
     pub arguments: Vec<ManifestArgument>,
+    /// Shapes that it must return, where they are known.
+    pub outputs: Vec<Vec<u64>>,
 }
 
 /// One argument of a call: its name and exactly one of the other fields.
@@ -100,7 +102,7 @@ pub struct ManifestTensor {
     pub shape: Vec<u64>,
     /// Torch's name of the type.
     pub dtype: String,
-    /// What it is filled with: one of [`FILL_KINDS`].
+    /// What it is filled with: `activation`, `weight`, `ones`, `index` or `empty`.
     pub fill: String,
     /// For `index`: values are below this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,9 +111,6 @@ pub struct ManifestTensor {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transposed: bool,
 }
-
-/// Every word that `fill` may be.
-pub const FILL_KINDS: [&str; 5] = ["activation", "weight", "ones", "index", "empty"];
 
 impl ManifestCase {
     /// Puts a case, as the catalogue reads it, into the form that the script reads.
@@ -127,6 +126,7 @@ impl ManifestCase {
             kernel: case.kernel.as_str().to_owned(),
             reading: reading.form.clone(),
             arguments,
+            outputs: reading.outputs.iter().map(|tensor| tensor.dims.clone()).collect(),
         }
     }
 }

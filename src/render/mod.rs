@@ -9,7 +9,7 @@ mod manifest;
 mod replay;
 
 pub use collect::{CollectScript, collect_script};
-pub use manifest::{FILL_KINDS, Manifest, ManifestArgument, ManifestCase, ManifestTensor, Sentinels};
+pub use manifest::{Manifest, ManifestArgument, ManifestCase, ManifestTensor, Sentinels};
 pub use replay::{RenderError, replay_script};
 
 /// File names inside the folder of a collection.

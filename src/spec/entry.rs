@@ -58,8 +58,8 @@ pub enum InputSlot {
         values: Values,
         /// Types that the kernel takes; any where empty.
         dtypes: Vec<Dtype>,
-        /// Whether a slot without dimensions is passed as a Python number.
-        number_when_scalar: bool,
+        /// Types for which a slot without dimensions is passed as a Python number.
+        number_for: Vec<Dtype>,
     },
     /// Something the kernel reads from the host, which the profiler shows as a tensor.
     Host {
@@ -135,7 +135,8 @@ struct RawInput {
     below: Option<String>,
     #[serde(default)]
     dtypes: Vec<String>,
-    when_scalar: Option<WhenScalar>,
+    #[serde(default)]
+    number_for: Vec<String>,
     host_dims: Option<String>,
 }
 
@@ -146,12 +147,6 @@ enum RawValues {
     Weight,
     Ones,
     Index,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WhenScalar {
-    Number,
 }
 
 #[derive(Deserialize)]
@@ -293,12 +288,16 @@ fn is_python_path(api: &str) -> bool {
     matches!(parts.next(), Some("torch" | "torch_npu")) && parts.clone().count() > 0 && parts.all(identifier)
 }
 
+fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
+    let known = |name: &String| match Dtype::parse(name) {
+        Some(dtype) if dtype.torch_name().is_some() => Ok(dtype),
+        _ => Err(fault(name, format!("`{name}` is not a type of torch"))),
+    };
+    names.iter().map(known).collect()
+}
+
 fn input_slot(raw: RawInput) -> Result<InputSlot, Fault> {
-    let dtypes: Vec<Dtype> = raw
-        .dtypes
-        .iter()
-        .map(|name| Dtype::parse(name).ok_or_else(|| fault(name, format!("`{name}` is not a type"))))
-        .collect::<Result<_, _>>()?;
+    let dtypes = dtypes_of(&raw.dtypes)?;
     match (raw.argument, raw.host_dims) {
         (Some(argument), None) => {
             let values = match (raw.values, raw.below) {
@@ -318,7 +317,7 @@ fn input_slot(raw: RawInput) -> Result<InputSlot, Fault> {
                     return Err(fault(&argument, problem));
                 }
             };
-            Ok(InputSlot::Tensor { argument, values, dtypes, number_when_scalar: raw.when_scalar.is_some() })
+            Ok(InputSlot::Tensor { argument, values, dtypes, number_for: dtypes_of(&raw.number_for)? })
         }
         (None, Some(dims)) => {
             let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);

@@ -169,10 +169,14 @@ impl Entry {
             notes.push(format!("read as {}; the shapes also fit {}", form.name, others.join(", ")));
         }
         for (slot, tensor) in self.inputs.iter().zip(inputs) {
-            if let InputSlot::Tensor { argument, number_when_scalar: true, .. } = slot
-                && tensor.is_scalar()
-            {
-                notes.push(format!("scalar `{argument}` read as a Python number"));
+            let InputSlot::Tensor { argument, number_for, .. } = slot else { continue };
+            if tensor.is_scalar() && !number_for.is_empty() {
+                let read = if number_for.contains(&tensor.dtype) {
+                    "a Python number"
+                } else {
+                    "a tensor without dimensions"
+                };
+                notes.push(format!("scalar `{argument}` read as {read}"));
             }
         }
         notes.extend(self.leaves_open.clone());
@@ -210,10 +214,10 @@ impl Entry {
         transposed: bool,
         bindings: &Bindings,
     ) -> Result<Supplied, Refusal> {
-        let InputSlot::Tensor { values, number_when_scalar, .. } = &self.inputs[slot] else {
+        let InputSlot::Tensor { values, number_for, .. } = &self.inputs[slot] else {
             return Err(contradiction(format!("input slot {slot} is not a tensor")));
         };
-        if *number_when_scalar && tensor.is_scalar() {
+        if tensor.is_scalar() && number_for.contains(&tensor.dtype) {
             return Ok(Supplied::Number(tensor.dtype.clone()));
         }
         let fill = match values {

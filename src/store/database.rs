@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{COMPUTE_COLUMNS, KernelCsv, Lock, MICROBENCH_COLUMNS, StoreError, columns, write_atomic};
+use super::{
+    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, MICROBENCH_COLUMNS, StoreError, columns, write_atomic,
+};
 use crate::{
     model::{KernelName, Kind},
     profile::COUNTERS,
@@ -119,6 +121,29 @@ impl Database {
             write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())?;
         }
         Ok(lock)
+    }
+
+    /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml`
+    /// does not turn simulated durations into measured ones.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`], and [`StoreError::WrongKind`].
+    pub fn ledger(&self) -> Result<Ledger, StoreError> {
+        let ledger = Ledger::open(&self.ledger_path())?;
+        match ledger.kind()? {
+            Some(kind) if kind != self.kind() => {
+                Err(StoreError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
+            }
+            _ => Ok(ledger),
+        }
+    }
+
+    /// Checks that the ledger, where there is one, is of the folder's kind.
+    ///
+    /// # Errors
+    /// As [`Database::ledger`].
+    pub fn check_ledger(&self) -> Result<(), StoreError> {
+        if self.ledger_path().exists() { self.ledger().map(drop) } else { Ok(()) }
     }
 
     /// The CSV of a kernel, whether it exists or not.

@@ -37,6 +37,16 @@ pub enum StoreError {
         /// What the command needs.
         wanted: Kind,
     },
+    /// `database.yaml` and the ledger do not agree.
+    #[error("`{}` says kind `{stated}`, its ledger has runs of kind `{found}`", .path.display())]
+    LedgerKind {
+        /// The folder.
+        path: PathBuf,
+        /// What `database.yaml` says, or its absence means.
+        stated: Kind,
+        /// What was run.
+        found: Kind,
+    },
     /// Another npubench works on the folder.
     #[error("`{}` is in use by {owner}", .path.display())]
     Locked {
@@ -119,6 +129,9 @@ impl StoreError {
             ),
             Self::WrongKind { .. } => {
                 "simulated and measured durations are never mixed; give a folder of kind `npu`".to_owned()
+            }
+            Self::LedgerKind { found, .. } => {
+                format!("the kind never changes: `database.yaml` must say `kind: {found}`")
             }
             Self::Locked { .. } => "wait until it ends, or stop it".to_owned(),
             Self::Csv { .. } => "mend the line, or restore the file from version control".to_owned(),

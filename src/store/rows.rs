@@ -18,8 +18,9 @@ pub struct RowCase {
     pub line: u64,
     /// The case, or why the row cannot be read as one.
     pub case: Result<Case, String>,
-    /// Whether the row shows a positive replay measurement.
-    pub is_measured: bool,
+    /// The verdict of the replay measurement that the row shows; `None` where it shows none. Rows of
+    /// older tools show a number without a verdict, which counts as `ok`.
+    pub shown: Option<Verdict>,
 }
 
 /// What the accepted samples of a case say; durations in nanoseconds.
@@ -65,6 +66,7 @@ pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>,
         })?;
     }
     let average = table.column(columns::AVERAGE);
+    let verdict = table.column("MicroBench Verdict");
     let rows = (0..table.len()).map(|row| {
         let cells = table.cells(row)?;
         let cell = |index: usize| cells.get(index).unwrap_or_default();
@@ -79,11 +81,13 @@ pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>,
             Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)? })
         });
         let measured = average.and_then(|index| cell(index).trim().parse::<f64>().ok());
+        let measured = measured.filter(|value| value.is_finite() && *value > 0.0);
+        let verdict = || verdict.and_then(|index| cell(index).parse().ok()).unwrap_or(Verdict::Ok);
         Ok(RowCase {
             row,
             line: table.line(row).unwrap_or_default(),
             case,
-            is_measured: measured.is_some_and(|value| value.is_finite() && value > 0.0),
+            shown: measured.map(|_| verdict()),
         })
     });
     rows.collect()
@@ -184,13 +188,7 @@ pub fn write_back(
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
-        let verdict = table.column("MicroBench Verdict").and_then(|index| {
-            let cells = table.cells(row.row).ok()?;
-            cells.get(index)?.parse::<Verdict>().ok()
-        });
-        // Rows of older tools show a number and no verdict; they count as accepted.
-        let shown = if row.is_measured { Some(verdict.unwrap_or(Verdict::Ok)) } else { None };
-        if shown.is_some_and(|shown| result.measurement.is_none() || result.finding.verdict > shown) {
+        if row.shown.is_some_and(|shown| result.measurement.is_none() || result.finding.verdict > shown) {
             continue;
         }
         let cells = result_cells(result);

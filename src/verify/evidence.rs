@@ -1,5 +1,6 @@
 //! From the evidence in the ledger to the numbers of a row.
 
+use super::samples::excess_noise;
 use crate::{
     model::{CaseId, Finding, Verdict},
     stats::{Summary, median_interval, median_interval_of_collections},
@@ -33,12 +34,13 @@ pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
         collections: used.len(),
         counters: pooled_counters(&used),
     };
-    Some(RowResult {
-        case: case.clone(),
-        run: last.run.clone(),
-        finding: Finding::new(if best == Verdict::Ok { Verdict::Ok } else { best }, last.reason.clone()),
-        measurement: Some(measurement),
-    })
+    // Attempts that were too noisy one by one may be steady enough together.
+    let finding = if best == Verdict::Noisy && used.len() > 1 && excess_noise(&pooled).is_none() {
+        Finding::new(Verdict::Ok, "every launch recorded; steady over all collections together")
+    } else {
+        Finding::new(best, last.reason.clone())
+    };
+    Some(RowResult { case: case.clone(), run: last.run.clone(), finding, measurement: Some(measurement) })
 }
 
 /// Means of the counters over all launches, each attempt weighing by its samples.
@@ -93,6 +95,11 @@ mod tests {
         let row = measurement(&case, &[noisy.clone(), good]).expect("evidence");
         assert_eq!(row.measurement.expect("numbers").samples, 2);
         assert_eq!(measurement(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
+        let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1200], 1.0);
+        let alone = measurement(&case, std::slice::from_ref(&wide)).expect("evidence");
+        assert_eq!(alone.finding.verdict, Verdict::Noisy);
+        let together = measurement(&case, &[wide.clone(), wide]).expect("evidence");
+        assert_eq!(together.finding.verdict, Verdict::Ok, "{}", together.finding.reason);
         assert_eq!(measurement(&case, &[]), None);
     }
 }

@@ -75,6 +75,26 @@ fn kinds_are_never_mixed() {
 }
 
 #[test]
+fn simulated_results_cannot_be_renamed() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
+    fs::remove_file(context.path("db/database.yaml")).expect("removed");
+    let ran = context.run(&["run", "--db", "db", "--host", "npu"]);
+    assert!(matches!(ran.code, 3 | 4), "{}", ran.stderr);
+    context
+        .write("db/database.yaml", "npubench_database: 1\nkind: npu\ndevice: ATLAS_800_A3_752T_128G_DIE\n");
+    let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: `ROOT/db` says kind `npu`, its ledger has runs of kind `rehearsal`
+    hint: the kind never changes: `database.yaml` must say `kind: rehearsal`
+    ");
+    let run = &context.rows("db", "SwiGlu")[0]["MicroBench Run"];
+    assert!(run.starts_with("rehearsal-"), "{run}");
+}
+
+#[test]
 fn the_refusals_command_works() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));

@@ -44,10 +44,10 @@ pub(super) fn cells(profile: &DeviceProfile, launch: &Launch) -> String {
 fn core(busy: f64, cycles: f64, shares: &[u64], launch: &Launch) -> String {
     let mut cells = format!("{busy:.3},{cycles:.0}");
     for (pipe, share) in (0_u64..).zip(shares) {
-        let ratio = (share + timing::pick(&[launch.task_id, pipe], 40)) as f64 / 1e3;
+        let ratio = (share + timing::pick(&[launch.variation, pipe], 40)) as f64 / 1e3;
         cells.push_str(&format!(",{:.3},{ratio:.3}", busy * ratio));
     }
-    let misses = timing::pick(&[launch.task_id, u64::MAX], 120) as f64 / 1e3;
+    let misses = timing::pick(&[launch.variation, u64::MAX], 120) as f64 / 1e3;
     cells.push_str(&format!(",{misses:.3}"));
     cells
 }

@@ -161,7 +161,7 @@ mod tests {
         let operation =
             Operation { name: format!("aclnnX_{kernel}"), kernel, task, inputs: vec![tensor], outputs, work };
         let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
-        Launch { device, task_id: number, start, duration: Nanos(12_340), operation }
+        Launch { device, task_id: number, variation: number, start, duration: Nanos(12_340), operation }
     }
 
     fn exported(launches: Vec<Launch>) -> (tempfile::TempDir, PathBuf) {

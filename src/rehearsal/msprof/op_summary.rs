@@ -145,7 +145,7 @@ pub(super) fn task_time(launches: &[Launch]) -> String {
         "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)";
     let mut text = format!("{header}\n");
     for launch in sorted(launches) {
-        let Launch { device, task_id, start, duration, operation } = launch;
+        let Launch { device, task_id, start, duration, operation, .. } = launch;
         let stop = Nanos(start.0 + duration.0);
         text.push_str(&format!(
             "{device},{REHEARSAL_PREFIX}{},{},{STREAM},{task_id},{duration},{start}\t,{stop}\t\n",
@@ -178,7 +178,7 @@ mod tests {
             outputs,
             work,
         };
-        Launch { device, task_id: 3, start: Nanos(start), duration: Nanos(2_460), operation }
+        Launch { device, task_id: 3, variation: 3, start: Nanos(start), duration: Nanos(2_460), operation }
     }
 
     fn lines(launches: &[Launch]) -> Vec<String> {

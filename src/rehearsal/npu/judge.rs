@@ -47,7 +47,7 @@ pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Re
 
 fn numbers_allowed(entry: &Entry) -> Vec<&str> {
     let names = entry.inputs.iter().filter_map(|slot| match slot {
-        InputSlot::Tensor { argument, number_when_scalar: true, .. } => Some(argument.as_str()),
+        InputSlot::Tensor { argument, number_for, .. } if !number_for.is_empty() => Some(argument.as_str()),
         _ => None,
     });
     names.collect()
@@ -166,6 +166,14 @@ fn tensor_slot(entry: &Entry, argument: &str, operand: &Operand) -> Result<Slot,
     Ok(Slot { tensor, layout, contents })
 }
 
+/// Whether a Python number beside tensors of that type launches this kernel.
+fn takes_number(entry: &Entry, argument: &str, dtype: &Dtype) -> bool {
+    entry.inputs.iter().any(|slot| {
+        matches!(slot, InputSlot::Tensor { argument: name, number_for, .. }
+            if name == argument && number_for.contains(dtype))
+    })
+}
+
 /// A Python number, which the profiler shows as a scalar of the tensors' type.
 fn number_slot(
     entry: &Entry,
@@ -180,6 +188,14 @@ fn number_slot(
              describe",
             entry.api, entry.kernel
         ))),
+        (Some(number @ (Given::Int(_) | Given::Float(_) | Given::Bool(_))), Some(dtype))
+            if !takes_number(entry, argument, &dtype) =>
+        {
+            let (api, kernel) = (&entry.api, &entry.kernel);
+            Err(runtime(format!(
+                "rehearsal: {api}: `{argument}` = {number} with {dtype} does not run as {kernel}"
+            )))
+        }
         (Some(Given::Int(_) | Given::Float(_) | Given::Bool(_)), Some(dtype)) => Ok(Slot {
             tensor: Tensor::new([], dtype),
             layout: Layout::Contiguous,

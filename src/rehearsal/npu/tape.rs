@@ -41,6 +41,8 @@ pub(in crate::rehearsal) struct Launch {
     pub(in crate::rehearsal) device: u32,
     /// Number of the task on its device, from 0.
     pub(in crate::rehearsal) task_id: u64,
+    /// What counters vary by: the same whenever the duration is.
+    pub(in crate::rehearsal) variation: u64,
     pub(in crate::rehearsal) start: Nanos,
     pub(in crate::rehearsal) duration: Nanos,
     pub(in crate::rehearsal) operation: Operation,
@@ -135,7 +137,15 @@ impl Tape {
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0 + pause.cast_signed());
-            self.launches.push(Launch { device, task_id: stream.tasks, start, duration, operation });
+            let variation = timing::variation(&moment);
+            self.launches.push(Launch {
+                device,
+                task_id: stream.tasks,
+                variation,
+                start,
+                duration,
+                operation,
+            });
             stream.clock = Nanos(start.0 + duration.0);
             stream.tasks += 1;
         }

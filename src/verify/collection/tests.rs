@@ -37,6 +37,7 @@ impl Collection {
             kernel: "Add".to_owned(),
             reading: "element-wise".to_owned(),
             arguments: Vec::new(),
+            outputs: Vec::new(),
         });
         let manifest = Manifest {
             run: "r".to_owned(),
