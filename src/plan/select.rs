@@ -147,8 +147,7 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
 
 fn read(catalogue: &Catalogue, device: &DeviceProfile, case: Case) -> Result<Planned, (Case, Finding)> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        let reason = format!("the catalogue has no entry for {}", case.kernel);
-        return Err((case, Finding::new(Verdict::Unsupported, reason)));
+        return Err((case, Finding::new(Verdict::Unsupported, "the catalogue has no entry for this kernel")));
     };
     let reading = match entry.read(&case) {
         Ok(reading) => reading,

@@ -2,17 +2,18 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, IsTerminal as _},
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::{Sink, print_note};
 use crate::{events::Event, model::Verdict};
 
-/// Refused cases of one kernel and reason are said once.
-type Refusals = BTreeMap<(String, Verdict, String), usize>;
+/// Cases refused for one reason are said in one line, with their kernels.
+type Refusals = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 
 /// Tells a person what happens.
 #[derive(Debug)]
@@ -33,8 +34,14 @@ impl Human {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
             let style =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone, {eta} left  {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone{left}  {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            // Nothing is known about the time left before the first cases have ended.
+            bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
+                if state.pos() > 0 {
+                    let _ = write!(out, ", {} left", HumanDuration(state.eta()));
+                }
+            }));
             bar.enable_steady_tick(Duration::from_secs(1));
             bar
         });
@@ -55,8 +62,11 @@ impl Human {
     }
 
     fn tell_refused(&mut self) {
-        for ((kernel, verdict, reason), count) in std::mem::take(&mut self.refused) {
-            self.say(&format!("{verdict}: {} of {kernel}: {reason}", plural(count, "case")));
+        for ((verdict, reason), kernels) in std::mem::take(&mut self.refused) {
+            let cases = plural(kernels.values().sum(), "case");
+            let kernels: Vec<String> =
+                kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+            self.say(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
         }
     }
 }
@@ -116,8 +126,8 @@ impl Sink for Human {
             }
             Event::CaseFinished { kernel, shapes, finding, case } => {
                 if !self.launched {
-                    let key = (kernel.to_string(), finding.verdict, finding.reason.clone());
-                    *self.refused.entry(key).or_default() += 1;
+                    let kernels = self.refused.entry((finding.verdict, finding.reason.clone())).or_default();
+                    *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
                 self.finished += 1;

@@ -165,7 +165,7 @@ fn kernels_without_an_entry_are_reported_and_their_rows_stay() {
      all          3   1             1            1
     ");
     assert!(
-        ran.stderr.contains("unsupported: 1 case of Mystery: the catalogue has no entry for Mystery"),
+        ran.stderr.contains("unsupported: 1 case: the catalogue has no entry for this kernel (Mystery 1)"),
         "{}",
         ran.stderr
     );
