@@ -11,7 +11,7 @@ use super::{
 use crate::{
     exit::Exit,
     model::{KernelName, Kind},
-    profile::{Group, Groups, find_profiles},
+    profile::{Group, Groups, ReadOptions, add_table, find_profiles},
     report::{print_data, print_note},
     store::{Database, KernelCsv, Merged, merge_groups},
 };
@@ -46,8 +46,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     }
     files.sort();
     files.dedup();
-    for file in &files {
-        groups.add_table(&file.0, kind == Kind::Rehearsal)?;
+    let read = ReadOptions { accept_rehearsed: kind == Kind::Rehearsal, workers: None };
+    for (file, number) in files.iter().zip(0..) {
+        add_table(&mut groups, &file.0, number, read)?;
     }
     let (records, skipped) = (groups.records, skipped(&groups));
     let kernels = groups.into_kernels();

@@ -54,9 +54,9 @@ pub enum ProfileError {
         /// From 1.
         line: u64,
         /// Fields of the row.
-        fields: u64,
+        fields: usize,
         /// Fields of the header.
-        columns: u64,
+        columns: usize,
         /// Which column the row ends in front of, or where it runs over.
         place: String,
     },

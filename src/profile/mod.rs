@@ -7,11 +7,15 @@ mod columns;
 mod discover;
 mod error;
 mod groups;
+mod ingest;
 pub mod npu_smi;
 mod records;
+mod scan;
+mod split;
 
 pub use columns::COUNTERS;
 pub use discover::{ProfileFile, collection_summaries, find_profiles};
 pub use error::ProfileError;
-pub use groups::{Group, Groups};
+pub use groups::{Group, GroupStatistics, Groups};
+pub use ingest::{ReadOptions, add_table};
 pub use records::{REHEARSAL_PREFIX, Record, RecordReader};

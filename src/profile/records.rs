@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -14,34 +14,28 @@ use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 use super::{COUNTERS, ProfileError, columns::Columns};
 use crate::model::{Cells, Nanos, NanosError};
 
+const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
+
 /// In front of every `Op Name` that the rehearsal host writes, so that simulated records are known as
 /// such even where their table was copied out of its folder.
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
-const BUFFER: usize = 1 << 18;
+pub(super) const BUFFER: usize = 1 << 18;
 
-/// Reads the records of one table.
+/// What is known of a table before its first record.
 #[derive(Debug)]
-pub struct RecordReader {
+pub(super) struct Table {
     file: PathBuf,
-    csv: Reader<BufReader<File>>,
     header: ByteRecord,
     columns: Columns,
-    row: ByteRecord,
+    /// Bytes and lines of the header.
+    pub(super) header_bytes: u64,
+    pub(super) header_lines: u64,
 }
 
-/// One kernel record.
-#[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    reader: &'a RecordReader,
-}
-
-impl RecordReader {
-    /// Opens a table and checks its header.
-    ///
-    /// # Errors
-    /// [`ProfileError`] where the file is missing, empty, a Git LFS pointer, or lacks columns.
-    pub fn open(file: &Path) -> Result<Self, ProfileError> {
+impl Table {
+    /// Checks the beginning of a file and its header.
+    pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
         let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
         let start = input.fill_buf().map_err(io)?;
@@ -51,15 +45,90 @@ impl RecordReader {
         if start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii().is_empty() {
             return Err(ProfileError::Empty { file: file.to_owned() });
         }
-        let mut csv = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(false)
-            .buffer_capacity(BUFFER)
-            .from_reader(input);
+        let mut csv = Rows::new(input.take(LONGEST_HEADER), 0).csv;
         let mut header = ByteRecord::new();
-        csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file, None))?;
+        csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
         let columns = Columns::resolve(&header, file)?;
-        Ok(Self { file: file.to_owned(), csv, header, columns, row: ByteRecord::new() })
+        let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
+        Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines })
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Cells of every record.
+    pub(super) fn width(&self) -> usize {
+        self.header.len()
+    }
+}
+
+/// Longer headers than any profiler writes; keeps a file that is no table from being read as one line.
+const LONGEST_HEADER: u64 = 1 << 20;
+
+/// Goes through the records of a table, or of a part of it that begins with a record.
+#[derive(Debug)]
+pub(super) struct Rows<R> {
+    csv: Reader<R>,
+    row: ByteRecord,
+    lines_before: u64,
+}
+
+impl<R: Read> Rows<R> {
+    /// Rows of an input that begins behind `lines_before` lines of the file.
+    pub(super) fn new(input: R, lines_before: u64) -> Self {
+        let csv =
+            ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(BUFFER).from_reader(input);
+        Self { csv, row: ByteRecord::new(), lines_before }
+    }
+
+    pub(super) fn next<'a>(&'a mut self, table: &'a Table) -> Result<Option<Record<'a>>, ProfileError> {
+        let more = self.csv.read_byte_record(&mut self.row);
+        if !more.map_err(|error| csv_error(error, &table.file))? {
+            return Ok(None);
+        }
+        let line = self.lines_before + self.row.position().map_or(0, csv::Position::line);
+        let record = Record { table, row: Row::Csv(&self.row), line };
+        if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged()) }
+    }
+}
+
+/// Reads the records of one table.
+#[derive(Debug)]
+pub struct RecordReader {
+    table: Table,
+    rows: Rows<File>,
+}
+
+/// One kernel record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    table: &'a Table,
+    row: Row<'a>,
+    line: u64,
+}
+
+/// Where the cells of a record are.
+#[derive(Clone, Copy, Debug)]
+enum Row<'a> {
+    /// As the csv crate split them.
+    Csv(&'a ByteRecord),
+    /// As [`super::split`] did: a block of the file, and where in it each cell begins and ends.
+    Block(&'a [u8], &'a [(u32, u32)]),
+}
+
+impl RecordReader {
+    /// Opens a table and checks its header.
+    ///
+    /// # Errors
+    /// [`ProfileError`] where the file is missing, empty, a Git LFS pointer, or lacks columns.
+    pub fn open(file: &Path) -> Result<Self, ProfileError> {
+        let table = Table::open(file)?;
+        let input = File::open(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+        let mut rows = Rows::new(input, 0);
+        // The header.
+        rows.csv.read_byte_record(&mut rows.row).map_err(|error| csv_error(error, file))?;
+        Ok(Self { table, rows })
     }
 
     /// The next record, or `None` at the end.
@@ -67,44 +136,56 @@ impl RecordReader {
     /// # Errors
     /// [`ProfileError::Ragged`] with line and column, or [`ProfileError::Io`].
     pub fn read(&mut self) -> Result<Option<Record<'_>>, ProfileError> {
-        let more = self.csv.read_byte_record(&mut self.row);
-        let more = more.map_err(|error| csv_error(error, &self.file, Some(&self.header)))?;
-        Ok(more.then_some(Record { reader: self }))
-    }
-
-    /// The file that is read.
-    #[must_use]
-    pub fn file(&self) -> &Path {
-        &self.file
+        self.rows.next(&self.table)
     }
 }
 
-fn csv_error(error: csv::Error, file: &Path, header: Option<&ByteRecord>) -> ProfileError {
+fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
     let file = file.to_owned();
     match error.into_kind() {
-        ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            let short = usize::try_from(len).ok().and_then(|index| header?.get(index));
-            let place = match short {
-                Some(column) if len < expected_len => {
-                    format!(
-                        "`{}` (column {}) is the first that is missing",
-                        String::from_utf8_lossy(column),
-                        len + 1
-                    )
-                }
-                _ => format!("field {} has no column", expected_len + 1),
-            };
-            let line = pos.map_or(0, |position| position.line());
-            ProfileError::Ragged { file, line, fields: len, columns: expected_len, place }
-        }
         ErrorKind::Io(source) => ProfileError::Io { file, source },
         other => ProfileError::Io { file, source: std::io::Error::other(format!("{other:?}")) },
     }
 }
 
 impl<'a> Record<'a> {
+    /// A record whose cells lie in a block of the file. It does not know its line: whoever needs one
+    /// reads the table through [`Rows`].
+    pub(super) const fn in_block(table: &'a Table, block: &'a [u8], cells: &'a [(u32, u32)]) -> Self {
+        Self { table, row: Row::Block(block, cells), line: 0 }
+    }
+
     fn cell(&self, column: usize) -> &'a [u8] {
-        self.reader.row.get(column).unwrap_or_default()
+        match self.row {
+            Row::Csv(row) => row.get(column).unwrap_or_default(),
+            Row::Block(block, cells) => cells
+                .get(column)
+                .and_then(|&(from, to)| block.get(from as usize..to as usize))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self.row {
+            Row::Csv(row) => row.len(),
+            Row::Block(_, cells) => cells.len(),
+        }
+    }
+
+    /// The error for a row that has too few or too many fields.
+    fn ragged(&self) -> ProfileError {
+        let (fields, columns) = (self.len(), self.table.header.len());
+        let place = match self.table.header.get(fields) {
+            Some(name) => {
+                format!(
+                    "`{}` (column {}) is the first that is missing",
+                    String::from_utf8_lossy(name),
+                    fields + 1
+                )
+            }
+            None => format!("field {} has no column", columns + 1),
+        };
+        ProfileError::Ragged { file: self.table.file.clone(), line: self.line(), fields, columns, place }
     }
 
     fn optional(&self, column: Option<usize>) -> &'a [u8] {
@@ -113,44 +194,44 @@ impl<'a> Record<'a> {
 
     /// Line of the record's start, from 1.
     #[must_use]
-    pub fn line(&self) -> u64 {
-        self.reader.row.position().map_or(0, csv::Position::line)
+    pub const fn line(&self) -> u64 {
+        self.line
     }
 
     /// The kernel's type.
     #[must_use]
     pub fn kernel(&self) -> &'a [u8] {
-        self.cell(self.reader.columns.kernel).trim_ascii()
+        self.cell(self.table.columns.kernel).trim_ascii()
     }
 
     /// The operator's name, empty where there is no such column.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {
-        self.optional(self.reader.columns.name)
+        self.optional(self.table.columns.name)
     }
 
     /// `dynamic` or `static`, empty where there is no such column.
     #[must_use]
     pub fn state(&self) -> &'a [u8] {
-        self.optional(self.reader.columns.state)
+        self.optional(self.table.columns.state)
     }
 
     /// `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
     #[must_use]
     pub fn core(&self) -> &'a [u8] {
-        self.optional(self.reader.columns.core)
+        self.optional(self.table.columns.core)
     }
 
     /// The six cells of the signature: shapes, types, formats of inputs, then of outputs.
     #[must_use]
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
-        self.reader.columns.cells.map(|column| self.cell(column))
+        self.table.columns.cells.map(|column| self.cell(column))
     }
 
     /// Whether the profiler recorded input shapes.
     #[must_use]
     pub fn has_shapes(&self) -> bool {
-        !matches!(self.cell(self.reader.columns.cells[0]).trim_ascii(), b"" | b"N/A" | b"NA")
+        !matches!(self.cell(self.table.columns.cells[0]).trim_ascii(), b"" | b"N/A" | b"NA")
     }
 
     /// Cells of the inputs, as text.
@@ -194,7 +275,7 @@ impl<'a> Record<'a> {
         if cell.chars().count() > 60 {
             cell = cell.chars().take(57).chain("...".chars()).collect();
         }
-        let file = self.reader.file.clone();
+        let file = self.table.file.clone();
         ProfileError::Cell { file, line: self.line(), column, cell, problem: problem.into() }
     }
 
@@ -203,7 +284,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// Where the cell is neither a time nor absent.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.time(self.cell(self.reader.columns.duration), "Duration(us)")
+        self.time(self.cell(self.table.columns.duration), "Duration(us)")
     }
 
     /// When the kernel started, since the epoch; `None` where it is not recorded.
@@ -211,7 +292,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// Where the cell is neither a time nor absent.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.time(self.optional(self.reader.columns.start), "Start Time(us)")
+        self.time(self.optional(self.table.columns.start), "Start Time(us)")
     }
 
     fn time(&self, cell: &[u8], column: &'static str) -> Result<Option<Nanos>, ProfileError> {
@@ -225,16 +306,19 @@ impl<'a> Record<'a> {
     /// The device, `None` where the table does not say.
     #[must_use]
     pub fn device(&self) -> Option<u32> {
-        std::str::from_utf8(self.optional(self.reader.columns.device)).ok()?.trim().parse().ok()
+        std::str::from_utf8(self.optional(self.table.columns.device)).ok()?.trim().parse().ok()
+    }
+
+    /// The counters in the order of [`COUNTERS`], in millionths; `None` where absent or `N/A`.
+    pub(super) fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
+        let record = *self;
+        self.table.columns.counters.iter().map(move |column| millionths(record.cell((*column)?)))
     }
 
     /// The counters in the order of [`COUNTERS`]; `None` where absent or `N/A`.
     pub fn counters(&self) -> impl Iterator<Item = Option<f64>> + 'a {
-        let record = *self;
-        self.reader.columns.counters.iter().map(move |column| {
-            let text = std::str::from_utf8(record.cell((*column)?)).ok()?;
-            text.trim().parse().ok().filter(|value: &f64| value.is_finite())
-        })
+        #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
+        self.counter_millionths().map(|value| Some(value? as f64 / 1e6))
     }
 
     /// Whether the rehearsal host wrote it.
@@ -244,4 +328,83 @@ impl<'a> Record<'a> {
     }
 }
 
-const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
+/// A decimal number in millionths; digits beyond are dropped. `None` for anything else.
+///
+/// Sums of whole numbers do not depend on their order, so that reading in parallel gives the same bytes.
+fn millionths(cell: &[u8]) -> Option<i64> {
+    const SCALE: [i64; 7] = [1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
+    let cell = cell.trim_ascii();
+    let (negative, digits) = match cell {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    // Up to 12 digits cannot overflow, and nearly all cells have fewer.
+    if digits.len() > 13 {
+        return long_millionths(digits).map(|value| if negative { -value } else { value });
+    }
+    let (mut value, mut decimals, mut point, mut seen) = (0_i64, 0_usize, 0_usize, false);
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 {
+            seen = true;
+            if decimals < 6 {
+                value = value * 10 + i64::from(digit);
+                decimals += point;
+            }
+        } else if byte == b'.' && point == 0 {
+            point = 1;
+        } else {
+            return None;
+        }
+    }
+    let value = value * SCALE[decimals];
+    seen.then_some(if negative { -value } else { value })
+}
+
+/// As [`millionths`], with an eye on overflow.
+#[cold]
+fn long_millionths(digits: &[u8]) -> Option<i64> {
+    let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
+        Some(point) => (&digits[..point], &digits[point + 1..]),
+        None => (digits, &[][..]),
+    };
+    let kept = &fraction[..fraction.len().min(6)];
+    if !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
+        return None;
+    }
+    let zeros = std::iter::repeat_n(&b'0', 6 - kept.len());
+    whole
+        .iter()
+        .chain(kept)
+        .chain(zeros)
+        .try_fold(0_i64, |value, byte| value.checked_mul(10)?.checked_add(i64::from(byte - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::millionths;
+
+    #[test]
+    fn counters_are_decimal_numbers() {
+        let read = |text: &str| millionths(text.as_bytes());
+        assert_eq!(read("124333600"), Some(124_333_600_000_000));
+        assert_eq!(read(" 0.052"), Some(52_000));
+        assert_eq!(read("-1.5\t"), Some(-1_500_000));
+        assert_eq!(read("1.23456789"), Some(1_234_567));
+        for absent in ["N/A", "", "-", ".", "1e3", "nan", "1.2.3", "99999999999999999999"] {
+            assert_eq!(read(absent), None, "{absent}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn counters_agree_with_the_standard_parser(whole in 0_u32.., fraction in 0_u32..1_000_000) {
+            let text = format!("{whole}.{fraction:06}");
+            let value: f64 = text.parse().expect("a number");
+            let read = millionths(text.as_bytes()).expect("a number") as f64 / 1e6;
+            prop_assert!((read - value).abs() < 1e-6);
+        }
+    }
+}

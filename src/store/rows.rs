@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Database, KernelCsv, StoreError, columns};
 use crate::{
     model::{Case, CaseId, Cells, Finding, KernelName, Verdict},
-    profile::{COUNTERS, Group},
+    profile::{COUNTERS, Group, GroupStatistics},
     stats::Summary,
 };
 
@@ -121,15 +121,15 @@ pub fn merge_groups(
         }
     }
     let mut merged = Merged::default();
-    for mut group in groups {
-        let profiling = profiling_cells(&mut group);
+    for group in groups {
+        let (case, cells, state, core) =
+            (group.case.clone(), group.cells.clone(), group.state.clone(), group.core.clone());
+        let profiling = profiling_cells(group.into_statistics());
         let profiling: Vec<(&str, String)> =
             profiling.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        let Some(known) = rows.get(&group.case.signature()) else {
-            let [in_shapes, in_types, in_formats, out_shapes, out_types, out_formats] = group.cells;
-            let values = [in_shapes, in_types, in_formats, out_shapes, out_types, out_formats];
-            let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(values).collect();
-            cells.extend([(columns::STATE, group.state), (columns::CORE, group.core)]);
+        let Some(known) = rows.get(&case.signature()) else {
+            let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(cells).collect();
+            cells.extend([(columns::STATE, state), (columns::CORE, core)]);
             cells.extend(profiling);
             for (name, _) in &cells {
                 table.ensure_column(name);
@@ -149,16 +149,14 @@ pub fn merge_groups(
     Ok(merged)
 }
 
-fn profiling_cells(group: &mut Group) -> Vec<(String, String)> {
-    let means: Vec<Option<f64>> = group.counter_means().collect();
-    let summary = group.summary();
-    let durations = summary.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
+fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
+    let durations = statistics.durations.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
     let mut cells: Vec<(String, String)> = columns::PROFILING
         .into_iter()
         .zip(durations)
         .map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, micros)))
         .collect();
-    for (counter, mean) in COUNTERS.into_iter().zip(means) {
+    for (counter, mean) in COUNTERS.into_iter().zip(statistics.counters) {
         cells.push((columns::profiling_average(counter), mean.map_or_else(String::new, decimals)));
     }
     cells
