@@ -14,8 +14,10 @@ use std::{
 };
 
 use npubench::{
+    model::Kind,
     profile::{Groups, ReadOptions, add_table},
-    store::{Database, merge_groups},
+    spec::DatabaseFile,
+    store::{Database, StoreError, merge_groups},
 };
 
 const ROUNDS: usize = 5;
@@ -39,8 +41,10 @@ fn main() {
     let all = best(|| drop(read(None)));
     let whole = best(|| {
         let target = tempfile::tempdir().expect("a temporary folder");
-        let database =
-            Database::open_or_create(&target.path().join("db"), npubench::model::Kind::Npu).expect("made");
+        let database = target.path().join("db");
+        Database::create(&database, &DatabaseFile::new(Kind::Npu), |_| Ok::<(), StoreError>(()))
+            .expect("made");
+        let database = Database::open(&database).expect("there");
         for (kernel, groups) in read(None).into_kernels() {
             let mut table = database.kernel_csv(&kernel).expect("a table");
             merge_groups(&kernel, &mut table, groups).expect("merged");

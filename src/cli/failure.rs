@@ -45,7 +45,13 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(ProfileError, StoreError, PlanError, RenderError, EngineError);
+bad_input!(ProfileError, StoreError, PlanError, RenderError);
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
+    }
+}
 
 impl From<SpecError> for Failure {
     fn from(error: SpecError) -> Self {

@@ -11,9 +11,10 @@ use super::{
 use crate::{
     exit::Exit,
     model::{KernelName, Kind},
-    profile::{Group, Groups, ReadOptions, add_table, find_profiles},
+    profile::{Group, Groups, ProfileFile, ReadOptions, add_table, find_profiles},
     report::{print_data, print_note},
-    store::{Database, KernelCsv, Merged, merge_groups},
+    spec::DatabaseFile,
+    store::{COMPUTE_COLUMNS, Database, KernelCsv, Merged, merge_groups},
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -42,7 +43,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut groups = Groups::default();
     let mut files = Vec::new();
     for path in &options.paths {
-        files.extend(find_profiles(path)?);
+        // One file under two names is one profile.
+        let found = find_profiles(path)?.into_iter();
+        files.extend(found.map(|file| ProfileFile(file.0.canonicalize().unwrap_or(file.0))));
     }
     files.sort();
     files.dedup();
@@ -58,13 +61,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
-    let existed = options.db.exists();
-    let result = write(options, kind, kernels);
-    if result.is_err() && !existed {
-        // A database that could not be made is not left half made.
-        let _ = std::fs::remove_dir_all(&options.db);
-    }
-    let merged = result?;
+    let merged = write(options, kind, kernels)?;
     tell(options, files.len(), records, &skipped, &merged);
     Ok(Exit::Done)
 }
@@ -88,16 +85,42 @@ fn write(
     kind: Kind,
     kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
-    let database = Database::open_or_create(&options.db, kind)?;
-    let _lock = database.lock()?;
-    database.check_ledger()?;
-    // Every table is merged in memory before the first is written.
+    let is_new = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
+    if !is_new {
+        return merge(options, kind, kernels);
+    }
+    let mut merged = BTreeMap::new();
+    Database::create(&options.db, &DatabaseFile::new(kind), |draft| {
+        for (kernel, groups) in kernels {
+            let path = draft.join(format!("{}.csv", kernel.file_stem()));
+            let mut table = KernelCsv::new(&path, &COMPUTE_COLUMNS);
+            merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
+            table.save()?;
+        }
+        Ok::<(), Failure>(())
+    })?;
+    Ok(merged)
+}
+
+/// Merges into a database that is there; every table is merged in memory before the first is written.
+fn merge(
+    options: &Options,
+    kind: Kind,
+    kernels: BTreeMap<KernelName, Vec<Group>>,
+) -> Result<BTreeMap<String, Merged>, Failure> {
+    let database = Database::open_as(&options.db, kind)?;
+    let mut lock = database.lock()?;
+    database.existing_ledger()?;
     let mut tables: Vec<KernelCsv> = Vec::new();
     let mut merged = BTreeMap::new();
     for (kernel, groups) in kernels {
         let mut table = database.kernel_csv(&kernel)?;
         merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
         tables.push(table);
+    }
+    tables.retain(KernelCsv::is_changed);
+    if !tables.is_empty() {
+        database.adopt(&mut lock)?;
     }
     for table in &tables {
         table.save()?;

@@ -60,6 +60,7 @@ pub fn main() -> u8 {
         Command::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {
+        Ok(Exit::Done | Exit::SomeNotOk) if report::is_data_lost() => Exit::BadInput.code(),
         Ok(exit) => exit.code(),
         Err(failure) => {
             report::print_note(&failure.to_string());

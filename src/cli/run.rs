@@ -1,6 +1,11 @@
 //! `npubench run`: measures what a database lacks.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -21,7 +26,7 @@ use crate::{
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
     spec::{Catalogue, DeviceProfile},
-    store::{Database, Ledger, ledger::DeviceReading},
+    store::{Database, Ledger, REHEARSAL_RUN, ledger::DeviceReading},
 };
 
 /// Launches of a case before its samples.
@@ -96,7 +101,16 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let database = Database::open_as(&options.db, kind)?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let kernels = kernels(&options.kernels)?;
-    find_python(options)?;
+    let python = find_python(options)?;
+    if let Some(problem) = path_problem(database.folder(), kind) {
+        return Err(Failure::bad_input(
+            format!("`{}` {problem}", database.folder().display()),
+            "rename the folder, or link to it from elsewhere and give the link's target a plain name",
+        ));
+    }
+    if kind == Kind::Npu {
+        device::check_environment()?;
+    }
     // Nothing has been written so far; the host is asked in a folder of its own.
     let scratch = tempfile::tempdir().map_err(|error| {
         Failure::bad_input(
@@ -106,21 +120,26 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     })?;
     let environment = host_environment(options, kind, scratch.path(), &database)?;
     let info = device::discover(&environment, scratch.path())?;
-    let chips = device::choose(&info, options.devices.as_ref().map(|list| list.0.as_slice()))?;
+    let device::Chosen { chips, left_out } =
+        device::choose(&info, options.devices.as_ref().map(|list| list.0.as_slice()))?;
+    for line in left_out {
+        print_note(&format!("left out: {line}"));
+    }
 
-    let _lock = database.lock()?;
-    let mut ledger = database.ledger()?;
-    let measured: BTreeSet<_> = ledger.measured_cases()?.into_keys().collect();
+    let mut lock = database.lock()?;
+    let measured: BTreeSet<_> = match database.existing_ledger()? {
+        Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
+        None => BTreeSet::new(),
+    };
     let update = match options.update {
         UpdateWord::Missing => Update::Missing,
         UpdateWord::All => Update::All,
     };
     let selection = Selection { update, kernels: &kernels, measured: &measured };
     let plan = select(&database, &catalogue, &device, &selection)?;
-    for line in &plan.unreadable {
-        print_note(&format!("left out: {line}"));
-    }
-
+    // From here on there is something to keep.
+    database.adopt(&mut lock)?;
+    let mut ledger = database.ledger()?;
     let run = run_id(kind);
     let folder = database.run_folder(&run);
     let environment = host_environment(options, kind, &folder.join("host"), &database)?;
@@ -132,7 +151,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         seed: options.seed,
         warm_up: options.warm_up,
         measured: options.launches,
-        python: options.python.clone(),
+        python,
+        leases: leases(kind, &database),
         environment,
         costs,
         catalogue,
@@ -164,6 +184,9 @@ fn measure(
         options: json!({
             "update": format!("{:?}", options.update).to_lowercase(),
             "kernels": options.kernels,
+            "devices": chips.iter().map(|chip| chip.device).collect::<Vec<_>>(),
+            "python": settings.python,
+            "assets": options.assets.assets,
             "warm_up": options.warm_up,
             "launches": options.launches,
             "seed": options.seed,
@@ -187,13 +210,43 @@ fn measure(
     Ok(outcome.exit)
 }
 
-fn find_python(options: &Options) -> Result<(), Failure> {
-    match find_program(&options.python, &search_path(&[])) {
-        Some(_) => Ok(()),
-        None => Err(Failure::bad_input(
-            format!("there is no program `{}`, which runs the replay scripts", options.python),
+/// The interpreter as the scripts will name it.
+fn find_python(options: &Options) -> Result<String, Failure> {
+    let named = &options.python;
+    if find_program(named, &search_path(&[])).is_none() {
+        return Err(Failure::bad_input(
+            format!("there is no program `{named}`, which runs the replay scripts"),
             "install Python 3.8 or later, or name it with `--python PROGRAM`",
-        )),
+        ));
+    }
+    let path = Path::new(named);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !name.starts_with("python") {
+        return Err(Failure::bad_input(
+            format!("`{named}` is not named like a Python; msprof takes only names that begin with `python`"),
+            "give the interpreter itself with `--python`, such as `venv/bin/python3`",
+        ));
+    }
+    // Scripts run in folders of their own. Links stay: a virtual environment is known by its link.
+    let is_path = named.contains('/');
+    let absolute = std::path::absolute(path).ok().filter(|_| is_path);
+    Ok(absolute.map_or_else(|| named.clone(), |path| path.to_string_lossy().into_owned()))
+}
+
+/// Why scripts and profiles cannot be kept below a folder: msprof refuses some characters in paths.
+fn path_problem(folder: &Path, kind: Kind) -> Option<String> {
+    const REFUSED: &str = "'\"\\%><|&$;`";
+    let path = folder.to_string_lossy();
+    let refused = |c: char| c.is_control() || REFUSED.contains(c) || (kind == Kind::Rehearsal && c == ':');
+    let found = path.chars().find(|c| refused(*c))?;
+    Some(format!("has a {found:?} in its path, which msprof does not take"))
+}
+
+/// Real devices belong to the host, whatever the database; rehearsed ones to their database.
+fn leases(kind: Kind, database: &Database) -> PathBuf {
+    match kind {
+        Kind::Npu => std::env::temp_dir().join(format!("npubench-leases-{}", nix::unistd::getuid())),
+        Kind::Rehearsal => database.state_folder().join("leases"),
     }
 }
 
@@ -201,7 +254,7 @@ fn find_python(options: &Options) -> Result<(), Failure> {
 fn host_environment(
     options: &Options,
     kind: Kind,
-    folder: &std::path::Path,
+    folder: &Path,
     database: &Database,
 ) -> Result<Vec<(String, String)>, Failure> {
     if kind == Kind::Npu {
@@ -222,7 +275,7 @@ fn host_environment(
         seed: options.seed,
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
-        assets: options.assets.assets.clone(),
+        assets: options.assets.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
     };
     Ok(rehearsal::install(folder, &config)?)
 }
@@ -236,7 +289,7 @@ fn now() -> jiff::Timestamp {
 
 /// Sorts by time, tells two runs of one second apart, and marks rows whose durations are simulated.
 fn run_id(kind: Kind) -> String {
-    let mark = if kind == Kind::Rehearsal { "rehearsal-" } else { "" };
+    let mark = if kind == Kind::Rehearsal { REHEARSAL_RUN } else { "" };
     format!("{mark}{}-{:05}", now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
 }
 

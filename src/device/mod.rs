@@ -2,7 +2,17 @@
 //!
 //! Layer 3: imports `model`, `profile` and `process`. It asks `npu-smi` and never schedules.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool, time::Duration};
+mod lease;
+
+pub use lease::Lease;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -26,6 +36,29 @@ pub enum DeviceError {
     /// Its answer cannot be read.
     #[error("`npu-smi info` cannot be read: {0}")]
     Unreadable(#[from] NpuSmiError),
+    /// No device is healthy.
+    #[error("no device can be used: {0}")]
+    Unhealthy(String),
+    /// Devices are renamed by the environment.
+    #[error("`{VISIBLE}` is set, which the profiler does not support")]
+    Renamed,
+    /// Another collection runs on the device.
+    #[error("device {device} is still in use by an earlier run; `{}` is locked", .lease.display())]
+    InUse {
+        /// The device.
+        device: u32,
+        /// The file whose lock its processes hold.
+        lease: PathBuf,
+    },
+    /// The lease cannot be taken.
+    #[error("cannot lock `{}`: {source}", .lease.display())]
+    Lease {
+        /// The file.
+        lease: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
     /// A device was asked for that the host does not have.
     #[error("this host has no device {device}; it has {known}")]
     Unknown {
@@ -42,9 +75,24 @@ impl DeviceError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "choose from these with `--devices`",
+            Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
+            Self::Renamed => "unset it and choose devices with `--devices`",
+            Self::InUse { .. } => "`fuser` on that file names the processes; wait for them or end them",
+            Self::Lease { .. } => "check permissions and free space there",
             _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
         }
     }
+}
+
+/// Renumbers devices for programs, but not for the profiler.
+const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+
+/// Refuses an environment in which device numbers mean different things to torch and to the profiler.
+///
+/// # Errors
+/// [`DeviceError::Renamed`].
+pub fn check_environment() -> Result<(), DeviceError> {
+    if std::env::var_os(VISIBLE).is_some() { Err(DeviceError::Renamed) } else { Ok(()) }
 }
 
 /// Asks `npu-smi info`; `scratch` is a folder for its output.
@@ -68,7 +116,14 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
     let mut environment = environment.to_vec();
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
-    let job = Job { command, folder: scratch, environment: &environment, log: &log, limit: NPU_SMI_LIMIT };
+    let job = Job {
+        command,
+        folder: scratch,
+        environment: &environment,
+        log: &log,
+        limit: NPU_SMI_LIMIT,
+        stdin: None,
+    };
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
@@ -89,11 +144,21 @@ pub fn search_path(environment: &[(String, String)]) -> String {
     front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
 }
 
-/// The devices to use: those asked for, or all.
+/// The devices to use, and why others that were meant are left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// In the order of their numbers.
+    pub chips: Vec<Chip>,
+    /// Devices left out, in words.
+    pub left_out: Vec<String>,
+}
+
+/// Chooses the devices that are asked for, or all; those that do not call themselves healthy are left out.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`] for one that the host does not have.
-pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Vec<Chip>, DeviceError> {
+/// [`DeviceError::Unknown`] for one that the host does not have, [`DeviceError::Unhealthy`] where none is
+/// left.
+pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, DeviceError> {
     let mut chips: Vec<Chip> = match wanted {
         None => info.chips.clone(),
         Some(wanted) => wanted
@@ -108,7 +173,13 @@ pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Vec<Chip>, De
     };
     chips.sort_by_key(|chip| chip.device);
     chips.dedup_by_key(|chip| chip.device);
-    Ok(chips)
+    let (chips, ill): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| chip.health == "OK");
+    let left_out: Vec<String> =
+        ill.iter().map(|chip| format!("device {} says `{}`", chip.device, chip.health)).collect();
+    if chips.is_empty() {
+        return Err(DeviceError::Unhealthy(left_out.join(", ")));
+    }
+    Ok(Chosen { chips, left_out })
 }
 
 /// What a measurement depends on besides the case: host, chips, software.

@@ -9,11 +9,12 @@ use std::{
 
 use super::EngineError;
 use crate::{
+    device::Lease,
     model::Kind,
     plan::{Costs, Planned},
     process::{self, Ended, Job},
     render::{CollectScript, Manifest, ManifestCase, Sentinels, collect_script, files, replay_script},
-    spec::{Assets, Catalogue},
+    spec::{Assets, Catalogue, Entry},
     store::ledger::Attempt,
     verify::{CollectionEnd, Expected, judge, read_journal, read_records},
 };
@@ -37,6 +38,8 @@ pub struct Settings {
     pub python: String,
     /// Variables of the host.
     pub environment: Vec<(String, String)>,
+    /// Where leases of devices are.
+    pub leases: PathBuf,
     /// Predicted costs.
     pub costs: Costs,
     /// The kernels.
@@ -54,6 +57,8 @@ const FACTOR: f64 = 10.0;
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) attempts: Vec<Attempt>,
+    /// Whether anything was launched.
+    pub(super) launched: bool,
     /// How it ended, in words.
     pub(super) outcome: String,
 }
@@ -64,6 +69,7 @@ pub(super) fn collect(
     collection: u32,
     device: u32,
     cases: &[&Planned],
+    lease: &Lease,
     stop: &AtomicBool,
 ) -> Result<Collected, EngineError> {
     let folder = settings.folder.join("collections").join(format!("{collection:05}"));
@@ -76,6 +82,9 @@ pub(super) fn collect(
         environment: &[],
         log: &folder.join(files::LOG),
         limit: PATIENCE + Duration::from_secs_f64(predicted * FACTOR),
+        stdin: Some(
+            lease.share().map_err(|source| EngineError::System { what: "a file descriptor", source })?,
+        ),
     };
     let ended = process::run(&job, stop)?;
     let end = match ended {
@@ -93,13 +102,24 @@ pub(super) fn collect(
     let attempts = judge(&manifest, &expected, &journal, &records, end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
         Ended::Exited(0) if journal.is_done => "done".to_owned(),
-        Ended::Exited(0) => "the script did not come to its end".to_owned(),
-        Ended::Exited(status) => format!("msprof ended with {status}"),
+        Ended::Exited(_) => format!("the script did not come to its end: {}", last_line(job.log)),
         Ended::Signalled(signal) => format!("ended by signal {signal}"),
         Ended::TimedOut => format!("ended by npubench after {} s", job.limit.as_secs()),
         Ended::Stopped => "stopped".to_owned(),
     });
-    Ok(Collected { attempts, outcome })
+    let launched = journal.lines.values().any(|line| line.launched > 0);
+    Ok(Collected { attempts, launched, outcome })
+}
+
+/// The last thing that the script said, and where the rest is.
+fn last_line(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    // msprof's own lines come behind the script's, and say less.
+    let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
+    let said = lines().find(|line| !own(line)).or_else(|| lines().next());
+    format!("{} ({})", said.unwrap_or("no output"), log.display())
 }
 
 fn manifest(settings: &Settings, collection: u32, device: u32, cases: &[&Planned]) -> Manifest {
@@ -128,6 +148,7 @@ fn expected<'a>(settings: &'a Settings, planned: &'a Planned) -> Expected<'a> {
         beside: entry.map(|entry| entry.beside.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
         notes: &planned.reading.notes,
+        host_slots: entry.map(Entry::host_slots).unwrap_or_default(),
     }
 }
 

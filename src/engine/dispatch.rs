@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{
@@ -14,18 +14,20 @@ use tokio::{
 
 use super::{
     EngineError, Settings,
+    collect::Collected,
     lane::{Lane, Order, Report, Shared},
     write_back::WriteBack,
 };
 use crate::{
+    device::Lease,
     events::Event,
     exit::Exit,
     model::{Case, Finding, KernelName, Nanos, Verdict},
     plan::{Plan, Planned, chunks},
     sched::{self, Action, State},
     store::{
-        Database, Ledger,
-        ledger::{DeviceReading, NewRun},
+        Database, Ledger, Written,
+        ledger::{Attempt, DeviceReading, NewRun},
     },
 };
 
@@ -71,6 +73,7 @@ pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, Engine
         let signals = Signals {
             interrupt: signal(SignalKind::interrupt()).map_err(system)?,
             terminate: signal(SignalKind::terminate()).map_err(system)?,
+            hang_up: signal(SignalKind::hangup()).map_err(system)?,
         };
         let (mut dispatcher, reports) = Dispatcher::begin(run, tell)?;
         dispatcher.work(reports, signals).await
@@ -80,6 +83,8 @@ pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, Engine
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal has gone away, as a lost ssh does.
+    hang_up: Signal,
 }
 
 impl Signals {
@@ -87,6 +92,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }
@@ -105,8 +111,13 @@ struct Dispatcher<'a> {
     refused: Vec<(Case, Finding)>,
     begun: Instant,
     stop_requests: u32,
+    /// Rows that are no case.
+    unreadable: usize,
     ended: bool,
 }
+
+/// An orphan of a killed run may take this long to end.
+const LEASE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nanoseconds since the epoch.
 fn now() -> Nanos {
@@ -127,6 +138,10 @@ impl<'a> Dispatcher<'a> {
             .map(|p| p.case.clone())
             .chain(plan.refused.iter().map(|(c, _)| c.clone()))
             .collect();
+        for place in &plan.unreadable {
+            tell(&Event::RowUnreadable { place: place.clone() });
+        }
+        let unreadable = plan.unreadable.len();
         let new = NewRun {
             run: &settings.run,
             kind: settings.kind,
@@ -164,7 +179,10 @@ impl<'a> Dispatcher<'a> {
         let (sender, reports) = mpsc::unbounded_channel();
         let lanes = devices
             .iter()
-            .map(|&device| Ok((device, Lane::start(device, &shared, &sender)?)))
+            .map(|&device| {
+                let lease = Lease::take(&shared.settings.leases, device, LEASE_PATIENCE)?;
+                Ok((device, Lane::start(device, lease, &shared, &sender)?))
+            })
             .collect::<Result<_, EngineError>>()?;
         let mut dispatcher = Self {
             database,
@@ -179,6 +197,7 @@ impl<'a> Dispatcher<'a> {
             refused: plan.refused,
             begun: Instant::now(),
             stop_requests: 0,
+            unreadable,
             ended: false,
         };
         dispatcher.conclude_refused()?;
@@ -213,19 +232,40 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn on_report(&mut self, report: Report) -> Result<(), EngineError> {
-        let collected = report.result?;
+        let collected = match report.result {
+            Ok(collected) => collected,
+            // What a device or a folder of one collection does wrong is that collection's end, not the run's.
+            Err(error @ (EngineError::Io { .. } | EngineError::Process(_) | EngineError::System { .. })) => {
+                self.not_begun(&report.cases, &error)
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(key) = self.keys.remove(&report.collection) {
             self.ledger.finish_collection(key, now(), &collected.outcome, &collected.attempts)?;
         }
+        let Collected { attempts, launched, outcome } = collected;
         (self.tell)(&Event::CollectionFinished {
             collection: report.collection,
             device: report.device,
-            outcome: collected.outcome,
+            outcome: outcome.clone(),
             seconds: report.seconds,
         });
-        let findings = collected.attempts.into_iter().map(|attempt| attempt.finding);
+        let findings = attempts.into_iter().map(|attempt| attempt.finding);
         let results = report.cases.into_iter().zip(findings).collect();
-        self.on_event(sched::Event::Finished { device: report.device, results })
+        self.on_event(sched::Event::Finished { device: report.device, results, launched, outcome })
+    }
+
+    /// The attempts of a collection that did not come about.
+    fn not_begun(&self, cases: &[usize], error: &EngineError) -> Collected {
+        let finding = Finding::new(Verdict::NotRun, error.to_string());
+        let attempts = cases.iter().map(|&case| Attempt {
+            case: self.shared.cases[case].case.id(),
+            launched: 0,
+            launches: Vec::new(),
+            counters: Vec::new(),
+            finding: finding.clone(),
+        });
+        Collected { attempts: attempts.collect(), launched: false, outcome: error.to_string() }
     }
 
     fn on_signal(&mut self) -> Result<(), EngineError> {
@@ -289,10 +329,11 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
-        let rows = self.rows.write(kernel, self.database, self.ledger)?;
-        if rows > 0 {
+        let written = self.rows.write(kernel, self.database, self.ledger)?;
+        if written != Written::default() {
             let path = self.database.kernel_path(kernel);
-            (self.tell)(&Event::RowsWritten { kernel: kernel.clone(), rows, path });
+            let Written { changed: rows, kept } = written;
+            (self.tell)(&Event::RowsWritten { kernel: kernel.clone(), rows, kept, path });
         }
         Ok(())
     }
@@ -313,7 +354,9 @@ impl<'a> Dispatcher<'a> {
             |verdict: Verdict| findings.iter().filter(|(_, finding)| finding.verdict == verdict).count();
         let exit = if self.stop_requests > 0 && count(Verdict::NotRun) > 0 {
             Exit::Interrupted
-        } else if count(Verdict::Ok) == findings.len() {
+        } else if self.state.gave_up() {
+            Exit::CannotMeasure
+        } else if count(Verdict::Ok) == findings.len() && self.unreadable == 0 {
             Exit::Done
         } else {
             Exit::SomeNotOk

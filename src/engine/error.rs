@@ -2,7 +2,10 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{process::ProcessError, profile::ProfileError, render::RenderError, store::StoreError};
+use crate::{
+    device::DeviceError, exit::Exit, process::ProcessError, profile::ProfileError, render::RenderError,
+    store::StoreError,
+};
 
 /// A failure of the run itself; a case that fails is a verdict instead.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,15 @@ pub enum EngineError {
     /// What msprof left cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// Another run holds a device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A lane panicked, which is a defect of npubench.
+    #[error("the lane of device {device} panicked; this is a defect of npubench")]
+    Panicked {
+        /// The device.
+        device: u32,
+    },
     /// Signals or threads of the system.
     #[error("the system refused {what}: {source}")]
     System {
@@ -40,6 +52,17 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// How the program ends: bad templates are bad input, anything else leaves a run to go on with.
+    #[must_use]
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::Render(_) => Exit::BadInput,
+            Self::Device(_) => Exit::CannotMeasure,
+            Self::Panicked { .. } => Exit::Bug,
+            _ => Exit::Interrupted,
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
@@ -48,6 +71,8 @@ impl EngineError {
             Self::Render(error) => error.hint().to_owned(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::Io { .. } => "check free space and permissions; what was measured is kept".to_owned(),
+            Self::Device(error) => error.hint().to_owned(),
+            Self::Panicked { .. } => "report it with the lines above; what was measured is kept".to_owned(),
             Self::Process(_) | Self::System { .. } => {
                 "what was measured is kept; run again to go on".to_owned()
             }

@@ -19,7 +19,7 @@ use super::{
     EngineError, Settings,
     collect::{Collected, collect},
 };
-use crate::plan::Planned;
+use crate::{device::Lease, plan::Planned};
 
 /// What a lane is told to do.
 #[derive(Debug)]
@@ -57,6 +57,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn start(
         device: u32,
+        lease: Lease,
         shared: &Arc<Shared>,
         reports: &UnboundedSender<Report>,
     ) -> Result<Self, EngineError> {
@@ -68,12 +69,9 @@ impl Lane {
                 let cases: Vec<&Planned> = order.cases.iter().map(|&index| &shared.cases[index]).collect();
                 // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
                 let result = catch_unwind(AssertUnwindSafe(|| {
-                    collect(&shared.settings, order.collection, device, &cases, &shared.stop)
+                    collect(&shared.settings, order.collection, device, &cases, &lease, &shared.stop)
                 }))
-                .unwrap_or_else(|_| {
-                    let source = std::io::Error::other("the lane of a device panicked");
-                    Err(EngineError::System { what: "a collection", source })
-                });
+                .unwrap_or(Err(EngineError::Panicked { device }));
                 let seconds = begun.elapsed().as_secs_f64();
                 let report =
                     Report { device, collection: order.collection, cases: order.cases, seconds, result };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::EngineError;
 use crate::{
     model::{CaseId, Finding, KernelName, Verdict},
-    store::{Database, Ledger, RowResult, write_back_kernel},
+    store::{Database, Ledger, RowResult, Written, write_back_kernel},
     verify::measurement,
 };
 
@@ -47,13 +47,13 @@ impl WriteBack {
         self.concluded.keys().cloned().collect()
     }
 
-    /// Writes a kernel's rows from the ledger; says how many changed.
+    /// Writes a kernel's rows from the ledger.
     pub(super) fn write(
         &mut self,
         kernel: &KernelName,
         database: &Database,
         ledger: &Ledger,
-    ) -> Result<usize, EngineError> {
+    ) -> Result<Written, EngineError> {
         let mut results = HashMap::new();
         for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
             let evidence = ledger.evidence(&case)?;

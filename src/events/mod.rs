@@ -30,6 +30,11 @@ pub enum Event {
         /// Collections planned; retries come on top.
         collections: usize,
     },
+    /// A row of the database is no case.
+    RowUnreadable {
+        /// File, line, and what is wrong.
+        place: String,
+    },
     /// A collection begins on a device.
     CollectionStarted {
         /// Its number in the run, from 1.
@@ -77,6 +82,8 @@ pub enum Event {
         kernel: KernelName,
         /// Rows that changed.
         rows: usize,
+        /// Rows that keep a measurement with more samples than the ledger has.
+        kept: usize,
         /// The file.
         path: PathBuf,
     },

@@ -22,6 +22,8 @@ use nix::{
 
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the system may take to end a killed program.
+const AFTER_KILL: Duration = Duration::from_secs(30);
 /// How often a wait looks at its limit and its stop flag.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -38,6 +40,9 @@ pub struct Job<'a> {
     pub log: &'a Path,
     /// How long it may take.
     pub limit: Duration,
+    /// Becomes standard input. A lock on it is then held until the last descendant has ended, also
+    /// where npubench itself has not survived.
+    pub stdin: Option<fs::File>,
 }
 
 /// How a program ended.
@@ -62,6 +67,14 @@ pub enum ProcessError {
         /// Its name.
         program: String,
     },
+    /// It does not end, not even by SIGKILL.
+    #[error("`{program}` (process {pid}) does not end, not even by SIGKILL")]
+    Stuck {
+        /// Its name.
+        program: String,
+        /// Its process id.
+        pid: i32,
+    },
     /// The system refused.
     #[error("cannot run `{program}`: {source}")]
     Io {
@@ -84,7 +97,6 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
     let mut expression =
         duct::cmd(job.command.first().cloned().unwrap_or_default(), job.command.iter().skip(1))
             .dir(job.folder)
-            .stdin_null()
             .stderr_to_stdout()
             .stdout_file(log)
             .unchecked()
@@ -92,6 +104,10 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
                 command.process_group(0);
                 Ok(())
             });
+    expression = match &job.stdin {
+        Some(file) => expression.stdin_file(file.try_clone().map_err(failed)?),
+        None => expression.stdin_null(),
+    };
     for (name, value) in job.environment {
         expression = expression.env(name, value);
     }
@@ -113,24 +129,21 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
         }
         let stopped = stop.load(Ordering::Relaxed);
         if stopped || Instant::now() >= deadline {
-            terminate(&handle, group).map_err(failed)?;
+            if !terminate(&handle, group).map_err(failed)? {
+                return Err(ProcessError::Stuck { program, pid: group });
+            }
             return Ok(if stopped { Ended::Stopped } else { Ended::TimedOut });
         }
     }
 }
 
-/// SIGTERM to the group, grace, SIGKILL to the group, reap.
-fn terminate(handle: &duct::Handle, group: i32) -> io::Result<()> {
+/// SIGTERM to the group, grace, SIGKILL to the group, reap. Says whether it ended: a process that waits
+/// for a hung driver does not.
+fn terminate(handle: &duct::Handle, group: i32) -> io::Result<bool> {
     signal(group, Signal::SIGTERM);
-    let deadline = Instant::now() + GRACE;
-    while Instant::now() < deadline {
-        if handle.wait_timeout(STEP)?.is_some() {
-            break;
-        }
-    }
+    handle.wait_timeout(GRACE)?;
     signal(group, Signal::SIGKILL);
-    handle.wait()?;
-    Ok(())
+    Ok(handle.wait_timeout(AFTER_KILL)?.is_some())
 }
 
 /// Ends what is left of a group whose leader has ended.
@@ -177,6 +190,7 @@ mod tests {
             environment: &[("NAME".to_owned(), "value".to_owned())],
             log: &log,
             limit,
+            stdin: None,
         };
         let ended = run(&job, stop).expect("sh runs");
         (ended, fs::read_to_string(&log).expect("a log"))
@@ -220,6 +234,7 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: LONG,
+            stdin: None,
         };
         let error = run(&job, &AtomicBool::new(false)).expect_err("not there");
         assert_eq!(error.to_string(), "there is no program `no-such-program`");

@@ -135,10 +135,13 @@ impl Groups {
             *self.without_shapes.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         }
-        let Some(duration) = record.duration()? else {
+        let Some(duration) = record.duration()?.filter(|duration| duration.0 != 0) else {
             *self.without_duration.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         };
+        if duration.0 < 0 {
+            return Err(record.bad_cell("Duration(us)", duration.to_string().as_bytes(), "is negative"));
+        }
         self.key.clear();
         self.key.extend_from_slice(kernel);
         for cell in record.signature_cells() {

@@ -134,7 +134,7 @@ mod tests {
         #[test]
         fn blocks_hold_the_records_of_the_whole(
             cells in proptest::collection::vec(("[a,\n\" ]{0,6}", any::<bool>()), 0..20),
-            size in 4_usize..20,
+            size in 20_usize..64,
         ) {
             let mut text = String::new();
             for (cell, is_last) in cells {

@@ -110,6 +110,7 @@ impl Sink for Human {
                     "run {run} ({kind}): {cases} in {collections} on {devices}; {already} already measured"
                 ));
             }
+            Event::RowUnreadable { place } => self.say(&format!("left out: {place}")),
             Event::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
@@ -130,7 +131,7 @@ impl Sink for Human {
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
-                self.finished += 1;
+                self.finished += usize::from(finding.verdict != Verdict::NotRun);
                 if let Some(bar) = &self.bar {
                     bar.inc(1);
                 }
@@ -147,7 +148,14 @@ impl Sink for Human {
                     format!("stopping: {running} may end; a second Ctrl-C ends them at once")
                 });
             }
-            Event::RowsWritten { .. } => {}
+            Event::RowsWritten { kernel, kept, .. } => {
+                if *kept > 0 {
+                    let rows = plural(*kept, "row");
+                    self.say(&format!(
+                        "{rows} of {kernel} keep results with more samples than the ledger has"
+                    ));
+                }
+            }
             Event::RunFinished { .. } => {
                 self.tell_refused();
                 if let Some(bar) = &self.bar {

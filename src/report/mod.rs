@@ -11,7 +11,10 @@ pub use human::Human;
 pub use json::JsonLines;
 pub use table::closing_table;
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crate::events::Event;
 
@@ -21,10 +24,27 @@ pub trait Sink {
     fn on_event(&mut self, event: &Event);
 }
 
-/// Prints data; a reader that has gone away is no error.
+static DATA_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Prints data. A reader that has gone away is no error; any other failure is said once and remembered.
 pub fn print_data(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error)
+            if error.kind() != io::ErrorKind::BrokenPipe && !DATA_LOST.swap(true, Ordering::Relaxed) =>
+        {
+            print_note(&format!(
+                "error: cannot write to standard output: {error}\nhint: check the space there"
+            ));
+        }
+        _ => {}
+    }
+}
+
+/// Whether data could not be printed.
+#[must_use]
+pub fn is_data_lost() -> bool {
+    DATA_LOST.load(Ordering::Relaxed)
 }
 
 /// Prints a line for a person.

@@ -9,6 +9,8 @@ use crate::model::{Finding, Verdict};
 
 /// A case may be tried this often.
 const TRIES: u32 = 2;
+/// After so many collections in a row without a single launch the host is at fault, not the cases.
+const DEAD_COLLECTIONS: u32 = 3;
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -21,6 +23,10 @@ pub enum Event {
         device: u32,
         /// Its cases, each with what was found.
         results: Vec<(usize, Finding)>,
+        /// Whether anything was launched.
+        launched: bool,
+        /// How it ended, in words.
+        outcome: String,
     },
     /// Nothing new is to begin.
     StopRequested,
@@ -55,14 +61,24 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct State {
     fresh: VecDeque<Vec<usize>>,
-    /// Cases to try again, with the device they failed on and why.
-    again: VecDeque<(usize, u32, Finding)>,
+    /// Cases to try again, with the device they failed on and why. Suspects of a crash or a hang stand
+    /// alone, so that they cannot take others down; the others stay together.
+    again: VecDeque<Retry>,
     /// Free or running its cases, by device.
     devices: BTreeMap<u32, Option<Vec<usize>>>,
     tries: Vec<u32>,
     collections: u32,
+    /// Collections without a launch since the last one that had some.
+    dead: u32,
+    launched: bool,
     stopping: bool,
     ended: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Retry {
+    cases: Vec<(usize, Finding)>,
+    failed_on: u32,
 }
 
 impl State {
@@ -75,6 +91,8 @@ impl State {
             devices: devices.iter().map(|device| (*device, None)).collect(),
             tries: vec![0; cases],
             collections: 0,
+            dead: 0,
+            launched: false,
             stopping: false,
             ended: false,
         }
@@ -91,8 +109,19 @@ impl State {
         let mut actions = Vec::new();
         match event {
             Event::Started => {}
-            Event::Finished { device, results } => self.on_finished(device, results, &mut actions),
-            Event::StopRequested => self.on_stop(&mut actions),
+            Event::Finished { device, results, launched, outcome } => {
+                self.dead = if launched { 0 } else { self.dead + 1 };
+                self.launched |= launched;
+                self.on_finished(device, results, &mut actions);
+                if self.dead >= DEAD_COLLECTIONS {
+                    let count = self.dead;
+                    self.stop(
+                        &format!("{count} collections in a row launched nothing: {outcome}"),
+                        &mut actions,
+                    );
+                }
+            }
+            Event::StopRequested => self.stop("the run was stopped before its turn", &mut actions),
         }
         self.fill_devices(&mut actions);
         if self.running() == 0 && !self.ended && self.fresh.is_empty() && self.again.is_empty() {
@@ -102,30 +131,40 @@ impl State {
         actions
     }
 
+    /// Whether nothing could be launched, or not any more.
+    #[must_use]
+    pub const fn gave_up(&self) -> bool {
+        self.dead >= DEAD_COLLECTIONS || (self.dead > 0 && !self.launched)
+    }
+
     fn on_finished(&mut self, device: u32, results: Vec<(usize, Finding)>, actions: &mut Vec<Action>) {
         self.devices.insert(device, None);
-        let mut bystanders = Vec::new();
+        // A case that was not reached has not been tried, unless nothing at all was.
+        let nothing = results.iter().all(|(_, finding)| finding.verdict == Verdict::NotRun);
+        let mut together = Vec::new();
         for (case, finding) in results {
+            self.tries[case] += u32::from(nothing || finding.verdict != Verdict::NotRun);
             let again = finding.verdict.is_worth_a_retry() && self.tries[case] < TRIES;
             match finding.verdict {
                 _ if !again || self.stopping => actions.push(Action::Conclude { case, finding }),
-                Verdict::NotRun => bystanders.push(case),
-                _ => self.again.push_back((case, device, finding)),
+                Verdict::Crashed | Verdict::Hung => {
+                    self.again.push_back(Retry { cases: vec![(case, finding)], failed_on: device });
+                }
+                _ => together.push((case, finding)),
             }
         }
-        // Cases that another one took down with it are not suspect: they stay together.
-        if !bystanders.is_empty() {
-            self.fresh.push_back(bystanders);
+        if !together.is_empty() {
+            // In front of the suspects.
+            self.again.push_front(Retry { cases: together, failed_on: device });
         }
     }
 
-    fn on_stop(&mut self, actions: &mut Vec<Action>) {
+    fn stop(&mut self, reason: &str, actions: &mut Vec<Action>) {
         self.stopping = true;
         for case in self.fresh.drain(..).flatten() {
-            let finding = Finding::new(Verdict::NotRun, "the run was stopped before its turn");
-            actions.push(Action::Conclude { case, finding });
+            actions.push(Action::Conclude { case, finding: Finding::new(Verdict::NotRun, reason) });
         }
-        for (case, _, finding) in self.again.drain(..) {
+        for (case, finding) in self.again.drain(..).flat_map(|retry| retry.cases) {
             actions.push(Action::Conclude { case, finding });
         }
     }
@@ -135,33 +174,31 @@ impl State {
             self.devices.iter().filter(|(_, lane)| lane.is_none()).map(|(device, _)| *device).collect();
         for &device in &free {
             if let Some(cases) = self.fresh.pop_front() {
-                let is_retry = cases.iter().any(|&case| self.tries[case] > 0);
-                actions.push(self.start(device, cases, is_retry));
-            } else if let Some(case) = self.retry_from_elsewhere(device) {
-                actions.push(self.start(device, vec![case], true));
+                actions.push(self.start(device, cases, false));
+            } else if let Some(at) = self.again.iter().position(|retry| retry.failed_on != device)
+                && let Some(retry) = self.again.remove(at)
+            {
+                actions.push(self.start(device, retry.into_cases(), true));
             }
         }
         // Nobody else is left to take it: rather on the device where it failed than never.
         if self.running() == 0
-            && let (Some(&device), Some((case, ..))) = (free.first(), self.again.pop_front())
+            && let (Some(&device), Some(retry)) = (free.first(), self.again.pop_front())
         {
-            actions.push(self.start(device, vec![case], true));
+            actions.push(self.start(device, retry.into_cases(), true));
         }
     }
 
     fn start(&mut self, device: u32, cases: Vec<usize>, is_retry: bool) -> Action {
-        for &case in &cases {
-            self.tries[case] += 1;
-        }
         self.collections += 1;
         self.devices.insert(device, Some(cases.clone()));
         Action::Start { device, collection: self.collections, cases, is_retry }
     }
+}
 
-    /// A case that failed is tried again alone, so that it cannot fail others, and on another device.
-    fn retry_from_elsewhere(&mut self, device: u32) -> Option<usize> {
-        let at = self.again.iter().position(|(_, failed_on, _)| *failed_on != device)?;
-        self.again.remove(at).map(|(case, ..)| case)
+impl Retry {
+    fn into_cases(self) -> Vec<usize> {
+        self.cases.into_iter().map(|(case, _)| case).collect()
     }
 }
 

@@ -55,7 +55,7 @@ impl Host {
         let cases = self.running.remove(&device).expect("it runs");
         let results =
             cases.into_iter().map(|case| (case, Finding::new(verdict(case), "said the test"))).collect();
-        self.tell(Event::Finished { device, results });
+        self.tell(Event::Finished { device, results, launched: true, outcome: "done".to_owned() });
     }
 }
 
@@ -79,7 +79,7 @@ fn bystanders_of_a_crash_stay_together() {
         1 => Verdict::Crashed,
         _ => Verdict::NotRun,
     });
-    assert_eq!(host.running, BTreeMap::from([(0, vec![2, 3])]));
+    assert_eq!(host.running, BTreeMap::from([(0, vec![2, 3])]), "first those that are not suspect");
     host.finish(0, |_| Verdict::Ok);
     assert_eq!(host.running, BTreeMap::from([(0, vec![1])]), "the suspect runs last and alone");
     host.finish(0, |_| Verdict::Crashed);
@@ -105,6 +105,45 @@ fn stopping_lets_running_collections_end() {
     host.finish(0, |_| Verdict::Ok);
     assert!(host.ended);
     assert_eq!(host.concluded[&0].verdict, Verdict::Ok);
+}
+
+#[test]
+fn bystanders_of_several_crashes_are_all_run() {
+    let mut host = Host::new(vec![(0..10).collect()], &[0]);
+    host.tell(Event::Started);
+    // Cases 2 and 5 crash whenever they run, and what stands behind them is not reached.
+    let crashes = |case: &usize| matches!(case, 2 | 5);
+    while !host.ended {
+        let reached = host.running[&0].iter().position(crashes).unwrap_or(usize::MAX);
+        let order = host.running[&0].clone();
+        host.finish(0, |case| match order.iter().position(|other| *other == case).cmp(&Some(reached)) {
+            std::cmp::Ordering::Less => Verdict::Ok,
+            std::cmp::Ordering::Equal => Verdict::Crashed,
+            std::cmp::Ordering::Greater => Verdict::NotRun,
+        });
+    }
+    for (case, finding) in &host.concluded {
+        assert_eq!(
+            finding.verdict,
+            if crashes(case) { Verdict::Crashed } else { Verdict::Ok },
+            "case {case}"
+        );
+    }
+    assert_eq!(host.numbers.len(), 5, "one for all, one behind each crash, one for each suspect");
+}
+
+#[test]
+fn a_host_that_launches_nothing_is_given_up() {
+    let mut host = Host::new((0..50).map(|case| vec![case]).collect(), &[0, 1]);
+    host.tell(Event::Started);
+    for device in [0, 1, 0, 1] {
+        let Some(cases) = host.running.remove(&device) else { continue };
+        let results = cases.into_iter().map(|case| (case, Finding::new(Verdict::Crashed, "x"))).collect();
+        host.tell(Event::Finished { device, results, launched: false, outcome: "no torch".to_owned() });
+    }
+    assert!(host.ended && host.state.gave_up());
+    assert_eq!(host.concluded.len(), 50);
+    assert_eq!(host.concluded[&49].reason, "3 collections in a row launched nothing: no torch");
 }
 
 #[test]
@@ -154,8 +193,5 @@ proptest! {
             });
         }
         prop_assert_eq!(host.concluded.len(), next);
-        for tried in host.launched.values() {
-            prop_assert!(tried.len() <= TRIES as usize);
-        }
     }
 }

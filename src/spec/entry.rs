@@ -217,6 +217,13 @@ impl Entry {
         })
     }
 
+    /// Input slots that the kernel reads from the host.
+    #[must_use]
+    pub fn host_slots(&self) -> Vec<usize> {
+        let slots = self.inputs.iter().enumerate();
+        slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. })).map(|(index, _)| index).collect()
+    }
+
     /// The names under which the profiler may show the kernel.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.kernel.as_str()).chain(self.also_named.iter().map(String::as_str))
@@ -273,6 +280,7 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         file: file.to_owned(),
     };
     check_arguments(&entry)?;
+    check_call(&entry)?;
     check_forms(&entry)?;
     Ok(entry)
 }
@@ -370,6 +378,28 @@ fn check_forms(entry: &Entry) -> Result<(), Fault> {
         if let OutputDtype::Fixed(Dtype::Other(name)) = dtype {
             let problem = format!("`{name}` is neither an argument, `promoted` nor a type");
             return Err(fault("outputs:", problem));
+        }
+    }
+    Ok(())
+}
+
+/// The function is the schema's, and constants are of the types that it takes.
+fn check_call(entry: &Entry) -> Result<(), Fault> {
+    let function = entry.api.rsplit('.').next().unwrap_or(&entry.api);
+    if function != entry.schema.short_name() {
+        let problem =
+            format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
+        return Err(fault("api:", problem));
+    }
+    for (name, argument) in &entry.arguments {
+        let (Argument::Constant(constant), Some(declared)) = (argument, entry.schema.argument(name)) else {
+            continue;
+        };
+        let fits = declared.kind.takes(constant) || (constant.is_null() && declared.optional);
+        if !fits {
+            let problem =
+                format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
+            return Err(fault(name, problem));
         }
     }
     Ok(())

@@ -74,6 +74,11 @@ impl Entry {
     pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
         let inputs = self.present_inputs(&case.inputs)?;
         self.check_dtypes(&inputs)?;
+        if let Some(index) = inputs.iter().position(|tensor| tensor.elements() == 0) {
+            return Err(contradiction(format!(
+                "input {index} has no elements, so nothing would be launched"
+            )));
+        }
         let dims: Vec<Vec<u64>> = inputs.iter().map(|tensor| tensor.dims.clone()).collect();
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();

@@ -54,6 +54,24 @@ pub enum SchemaType {
     Other,
 }
 
+impl SchemaType {
+    /// Whether a constant is of this type. Types that npubench does not look into take none.
+    pub(super) fn takes(self, constant: &serde_json::Value) -> bool {
+        let all = |items: &serde_json::Value, kind: Self| {
+            items.as_array().is_some_and(|items| items.iter().all(|item| kind.takes(item)))
+        };
+        match self {
+            Self::Int => constant.is_i64(),
+            Self::Float | Self::Scalar => constant.is_number(),
+            Self::Bool => constant.is_boolean(),
+            Self::Str => constant.is_string(),
+            Self::IntList => all(constant, Self::Int),
+            Self::FloatList => all(constant, Self::Float),
+            Self::Tensor | Self::TensorList | Self::Other => false,
+        }
+    }
+}
+
 /// Why a text is not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{schema}` is not an operator schema: {problem}")]

@@ -18,6 +18,9 @@ const DEFAULT_MODE: u32 = 0o666;
 /// # Errors
 /// [`StoreError::Io`]; the old file is then as it was, and the temporary one is gone.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    // A link stays a link: what it leads to is replaced.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut temporary = tempfile::Builder::new()
         .prefix(".npubench-")

@@ -1,12 +1,15 @@
 //! A database folder: its kind, its kernels' files, its state.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use super::{
-    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, MICROBENCH_COLUMNS, StoreError, columns, write_atomic,
+    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, MICROBENCH_COLUMNS, StoreError, atomic::sync_folder, columns,
+    write_atomic,
 };
 use crate::{
     model::{KernelName, Kind},
@@ -14,8 +17,10 @@ use crate::{
     spec::DatabaseFile,
 };
 
-/// Files of a database folder that are not a kernel's rows.
-pub const KERNEL_FOLDER_FILES: [&str; 2] = ["database.yaml", "op_mapping.yaml"];
+/// How the ids of rehearsed runs begin, in a cell of their own.
+pub const REHEARSAL_RUN: &str = "rehearsal-";
+
+const MAPPING_FILE: &str = "op_mapping.yaml";
 const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
 
@@ -38,9 +43,7 @@ impl Database {
         let path = folder.join(DATABASE_FILE);
         let (file, has_file) = match fs::read_to_string(&path) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                (DatabaseFile::new(Kind::Npu), false)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (DatabaseFile::new(Kind::Npu), false),
             Err(error) => return Err(StoreError::io("read", &path)(error)),
         };
         Ok(Self { folder, file, has_file })
@@ -58,21 +61,43 @@ impl Database {
         Ok(database)
     }
 
-    /// Opens a folder, or makes it: an empty folder and a missing one become a database of that kind.
+    /// Makes a folder of that kind from its parts, all at once: `fill` puts files into a folder that
+    /// becomes the database when it is complete. Where the folder is there already, or appears in the
+    /// meantime, nothing is made.
     ///
     /// # Errors
-    /// As [`Database::open_as`]; [`StoreError::Io`] where the folder cannot be made.
-    pub fn open_or_create(folder: &Path, kind: Kind) -> Result<Self, StoreError> {
-        let is_new = match fs::read_dir(folder) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-            Err(error) => return Err(StoreError::io("open", folder)(error)),
-        };
-        if is_new {
-            fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
-            write_atomic(&folder.join(DATABASE_FILE), DatabaseFile::new(kind).print().as_bytes())?;
+    /// [`StoreError::Exists`], and whatever `fill` returns.
+    pub fn create<E: From<StoreError>>(
+        folder: &Path,
+        file: &DatabaseFile,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let parent =
+            folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_taken = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        if is_taken || folder.is_file() {
+            return Err(StoreError::Exists { path: folder.to_owned() }.into());
         }
-        Self::open_as(folder, kind)
+        fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
+        let draft = tempfile::Builder::new()
+            .prefix(".npubench-new-")
+            .tempdir_in(parent)
+            .map_err(StoreError::io("write into", parent))?;
+        let mode = Permissions::from_mode(0o777 & !current_umask());
+        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
+        write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())?;
+        fill(draft.path())?;
+        sync_folder(draft.path())?;
+        // Replaces an empty folder, and nothing else.
+        fs::rename(draft.path(), folder).map_err(|source| match source.kind() {
+            io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::NotADirectory => StoreError::Exists { path: folder.to_owned() },
+            _ => StoreError::io("create", folder)(source),
+        })?;
+        // It has its name now.
+        let _ = draft.keep();
+        Ok(sync_folder(parent)?)
     }
 
     /// Measured or rehearsed.
@@ -111,16 +136,25 @@ impl Database {
         self.state_folder().join("runs").join(run)
     }
 
-    /// Takes the folder's lock for writing, and gives a folder of older tools its `database.yaml`.
+    /// Takes the folder's lock for writing.
     ///
     /// # Errors
     /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
     pub fn lock(&self) -> Result<Lock, StoreError> {
-        let lock = Lock::take(&self.folder, &self.state_folder())?;
-        if !self.has_file {
-            write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())?;
+        Lock::take(&self.folder, &self.state_folder())
+    }
+
+    /// Gives a folder of older tools its `database.yaml`, before its first row is written.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn adopt(&self, lock: &mut Lock) -> Result<(), StoreError> {
+        lock.keep();
+        if self.has_file {
+            Ok(())
+        } else {
+            write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())
         }
-        Ok(lock)
     }
 
     /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml`
@@ -138,12 +172,12 @@ impl Database {
         }
     }
 
-    /// Checks that the ledger, where there is one, is of the folder's kind.
+    /// Opens the ledger where there is one; makes none.
     ///
     /// # Errors
     /// As [`Database::ledger`].
-    pub fn check_ledger(&self) -> Result<(), StoreError> {
-        if self.ledger_path().exists() { self.ledger().map(drop) } else { Ok(()) }
+    pub fn existing_ledger(&self) -> Result<Option<Ledger>, StoreError> {
+        if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
     /// The CSV of a kernel, whether it exists or not.
@@ -160,7 +194,11 @@ impl Database {
     pub fn kernels(&self) -> Result<Vec<KernelName>, StoreError> {
         let mut kernels = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(StoreError::io("list", &self.folder))? {
-            let name = entry.map_err(StoreError::io("list", &self.folder))?.file_name();
+            let entry = entry.map_err(StoreError::io("list", &self.folder))?;
+            if entry.path().is_dir() {
+                continue;
+            }
+            let name = entry.file_name();
             let name = name.to_string_lossy();
             if let Some(stem) = name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.')) {
                 kernels.extend(KernelName::from_file_stem(stem).filter(|kernel| !kernel.is_collective()));
@@ -176,53 +214,71 @@ impl Database {
     /// As [`KernelCsv::load`].
     pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, StoreError> {
         let path = self.kernel_path(kernel);
-        if path.exists() { KernelCsv::load(&path) } else { Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS)) }
+        if !path.exists() {
+            return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
+        }
+        let table = KernelCsv::load(&path)?;
+        if self.kind() == Kind::Npu && table.contains(REHEARSAL_RUN) {
+            return Err(StoreError::RehearsedRows { path });
+        }
+        Ok(table)
     }
 }
 
+/// The mode bits that new files do not get.
+fn current_umask() -> u32 {
+    // There is no way to read it but to set it; /proc tells without touching it.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
 /// Copies the shapes of a database into a new folder of that kind: all rows and columns, with every
-/// measurement of the replay left empty. What production profiles measured stays.
+/// measurement of the replay left empty. What production profiles measured stays, unless the source is a
+/// rehearsal and the copy is not: what profiles say there may be simulated. Returns the number of rows.
 ///
 /// # Errors
 /// [`StoreError::Exists`] where the new folder is there already, and any error of reading or writing;
-/// the new folder is then removed.
+/// nothing is made then.
 pub fn copy_shapes(source: &Database, target: &Path, kind: Kind) -> Result<usize, StoreError> {
     if target.exists() {
         return Err(StoreError::Exists { path: target.to_owned() });
     }
-    let result = copy_into(source, target, kind);
-    if result.is_err() {
-        let _ = fs::remove_dir_all(target);
+    if source.kernels()?.is_empty() {
+        return Err(StoreError::NoDatabase { path: source.folder.clone() });
     }
-    result
-}
-
-fn copy_into(source: &Database, target: &Path, kind: Kind) -> Result<usize, StoreError> {
-    let copy = Database::open_or_create(target, kind)?;
-    let measured: Vec<String> = COUNTERS
+    let mut measured: Vec<String> = COUNTERS
         .iter()
         .map(|counter| columns::microbench(counter))
         .chain(MICROBENCH_COLUMNS.map(String::from))
         .chain([columns::AVERAGE.to_owned()])
         .collect();
+    if source.kind() == Kind::Rehearsal && kind == Kind::Npu {
+        measured.extend(columns::PROFILING.map(String::from));
+        measured.extend(COUNTERS.map(columns::profiling_average));
+    }
     let mut rows = 0;
-    for kernel in source.kernels()? {
-        let mut table = source.kernel_csv(&kernel)?;
-        let cleared: Vec<(&str, String)> = measured
-            .iter()
-            .filter(|name| table.column(name).is_some())
-            .map(|name| (name.as_str(), String::new()))
-            .collect();
-        for row in 0..table.len() {
-            table.update(row, &cleared)?;
+    let file = DatabaseFile { kind, ..source.file.clone() };
+    Database::create(target, &file, |draft| {
+        for kernel in source.kernels()? {
+            let mut table = source.kernel_csv(&kernel)?;
+            let cleared: Vec<(&str, String)> = measured
+                .iter()
+                .filter(|name| table.column(name).is_some())
+                .map(|name| (name.as_str(), String::new()))
+                .collect();
+            for row in 0..table.len() {
+                table.update(row, &cleared)?;
+            }
+            rows += table.len();
+            table.save_as(&draft.join(format!("{}.csv", kernel.file_stem())))?;
         }
-        rows += table.len();
-        table.save_as(&copy.kernel_path(&kernel))?;
-    }
-    let mapping = source.folder.join("op_mapping.yaml");
-    if mapping.is_file() {
-        let text = fs::read(&mapping).map_err(StoreError::io("read", &mapping))?;
-        write_atomic(&copy.folder.join("op_mapping.yaml"), &text)?;
-    }
+        let mapping = source.folder.join(MAPPING_FILE);
+        if mapping.is_file() {
+            let text = fs::read(&mapping).map_err(StoreError::io("read", &mapping))?;
+            write_atomic(&draft.join(MAPPING_FILE), &text)?;
+        }
+        Ok::<(), StoreError>(())
+    })?;
     Ok(rows)
 }

@@ -47,6 +47,20 @@ pub enum StoreError {
         /// What was run.
         found: Kind,
     },
+    /// Rows of a folder of kind `npu` that the rehearsal host wrote.
+    #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
+    RehearsedRows {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that ends in `.csv` and holds no kernel's rows.
+    #[error("`{}`:1: the header lacks `{column}`", .path.display())]
+    NotRows {
+        /// The file.
+        path: PathBuf,
+        /// The first column that is missing.
+        column: &'static str,
+    },
     /// Another npubench works on the folder.
     #[error("`{}` is in use by {owner}", .path.display())]
     Locked {
@@ -128,11 +142,15 @@ impl StoreError {
                 path.display()
             ),
             Self::WrongKind { .. } => {
-                "simulated and measured durations are never mixed; give a folder of kind `npu`".to_owned()
+                "rehearse on it with `--host rehearsal`, or give a folder of kind `npu`; the two are never mixed".to_owned()
             }
             Self::LedgerKind { found, .. } => {
                 format!("the kind never changes: `database.yaml` must say `kind: {found}`")
             }
+            Self::RehearsedRows { .. } => {
+                "its `database.yaml` must say `kind: rehearsal`; simulated and measured durations are never mixed".to_owned()
+            }
+            Self::NotRows { .. } => "move it out of the folder if it is not a kernel's table".to_owned(),
             Self::Locked { .. } => "wait until it ends, or stop it".to_owned(),
             Self::Csv { .. } => "mend the line, or restore the file from version control".to_owned(),
             Self::LfsPointer { .. } => "fetch the data with `git lfs pull`".to_owned(),
@@ -141,7 +159,9 @@ impl StoreError {
                 "check free space and permissions; the ledger holds the evidence, do not delete it".to_owned()
             }
             Self::NewerLedger { .. } => "use the npubench that wrote it, or a newer one".to_owned(),
-            Self::Exists { .. } => "give the name of a folder that does not exist".to_owned(),
+            Self::Exists { .. } => {
+                "give the name of a folder that does not exist, or ingest again to merge into it".to_owned()
+            }
         }
     }
 }

@@ -72,8 +72,7 @@ impl KernelCsv {
         let mut reader =
             ReaderBuilder::new().has_headers(false).flexible(false).from_reader(original.as_slice());
         let mut record = ByteRecord::new();
-        let fail = |error: csv::Error| read_error(path, &error);
-        if !reader.read_byte_record(&mut record).map_err(fail)? {
+        if !reader.read_byte_record(&mut record).map_err(|error| read_error(path, &error, &[]))? {
             let problem = "the file is empty, expected a header".to_owned();
             return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
         }
@@ -87,7 +86,7 @@ impl KernelCsv {
         table.columns_in_file = table.header.len();
         table.header_end = line_end(&original, reader.position());
         let mut start = table.header_end;
-        while reader.read_byte_record(&mut record).map_err(fail)? {
+        while reader.read_byte_record(&mut record).map_err(|error| read_error(path, &error, &table.header))? {
             let end = line_end(&original, reader.position());
             table.rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
             start = end;
@@ -97,6 +96,19 @@ impl KernelCsv {
         table.original = original;
         table.changed = false;
         Ok(table)
+    }
+
+    /// Whether a cell of the file begins with that text.
+    #[must_use]
+    pub(super) fn contains(&self, text: &str) -> bool {
+        let finder = memchr::memmem::Finder::new(text);
+        finder.find_iter(&self.original).any(|at| at > 0 && matches!(self.original[at - 1], b',' | b'"'))
+    }
+
+    /// Whether there is something to save.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// Where it is kept.
@@ -279,11 +291,16 @@ fn line_end(bytes: &[u8], position: &csv::Position) -> usize {
     at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'))
 }
 
-fn read_error(path: &Path, error: &csv::Error) -> StoreError {
+fn read_error(path: &Path, error: &csv::Error, header: &[String]) -> StoreError {
     let line = error.position().map_or(1, csv::Position::line);
     let problem = match error.kind() {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("{len} fields, the header has {expected_len}")
+            let missing = usize::try_from(*len).ok().and_then(|index| header.get(index));
+            let place = match missing {
+                Some(column) => format!("`{column}` (column {}) is the first that is missing", len + 1),
+                None => format!("field {} has no column", expected_len + 1),
+            };
+            format!("{len} fields, the header has {expected_len}; {place}")
         }
         other => format!("cannot be read: {other:?}"),
     };

@@ -3,30 +3,39 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{Read as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process,
 };
 
 use super::StoreError;
 
+const LOCK: &str = "lock";
+const IGNORE: &str = ".gitignore";
+
 /// Holds `.npubench/lock` until dropped. The system releases it when the process ends, however it ends.
+///
+/// A lock that had to make `.npubench` takes it away again, unless [`Lock::keep`] was called: a command
+/// that fails leaves nothing behind.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+    made: Option<PathBuf>,
 }
 
 impl Lock {
-    /// Takes the lock of a database folder, making `.npubench` where it is missing.
+    /// Takes the lock of a database folder, making its state folder where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] with the owner, or [`StoreError::Io`].
+    /// [`StoreError::Locked`] with the owner, or [`StoreError::Io`] where the folder is not writable.
     pub(super) fn take(database: &Path, state: &Path) -> Result<Self, StoreError> {
-        if !state.is_dir() {
-            fs::create_dir(state).map_err(StoreError::io("create", state))?;
-            let ignore = state.join(".gitignore");
-            fs::write(&ignore, "*\n").map_err(StoreError::io("write", &ignore))?;
-        }
-        let path = state.join("lock");
+        // Rows are written at the end; whether they can be is found out now.
+        tempfile::tempfile_in(database).map_err(StoreError::io("write into", database))?;
+        let made = match fs::create_dir(state) {
+            Ok(()) => Some(state.to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
+            Err(error) => return Err(StoreError::io("create", state)(error)),
+        };
+        let path = state.join(LOCK);
         let mut file = File::options()
             .read(true)
             .write(true)
@@ -49,7 +58,24 @@ impl Lock {
         let owner = format!("npubench, process {} on {}\n", process::id(), host.to_string_lossy());
         file.set_len(0)
             .and_then(|()| file.write_all(owner.as_bytes()))
+            .and_then(|()| if made.is_some() { fs::write(state.join(IGNORE), "*\n") } else { Ok(()) })
             .map_err(StoreError::io("write", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { _file: file, made })
+    }
+
+    /// From now on there is something to keep.
+    pub fn keep(&mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(state) = &self.made {
+            let _ = fs::remove_file(state.join(IGNORE));
+            let _ = fs::remove_file(state.join(LOCK));
+            // Whatever else may be in it stays, and the folder with it.
+            let _ = fs::remove_dir(state);
+        }
     }
 }

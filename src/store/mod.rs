@@ -14,11 +14,11 @@ mod rows;
 
 pub use atomic::write_atomic;
 pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
-pub use database::{Database, KERNEL_FOLDER_FILES, copy_shapes};
+pub use database::{Database, REHEARSAL_RUN, copy_shapes};
 pub use error::StoreError;
 pub use kernel_csv::KernelCsv;
 pub use ledger::Ledger;
 pub use lock::Lock;
 pub use rows::{
-    Measurement, Merged, RowCase, RowResult, merge_groups, row_cases, write_back, write_back_kernel,
+    Measurement, Merged, RowCase, RowResult, Written, merge_groups, row_cases, write_back, write_back_kernel,
 };

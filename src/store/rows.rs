@@ -1,6 +1,6 @@
 //! Rows of a kernel's CSV as cases, and what is written into them.
 
-use std::collections::HashMap;
+use std::{cmp::Ordering, collections::HashMap};
 
 use super::{Database, KernelCsv, StoreError, columns};
 use crate::{
@@ -21,6 +21,8 @@ pub struct RowCase {
     /// The verdict of the replay measurement that the row shows; `None` where it shows none. Rows of
     /// older tools show a number without a verdict, which counts as `ok`.
     pub shown: Option<Verdict>,
+    /// Samples behind it, where the row says so.
+    pub samples: Option<usize>,
 }
 
 /// What the accepted samples of a case say; durations in nanoseconds.
@@ -51,6 +53,23 @@ pub struct RowResult {
     pub measurement: Option<Measurement>,
 }
 
+impl RowResult {
+    /// Whether it may take the place of a measurement that a row shows: it has one too, and either a better
+    /// verdict, or no fewer samples behind the same one, or more behind a worse one, so that the better one
+    /// was only the earlier one. A row can have more samples than the ledger where the ledger is not the
+    /// one that made it, as in a clone of the folder.
+    fn replaces(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
+        self.measurement.as_ref().is_some_and(|measured| {
+            let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
+            match self.finding.verdict.cmp(&shown) {
+                Ordering::Less => true,
+                Ordering::Equal => more.is_ge(),
+                Ordering::Greater => shown_samples.is_some() && more.is_gt(),
+            }
+        })
+    }
+}
+
 /// Reads every row of a table as a case.
 ///
 /// # Errors
@@ -59,14 +78,13 @@ pub struct RowResult {
 pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
     let mut signature = [0; 6];
     for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
-        *index = table.column(name).ok_or_else(|| StoreError::Csv {
-            path: table.path().to_owned(),
-            line: 1,
-            problem: format!("the header lacks `{name}`"),
-        })?;
+        *index = table
+            .column(name)
+            .ok_or_else(|| StoreError::NotRows { path: table.path().to_owned(), column: name })?;
     }
     let average = table.column(columns::AVERAGE);
     let verdict = table.column("MicroBench Verdict");
+    let samples = table.column("MicroBench Samples");
     let rows = (0..table.len()).map(|row| {
         let cells = table.cells(row)?;
         let cell = |index: usize| cells.get(index).unwrap_or_default();
@@ -88,6 +106,7 @@ pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>,
             line: table.line(row).unwrap_or_default(),
             case,
             shown: measured.map(|_| verdict()),
+            samples: samples.and_then(|index| cell(index).parse().ok()),
         })
     });
     rows.collect()
@@ -171,8 +190,17 @@ fn decimals(value: f64) -> String {
     format!("{value:.6}")
 }
 
-/// Writes results into the rows of their cases; says how many rows changed. A row that shows an
-/// accepted measurement keeps it against any result that has none, and against a noisier verdict.
+/// What writing results did to one kernel's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows that changed.
+    pub changed: usize,
+    /// Rows that keep a measurement with more samples than the result has.
+    pub kept: usize,
+}
+
+/// Writes results into the rows of their cases. A row that shows a
+/// measurement keeps it against any result that is worse, see [`RowResult`].
 ///
 /// # Errors
 /// As [`row_cases`].
@@ -180,21 +208,22 @@ pub fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<usize, StoreError> {
-    let mut changed = 0;
+) -> Result<Written, StoreError> {
+    let mut written = Written::default();
     for row in row_cases(kernel, table)? {
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
-        if row.shown.is_some_and(|shown| result.measurement.is_none() || result.finding.verdict > shown) {
+        if row.shown.is_some_and(|shown| !result.replaces(shown, row.samples)) {
+            written.kept += usize::from(result.measurement.is_some());
             continue;
         }
         let cells = result_cells(result);
         let cells: Vec<(&str, String)> =
             cells.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        changed += usize::from(table.update(row.row, &cells)?);
+        written.changed += usize::from(table.update(row.row, &cells)?);
     }
-    Ok(changed)
+    Ok(written)
 }
 
 fn result_cells(result: &RowResult) -> Vec<(String, String)> {
@@ -240,11 +269,11 @@ pub fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<usize, StoreError> {
+) -> Result<Written, StoreError> {
     let mut table = database.kernel_csv(kernel)?;
-    let changed = write_back(kernel, &mut table, results)?;
-    if changed > 0 {
+    let written = write_back(kernel, &mut table, results)?;
+    if written.changed > 0 {
         table.save()?;
     }
-    Ok(changed)
+    Ok(written)
 }

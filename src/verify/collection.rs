@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Journal, JournalLine,
-    samples::{NOISE_TARGET, accepted, excess_noise},
+    samples::{accepted, noise},
 };
 use crate::{
     model::{Case, Dtype, Finding, Nanos, Slot, Verdict},
@@ -48,6 +48,9 @@ pub struct Expected<'a> {
     pub fastest: Nanos,
     /// What the shapes left open, for the reason.
     pub notes: &'a [String],
+    /// Input slots that the kernel reads from the host: how the profiler shows them depends on the
+    /// library that launches, not on the work.
+    pub host_slots: Vec<usize>,
 }
 
 /// How the collection's process ended.
@@ -108,21 +111,14 @@ pub fn judge(
     let running = manifest.cases.iter().map(|case| case.ordinal).find(|o| !journal.lines.contains_key(o));
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let Some(line) = journal.lines.get(&case.ordinal) else {
-            let finding = not_launched(case.ordinal, running, journal, records, end);
+            let finding = not_launched(case.ordinal, running, journal, end);
             return attempt(case, 0, Vec::new(), Vec::new(), finding);
         };
         if let Some(finding) = raised(line) {
             return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
         }
         let Some(&(from, to)) = brackets.get(&case.ordinal) else {
-            let finding = Finding::new(
-                Verdict::LostRecords,
-                if records.is_empty() {
-                    "msprof left no records".to_owned()
-                } else {
-                    format!("{} launches, but their sentinels are not in the profile", line.launched)
-                },
-            );
+            let finding = without_bracket(line, records, end);
             return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
         };
         judge_case(manifest, case, expected, line, &records[from..to])
@@ -157,13 +153,7 @@ fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize,
         .collect()
 }
 
-fn not_launched(
-    ordinal: u32,
-    running: Option<u32>,
-    journal: &Journal,
-    records: &[RawRecord],
-    end: CollectionEnd,
-) -> Finding {
+fn not_launched(ordinal: u32, running: Option<u32>, journal: &Journal, end: CollectionEnd) -> Finding {
     if Some(ordinal) != running {
         return Finding::new(Verdict::NotRun, "the collection ended before its turn");
     }
@@ -172,10 +162,29 @@ fn not_launched(
             Finding::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
         }
         CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
-        CollectionEnd::ByItself if journal.lines.is_empty() && records.is_empty() => {
-            Finding::new(Verdict::Crashed, "the script ended before its first launch; its log says why")
+        CollectionEnd::ByItself if !journal.is_started => {
+            Finding::new(Verdict::NotRun, "the script could not use its device; its log says why")
         }
         CollectionEnd::ByItself => Finding::new(Verdict::Crashed, "the process ended while it ran"),
+    }
+}
+
+/// A case that was launched, and whose sentinels are not in the profile.
+fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionEnd) -> Finding {
+    match (end, records.is_empty()) {
+        (CollectionEnd::ByItself, true) => Finding::new(Verdict::LostRecords, "msprof left no records"),
+        (CollectionEnd::ByItself, false) => {
+            let launched = line.launched;
+            let reason = format!("{launched} launches, but their sentinels are not in the profile");
+            Finding::new(Verdict::LostRecords, reason)
+        }
+        // Its records were never exported; nothing is wrong with it.
+        (CollectionEnd::TimedOut, _) => {
+            Finding::new(Verdict::NotRun, "the collection was ended before its records were exported")
+        }
+        (CollectionEnd::Stopped, _) => {
+            Finding::new(Verdict::NotRun, "the run was stopped before its records were exported")
+        }
     }
 }
 
@@ -263,9 +272,10 @@ fn wrong_records(
     }
     if own.len() != launched {
         let reason = format!("{launched} launches, {} records", own.len());
-        return Some(Finding::new(Verdict::LostRecords, reason));
+        let verdict = if own.len() < launched { Verdict::LostRecords } else { Verdict::WrongKernel };
+        return Some(Finding::new(verdict, reason));
     }
-    if let Some(difference) = own.iter().find_map(|record| difference(expected.case, record)) {
+    if let Some(difference) = own.iter().find_map(|record| difference(expected, record)) {
         return Some(Finding::new(Verdict::WrongKernel, difference));
     }
     let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
@@ -280,8 +290,17 @@ fn wrong_records(
 }
 
 /// How a record's signature differs from the case's, in words.
-fn difference(case: &Case, record: &RawRecord) -> Option<String> {
-    let sides = [("input", &case.inputs, &record.inputs), ("output", &case.outputs, &record.outputs)];
+fn difference(expected: &Expected<'_>, record: &RawRecord) -> Option<String> {
+    let case = expected.case;
+    let inputs = |slots: &[Slot]| -> Vec<(usize, Slot)> {
+        let numbered = slots.iter().cloned().enumerate();
+        numbered.filter(|(slot, _)| !expected.host_slots.contains(slot)).collect()
+    };
+    let outputs = |slots: &[Slot]| slots.iter().cloned().enumerate().collect::<Vec<_>>();
+    let sides = [
+        ("input", inputs(&case.inputs), inputs(&record.inputs)),
+        ("output", outputs(&case.outputs), outputs(&record.outputs)),
+    ];
     for (side, wanted, recorded) in sides {
         // Kernels that work in place show no outputs.
         if side == "output" && (wanted.is_empty() || recorded.is_empty()) {
@@ -290,7 +309,7 @@ fn difference(case: &Case, record: &RawRecord) -> Option<String> {
         if wanted.len() != recorded.len() {
             return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), wanted.len()));
         }
-        for (slot, (wanted, recorded)) in wanted.iter().zip(recorded).enumerate() {
+        for ((slot, wanted), (_, recorded)) in wanted.iter().zip(&recorded) {
             let same = match (wanted, recorded) {
                 (Some(wanted), Some(recorded)) => {
                     // The type of a scalar is the framework's choice, not the caller's.
@@ -343,12 +362,8 @@ fn dispersion(durations: &[i64], outliers: usize, expected: &Expected<'_>, recor
         let kernels: Vec<&str> = foreign.into_iter().collect();
         remarks.push(format!("the call also launched {}", kernels.join(", ")));
     }
-    let (verdict, first) = match excess_noise(durations) {
-        Some(noise) => {
-            let reason =
-                format!("median known to {:.1} %, target {:.0} %", noise * 100.0, NOISE_TARGET * 100.0);
-            (Verdict::Noisy, reason)
-        }
+    let (verdict, first) = match noise(&[durations.to_vec()], outliers, 0) {
+        Some(why) => (Verdict::Noisy, why),
         None => (Verdict::Ok, "every launch recorded".to_owned()),
     };
     remarks.insert(0, first);

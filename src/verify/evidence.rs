@@ -1,17 +1,15 @@
 //! From the evidence in the ledger to the numbers of a row.
 
-use super::samples::excess_noise;
+use super::samples::{interval, noise};
 use crate::{
     model::{CaseId, Finding, Verdict},
-    stats::{Summary, median_interval, median_interval_of_collections},
+    stats::Summary,
     store::{Measurement, RowResult, ledger::Evidence},
 };
 
 /// What a row shows for all evidence there is of a case: attempts that ended `ok`, or noisy ones where
-/// there are no others. `None` without evidence.
-///
-/// The interval of the median is the rank interval of one collection's samples; across collections it
-/// is the hierarchical bootstrap, seeded by the case.
+/// there are no others. `None` without evidence. The row's verdict is about all of it: collections that
+/// were steady one by one may differ from each other.
 #[must_use]
 pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
     let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
@@ -20,25 +18,17 @@ pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = Summary::of(&mut pooled)?;
-    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-    let interval = if used.len() == 1 {
-        median_interval(&pooled, 0.95).map(|(low, high)| (low as f64, high as f64))
-    } else {
-        let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
-        median_interval_of_collections(&collections, case.seed())
-    };
-    let measurement = Measurement {
-        summary,
-        interval,
-        samples: pooled.len(),
-        collections: used.len(),
-        counters: pooled_counters(&used),
-    };
-    // Attempts that were too noisy one by one may be steady enough together.
-    let finding = if best == Verdict::Noisy && used.len() > 1 && excess_noise(&pooled).is_none() {
-        Finding::new(Verdict::Ok, "every launch recorded; steady over all collections together")
-    } else {
-        Finding::new(best, last.reason.clone())
+    let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
+    let interval = interval(&collections, case.seed());
+    let samples = pooled.len();
+    let measurement =
+        Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
+    // Together they may be steadier than one by one, or differ from each other.
+    let finding = match noise(&collections, 0, case.seed()) {
+        _ if used.len() == 1 => Finding::new(best, last.reason.clone()),
+        Some(why) => Finding::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
+        None if best == Verdict::Ok => Finding::new(Verdict::Ok, last.reason.clone()),
+        None => Finding::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
     };
     Some(RowResult { case: case.clone(), run: last.run.clone(), finding, measurement: Some(measurement) })
 }
@@ -95,7 +85,7 @@ mod tests {
         let row = measurement(&case, &[noisy.clone(), good]).expect("evidence");
         assert_eq!(row.measurement.expect("numbers").samples, 2);
         assert_eq!(measurement(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
-        let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1200], 1.0);
+        let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1005, 1006, 1200], 1.0);
         let alone = measurement(&case, std::slice::from_ref(&wide)).expect("evidence");
         assert_eq!(alone.finding.verdict, Verdict::Noisy);
         let together = measurement(&case, &[wide.clone(), wide]).expect("evidence");

@@ -36,12 +36,11 @@ impl Raised {
     /// Whether the device, rather than the call, failed: error codes 107xxx and 507xxx of the runtime.
     #[must_use]
     pub fn is_device_fault(&self) -> bool {
-        let is_code = |word: &str| {
-            word.len() == 6
-                && (word.starts_with("507") || word.starts_with("107"))
-                && word.bytes().all(|b| b.is_ascii_digit())
-        };
-        self.message.split(|c: char| !c.is_ascii_digit()).any(is_code)
+        let mut codes = self.message.split("error code is ").skip(1);
+        codes.any(|rest| {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            digits == 6 && (rest.starts_with("507") || rest.starts_with("107"))
+        })
     }
 }
 
@@ -50,6 +49,8 @@ impl Raised {
 pub struct Journal {
     /// By ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
+    /// Whether the script could use its device.
+    pub is_started: bool,
     /// Whether the script came to its end.
     pub is_done: bool,
 }
@@ -58,17 +59,21 @@ pub struct Journal {
 #[must_use]
 pub fn read_journal(path: &Path) -> Journal {
     #[derive(Deserialize)]
-    struct Done {
-        done: bool,
+    #[serde(rename_all = "lowercase")]
+    enum Mark {
+        Started(bool),
+        Done(bool),
     }
     let mut journal = Journal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
         if let Ok(case) = serde_json::from_str::<JournalLine>(line) {
             journal.lines.insert(case.ordinal, case);
-        } else if let Ok(end) = serde_json::from_str::<Done>(line) {
-            journal.is_done = end.done;
-        } else {
-            break;
+            continue;
+        }
+        match serde_json::from_str::<Mark>(line) {
+            Ok(Mark::Started(started)) => journal.is_started = started,
+            Ok(Mark::Done(done)) => journal.is_done = done,
+            Err(_) => break,
         }
     }
     journal
@@ -93,7 +98,9 @@ mod tests {
     fn faults_of_the_device_are_told_from_wrong_calls() {
         let raised = |message: &str| Raised { class: "RuntimeError".to_owned(), message: message.to_owned() };
         assert!(raised("NPU function error: aclrtSynchronizeStream, error code is 507015").is_device_fault());
-        assert!(!raised("shape [507015] is invalid for 16 elements, 5070150").is_out_of_memory());
+        assert!(
+            !raised("size of tensor a (107520) must match the size of tensor b (507015)").is_device_fault()
+        );
         assert!(raised("NPU out of memory. Tried to allocate 80.00 GiB").is_out_of_memory());
         assert!(!raised("mat1 and mat2 shapes cannot be multiplied").is_device_fault());
     }

@@ -1,11 +1,13 @@
-//! Which samples are accepted, and whether they are steady enough.
+//! Which samples are accepted, what interval is published, and whether it is narrow enough.
 
-use crate::stats::{Fence, Outlier, median_interval, median_of_sorted};
+use crate::stats::{Fence, Outlier, median_interval, median_interval_of_collections, median_of_sorted};
 
 /// A case is `noisy` where half the 95 % interval of its median is wider than this part of it.
 pub const NOISE_TARGET: f64 = 0.05;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
 pub const TIMER_QUANTUM_NS: i64 = 20;
+/// More samples than this part beyond the severe fence are no outliers but another mode.
+const MOST_OUTLIERS: f64 = 0.1;
 
 /// Which of the samples are inside the severe outlier fence.
 pub(super) fn accepted(samples: &[i64]) -> Vec<bool> {
@@ -15,18 +17,37 @@ pub(super) fn accepted(samples: &[i64]) -> Vec<bool> {
     )
 }
 
-/// Half the 95 % interval of the median relative to the median, where it is wider than the target and
-/// than the timer can tell.
-pub(super) fn excess_noise(samples: &[i64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
+/// The published 95 % interval of the median: from ranks for one collection, by the hierarchical
+/// bootstrap for several.
+pub(super) fn interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
+    let [one] = collections else {
+        let count: usize = collections.iter().map(Vec::len).sum();
+        return if count < 6 { None } else { median_interval_of_collections(collections, seed) };
+    };
+    let mut sorted = one.clone();
     sorted.sort_unstable();
-    let (low, high) = median_interval(&sorted, 0.95)?;
-    let median = median_of_sorted(&sorted)?;
     #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-    let half = (high as f64 - median).max(median - low as f64);
+    median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
+}
+
+/// Why the samples are too noisy, in words; `None` where they are steady. `outliers` were left out.
+pub(super) fn noise(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
+    let mut pooled: Vec<i64> = collections.concat();
+    pooled.sort_unstable();
+    let Some((low, high)) = interval(collections, seed) else {
+        return Some(format!("{} samples are too few for an interval", pooled.len()));
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
+    let left_out = outliers as f64 / (outliers + pooled.len()) as f64;
+    if outliers > 1 && left_out > MOST_OUTLIERS {
+        return Some(format!("{:.0} % of the samples are severe outliers", left_out * 100.0));
+    }
+    let median = median_of_sorted(&pooled)?;
+    let half = (high - median).max(median - low);
     #[expect(clippy::cast_precision_loss, reason = "20 ns")]
     let quantum = TIMER_QUANTUM_NS as f64;
-    (half > quantum && half > NOISE_TARGET * median).then_some(half / median)
+    let (known, target) = (half / median * 100.0, NOISE_TARGET * 100.0);
+    (half > quantum && known > target).then(|| format!("median known to {known:.1} %, target {target:.0} %"))
 }
 
 #[cfg(test)]
@@ -35,9 +56,28 @@ mod tests {
 
     #[test]
     fn a_timer_step_is_not_noise() {
-        assert_eq!(excess_noise(&[100, 120, 100, 120, 100, 120, 120, 100]), None);
-        let wide = excess_noise(&[1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]).expect("noise");
-        assert!((0.1..0.3).contains(&wide), "{wide}");
+        assert_eq!(noise(&[vec![100, 120, 100, 120, 100, 120, 120, 100]], 0, 1), None);
+        let wide = noise(&[vec![1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]], 0, 1).expect("noise");
+        assert!(wide.starts_with("median known to 1") || wide.starts_with("median known to 2"), "{wide}");
+    }
+
+    #[test]
+    fn collections_that_differ_are_noise() {
+        let around = |middle: i64| (0..20).map(|step| middle + step * 2).collect::<Vec<_>>();
+        assert_eq!(noise(&[around(10_000)], 0, 1), None);
+        assert_eq!(noise(&[around(10_000), around(10_010)], 0, 1), None);
+        assert!(noise(&[around(10_000), around(13_000)], 0, 1).is_some());
+    }
+
+    #[test]
+    fn a_second_mode_is_not_a_few_outliers() {
+        let samples: Vec<i64> = std::iter::repeat_n(1000, 12).chain(std::iter::repeat_n(2000, 8)).collect();
+        let kept = accepted(&samples).iter().filter(|kept| **kept).count();
+        assert_eq!(
+            noise(&[vec![1000; kept]], 20 - kept, 1).as_deref(),
+            Some("40 % of the samples are severe outliers")
+        );
+        assert_eq!(noise(&[vec![1000; 5]], 0, 1).as_deref(), Some("5 samples are too few for an interval"));
     }
 
     #[test]

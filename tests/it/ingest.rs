@@ -1,5 +1,7 @@
 //! `npubench ingest` on profiles made up for the purpose.
 
+use std::process::Stdio;
+
 use crate::context::{ADD, Context, SWIGLU, profile};
 
 #[test]
@@ -47,11 +49,30 @@ fn the_same_profile_twice_changes_nothing() {
     let before = context.snapshot("db");
     let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
     assert!(ran.stdout.ends_with("0 rows added, 0 updated, 2 unchanged\n"), "{}", ran.stdout);
-    let mut after = context.snapshot("db");
-    // The lock names its last owner.
-    let lock = std::path::Path::new("db/.npubench/lock");
-    assert!(after.remove(lock).is_some());
-    assert!(before.iter().filter(|(path, _)| *path != lock).eq(after.iter()));
+    assert_eq!(context.snapshot("db"), before);
+}
+
+#[test]
+fn two_first_ingests_at_once_lose_nothing() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU, ADD]));
+    for round in 0..5 {
+        let database = format!("db{round}");
+        let mut children: Vec<_> = (0..4)
+            .map(|_| {
+                let mut command = context.command(&["ingest", "k.csv", "--db", &database]);
+                command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("npubench runs")
+            })
+            .collect();
+        let done = children.iter_mut().filter_map(|child| child.wait().expect("it ends").code());
+        assert!(done.filter(|code| *code == 0).count() >= 1);
+        assert_eq!(context.rows(&database, "SwiGlu").len() + context.rows(&database, "Add").len(), 2);
+        let names = context.snapshot(&database).len();
+        assert_eq!(names, 3, "two tables and database.yaml");
+    }
+    let drafts =
+        std::fs::read_dir(context.path("")).expect("listed").map(|entry| entry.expect("listed").file_name());
+    assert!(drafts.filter(|name| name.to_string_lossy().starts_with('.')).count() == 0, "no draft is left");
 }
 
 #[test]

@@ -199,6 +199,7 @@ fn events_are_json_lines() {
 fn a_second_run_on_the_same_database_names_the_first() {
     let context = Context::new();
     context.small_database("db");
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
     let lock = context.path("db/.npubench/lock");
     let held = fs::File::options().read(true).write(true).open(&lock).expect("there");
     fs::write(&lock, "npubench, process 4711 on host\n").expect("written");
@@ -217,13 +218,17 @@ fn begun(context: &Context) -> std::process::Child {
         ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady", "--devices", "0"];
     let mut command: Command = context.command(&arguments);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
+    wait_for_a_launch(context);
+    child
+}
+
+fn wait_for_a_launch(context: &Context) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let replay = |path: &PathBuf| path.ends_with("launched.jsonl");
     while !context.snapshot("db").keys().any(replay) {
         assert!(Instant::now() < deadline, "no collection began");
         std::thread::sleep(Duration::from_millis(5));
     }
-    child
 }
 
 fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
@@ -278,6 +283,49 @@ fn a_collection_can_be_started_again_by_hand() {
     let output = Command::new("sh").arg(context.path(&script.to_string_lossy())).output().expect("sh runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(profiles(), before + 1);
+}
+
+#[test]
+fn a_lost_ledger_does_not_cost_a_row_its_samples() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    fs::remove_dir_all(context.path("db/.npubench")).expect("as in a clone of the folder");
+    let before = tables(&context, "db");
+    let ran = rehearse(&context, "db", &["--devices", "0", "--update", "all", "--launches", "6"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("1 row of SwiGlu keep results with more samples than the ledger has"),
+        "{}",
+        ran.stderr
+    );
+    assert_same(&tables(&context, "db"), &before);
+}
+
+#[test]
+fn ending_at_once_blames_no_case() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let mut command = context.command(&[
+        "run",
+        "--db",
+        "db",
+        "--host",
+        "rehearsal",
+        "--devices",
+        "0-3",
+        "--launches",
+        "3000",
+    ]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
+    wait_for_a_launch(&context);
+    signal(&child, nix::sys::signal::Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&child, nix::sys::signal::Signal::SIGTERM);
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    let verdicts = ledger(&context, "db", "SELECT DISTINCT verdict FROM verdicts ORDER BY 1");
+    assert!(matches!(verdicts.as_str(), "not_run" | "not_run; ok"), "{verdicts}");
 }
 
 #[test]

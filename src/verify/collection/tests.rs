@@ -60,7 +60,7 @@ impl Collection {
         }
         let lines = (0..2)
             .map(|ordinal| (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None }));
-        let journal = Journal { lines: lines.collect(), is_done: true };
+        let journal = Journal { lines: lines.collect(), is_started: true, is_done: true };
         let mut collection = Self { manifest, cases, journal, records, end: CollectionEnd::ByItself };
         collection.restamp();
         collection
@@ -91,6 +91,7 @@ impl Collection {
                 beside: &[],
                 fastest: FASTEST,
                 notes: &[],
+                host_slots: Vec::new(),
             })
             .collect();
         judge(&self.manifest, &expected, &self.journal, &self.records, self.end)
@@ -258,6 +259,28 @@ fn what_python_raised_decides() {
 }
 
 #[test]
+fn launches_whose_records_were_cut_off_by_us_are_not_run() {
+    for end in [CollectionEnd::TimedOut, CollectionEnd::Stopped] {
+        let mut collection = Collection::good();
+        collection.records.clear();
+        collection.end = end;
+        for finding in collection.findings() {
+            assert_eq!(finding.verdict, Verdict::NotRun, "{}", finding.reason);
+        }
+    }
+}
+
+#[test]
+fn more_records_than_launches_are_another_call() {
+    let (verdict, reason) = after(|c| {
+        let twice = c.own(0).next().expect("a launch").clone();
+        c.records.insert(2, twice);
+        c.restamp();
+    });
+    assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "10 launches, 11 records"));
+}
+
+#[test]
 fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
     for (end, verdict) in [
         (CollectionEnd::ByItself, Verdict::Crashed),
@@ -265,11 +288,16 @@ fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
         (CollectionEnd::Stopped, Verdict::NotRun),
     ] {
         let mut collection = Collection::good();
-        collection.journal = Journal::default();
+        collection.journal = Journal { is_started: true, ..Journal::default() };
         collection.end = end;
         let findings = collection.findings();
         assert_eq!(findings[0].verdict, verdict);
         assert_eq!(findings[1], Finding::new(Verdict::NotRun, "the collection ended before its turn"));
+    }
+    let mut collection = Collection::good();
+    collection.journal = Journal::default();
+    for finding in collection.findings() {
+        assert_eq!(finding.verdict, Verdict::NotRun, "a script that never began blames no case");
     }
     let mut collection = Collection::good();
     collection.journal.lines.remove(&1);

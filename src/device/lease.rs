@@ -1,0 +1,89 @@
+//! One collection per device: a locked file that a collection's processes inherit.
+//!
+//! The file is the standard input of everything a lane starts. Its lock lasts until the last of those
+//! processes has ended, so that a killed npubench's orphans keep their device until they are gone.
+
+use std::{
+    fs::{self, File, TryLockError},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::DeviceError;
+
+/// Holds a device.
+#[derive(Debug)]
+pub struct Lease {
+    file: File,
+}
+
+/// How often a lease that is held is tried again.
+const STEP: Duration = Duration::from_millis(100);
+
+impl Lease {
+    /// Takes a device, waiting for an earlier holder as long as `patience`.
+    ///
+    /// # Errors
+    /// [`DeviceError::InUse`], or [`DeviceError::Lease`] where the file cannot be made or locked.
+    pub fn take(folder: &Path, device: u32, patience: Duration) -> Result<Self, DeviceError> {
+        let path = folder.join(format!("device-{device}.lease"));
+        let fail = |source| DeviceError::Lease { lease: path.clone(), source };
+        fs::create_dir_all(folder).map_err(fail)?;
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { file }),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(STEP),
+                Err(TryLockError::WouldBlock) => return Err(DeviceError::InUse { device, lease: path }),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+            }
+        }
+    }
+
+    /// The file, for a process that is to share the lease.
+    ///
+    /// # Errors
+    /// Where the system has no file descriptor left.
+    pub fn share(&self) -> std::io::Result<File> {
+        self.file.try_clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::process::{self, Job};
+
+    #[test]
+    fn a_lease_lasts_as_long_as_what_it_was_given_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lease = Lease::take(folder.path(), 3, Duration::ZERO).expect("free");
+        let busy = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("held");
+        assert!(matches!(busy, DeviceError::InUse { device: 3, .. }));
+        Lease::take(folder.path(), 4, Duration::ZERO).expect("another device");
+        // The shell ends at once and leaves a process of a session of its own behind, as an orphan is.
+        let fifo = folder.path().join("fifo");
+        let script =
+            "exec 3<&0; mkfifo fifo; setsid sh -c '>up; read x <fifo' & until [ -e up ]; do sleep 0.01; done";
+        let job = Job {
+            command: ["sh", "-c", script].map(Into::into).into(),
+            folder: folder.path(),
+            environment: &[],
+            log: &folder.path().join("log"),
+            limit: Duration::from_secs(60),
+            stdin: Some(lease.share().expect("a descriptor")),
+        };
+        process::run(&job, &AtomicBool::new(false)).expect("sh runs");
+        drop(job);
+        drop(lease);
+        let orphan = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("the orphan holds it");
+        assert!(matches!(orphan, DeviceError::InUse { .. }));
+        fs::write(&fifo, "end\n").expect("the orphan reads");
+        Lease::take(folder.path(), 3, Duration::from_secs(30)).expect("the orphan has ended");
+    }
+}
