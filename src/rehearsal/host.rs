@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Config, variables};
-use crate::spec::{AssetsError, SpecError};
+use crate::{
+    render::shell_quoted,
+    spec::{AssetsError, SpecError},
+};
 
 /// The Python packages, by their place below `python/`.
 const PYTHON: [(&str, &str); 3] = [
@@ -110,7 +113,7 @@ pub(super) fn install_with(
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
     let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
-    let quoted = format!("'{}'", program.replace('\'', "'\\''"));
+    let quoted = shell_quoted(program);
     for name in PROGRAMS {
         let script =
             format!("#!/bin/sh\n# Part of a rehearsal host.\nexec {quoted} stand-in {name} \"$@\"\n");

@@ -20,6 +20,7 @@ use super::Model;
 use crate::{
     model::Nanos,
     spec::{DeviceProfile, Unit, Work},
+    stats::SplitMix64,
 };
 
 /// The tick of the counter behind the profiler's times.
@@ -111,21 +112,12 @@ fn rounded(nanos: f64) -> Nanos {
     Nanos((nanos / TICK_NS as f64).round() as i64 * TICK_NS)
 }
 
-/// One step of Sebastiano Vigna's `splitmix64.c` (public domain).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 fn hash_numbers(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |hash: u64, &number| next(&mut (hash ^ number)))
+    numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next())
 }
 
 fn hash_text(text: &str) -> u64 {
-    text.bytes().fold(0, |hash: u64, byte| next(&mut (hash ^ u64::from(byte))))
+    text.bytes().fold(0, |hash: u64, byte| SplitMix64::new(hash ^ u64::from(byte)).next())
 }
 
 /// Uniform over [0, 1), with all 53 bits of the mantissa.
@@ -140,8 +132,8 @@ fn signed_unit(bits: u64) -> f64 {
 
 /// A normal deviate by the central limit, because logarithms differ in the last bit between machines.
 fn normal(seed: u64) -> f64 {
-    let mut state = seed;
-    (0..12).map(|_| unit(next(&mut state))).sum::<f64>() - 6.0
+    let mut random = SplitMix64::new(seed);
+    (0..12).map(|_| unit(random.next())).sum::<f64>() - 6.0
 }
 
 /// `e^x` for the small x that noise has: at |x| = 0.06 the terms left out are below 1e-12.

@@ -35,13 +35,13 @@ struct Context<'a> {
 /// [`RenderError`] with the template's line.
 pub fn collect_script(assets: &Assets, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
-        "PATH" => format!("export PATH={}:\"$PATH\"", quoted(value)),
-        name => format!("export {name}={}", quoted(value)),
+        "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
+        name => format!("export {name}={}", shell_quoted(value)),
     });
     let context = Context {
         run: script.run,
         collection: script.collection,
-        python: quoted(script.python),
+        python: shell_quoted(script.python),
         exports: exports.collect(),
         profile: files::PROFILE,
         replay: files::REPLAY,
@@ -51,7 +51,8 @@ pub fn collect_script(assets: &Assets, script: &CollectScript<'_>) -> Result<Str
 }
 
 /// A word that the shell takes as it is.
-fn quoted(word: &str) -> String {
+#[must_use]
+pub fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
@@ -64,7 +65,7 @@ mod tests {
         for word in ["plain", "with blank", "it's", "$(reboot)", "`x`", "a\"b", "\\"] {
             let output = std::process::Command::new("sh")
                 .arg("-c")
-                .arg(format!("printf %s {}", quoted(word)))
+                .arg(format!("printf %s {}", shell_quoted(word)))
                 .output();
             assert_eq!(output.expect("sh runs").stdout, word.as_bytes());
         }

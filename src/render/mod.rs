@@ -8,7 +8,7 @@ mod collect;
 mod manifest;
 mod replay;
 
-pub use collect::{CollectScript, collect_script};
+pub use collect::{CollectScript, collect_script, shell_quoted};
 pub use manifest::{Manifest, ManifestArgument, ManifestCase, ManifestTensor, Sentinels};
 pub use replay::{RenderError, replay_script};
 

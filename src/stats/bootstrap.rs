@@ -4,6 +4,7 @@
 //! launches of one are not thirty independent samples. Resampling follows the nesting: collections
 //! first, then launches within each.
 
+use super::random::SplitMix64;
 use super::summary::{quantile_of_sorted, twice_median_of_sorted};
 
 /// Resamples: enough for a 95 % percentile interval of a median.
@@ -46,36 +47,6 @@ pub fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64) -> Op
     Some((end(ENDS.0)?, end(ENDS.1)?))
 }
 
-/// Sebastiano Vigna's `splitmix64.c` (public domain; Steele, Lea and Flood, OOPSLA 2014).
-///
-/// Ours, because published intervals must not change with a new version of a random number crate.
-pub(super) struct SplitMix64(u64);
-
-impl SplitMix64 {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number from 0 to `bound - 1`, by the high half of a product (Lemire). The bias of leaving
-    /// out the rejection step is below `bound` / 2^64.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// One of the items, of which there must be one.
-    fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len() as u64) as usize]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -84,29 +55,6 @@ mod tests {
 
     fn collections() -> impl Strategy<Value = Vec<Vec<i64>>> {
         proptest::collection::vec(proptest::collection::vec(1000_i64..2000, 1..12), 2..5)
-    }
-
-    #[test]
-    fn the_generator_is_the_published_one() {
-        // Output of splitmix64.c for the seed 1234567.
-        let mut random = SplitMix64::new(1_234_567);
-        let expected = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-            4_593_380_528_125_082_431,
-            16_408_922_859_458_223_821,
-        ];
-        assert_eq!(expected.map(|_| random.next()), expected);
-    }
-
-    #[test]
-    fn numbers_below_a_bound_are_even() {
-        let mut random = SplitMix64::new(7);
-        let mut seen = [0_u32; 6];
-        (0..60_000).for_each(|_| seen[random.below(6) as usize] += 1);
-        // Five standard deviations are 456.
-        assert!(seen.iter().all(|count| count.abs_diff(10_000) < 456), "{seen:?}");
     }
 
     #[test]

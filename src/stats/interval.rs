@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
     use statrs::distribution::{Binomial, DiscreteCDF};
 
-    use super::{super::bootstrap::SplitMix64, *};
+    use super::{super::random::SplitMix64, *};
     use crate::stats::median_of_sorted;
 
     /// Binomial coefficients of one row by Pascal's triangle.

@@ -8,9 +8,11 @@
 mod bootstrap;
 mod interval;
 mod outlier;
+mod random;
 mod summary;
 
 pub use bootstrap::median_interval_of_collections;
 pub use interval::{median_interval, rank_interval};
 pub use outlier::{Fence, Outlier, classify};
+pub use random::SplitMix64;
 pub use summary::{Summary, mean_of, median_of_sorted};
