@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io::Write as _,
+    io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
 };
@@ -13,34 +13,72 @@ use super::StoreError;
 const DEFAULT_MODE: u32 = 0o666;
 
 /// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder.
-/// A file that was there keeps its mode.
+/// A file that was there keeps its mode; a link stays a link, and what it leads to is replaced.
 ///
 /// # Errors
-/// [`StoreError::Io`]; the old file is then as it was, and the temporary one is gone.
+/// [`StoreError::Io`]; the file is then either as it was or complete, and the temporary one is gone.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    // A link stays a link: what it leads to is replaced.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary = tempfile::Builder::new()
-        .prefix(".npubench-")
-        .suffix(".tmp")
-        .permissions(Permissions::from_mode(DEFAULT_MODE))
-        .tempfile_in(folder)
-        .map_err(StoreError::io("write into", folder))?;
-    let file = temporary.as_file_mut();
-    file.write_all(content).map_err(StoreError::io("write", path))?;
+    let draft = || {
+        let mode = Permissions::from_mode(DEFAULT_MODE);
+        tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
+    };
+    let mut draft = attempt(draft).map_err(StoreError::io("write into", folder))?;
+    attempt(|| draft.write_all(content)).map_err(StoreError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
-        file.set_permissions(existing.permissions()).map_err(StoreError::io("set the mode of", path))?;
+        let set = || draft.as_file().set_permissions(existing.permissions());
+        attempt(set).map_err(StoreError::io("set the mode of", path))?;
     }
-    file.sync_all().map_err(StoreError::io("sync", path))?;
-    temporary.persist(path).map_err(|error| StoreError::io("replace", path)(error.error))?;
+    attempt(|| draft.as_file().sync_all()).map_err(StoreError::io("sync", path))?;
+    let rename = || draft.persist(path).map_err(|error| error.error);
+    attempt(rename).map_err(StoreError::io("replace", path))?;
     sync_folder(folder)
 }
 
 /// Makes the entries of a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> Result<(), StoreError> {
-    File::open(folder).and_then(|file| file.sync_all()).map_err(StoreError::io("sync", folder))
+    attempt(|| File::open(folder).and_then(|file| file.sync_all())).map_err(StoreError::io("sync", folder))
+}
+
+/// One call to the system; tests can make it fail.
+fn attempt<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    #[cfg(test)]
+    faults::next()?;
+    call()
+}
+
+#[cfg(test)]
+pub(super) mod faults {
+    //! Makes the n-th call to the system fail, as a full disk does.
+
+    use std::{cell::Cell, io};
+
+    thread_local!(static LEFT: Cell<Option<u32>> = const { Cell::new(None) });
+
+    /// Lets `calls` calls of this thread pass and fails the next.
+    pub(in crate::store) fn fail_after(calls: u32) {
+        LEFT.set(Some(calls));
+    }
+
+    /// Ends the faults; says whether one happened.
+    pub(in crate::store) fn happened() -> bool {
+        LEFT.replace(None).is_none()
+    }
+
+    pub(super) fn next() -> io::Result<()> {
+        match LEFT.get() {
+            Some(0) => {
+                LEFT.set(None);
+                Err(io::Error::from(io::ErrorKind::StorageFull))
+            }
+            left => {
+                LEFT.set(left.map(|calls| calls - 1));
+                Ok(())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -68,5 +106,41 @@ mod tests {
         let error = write_atomic(&path, b"new").expect_err("a folder cannot be replaced by a file");
         assert!(error.to_string().contains("is-a-folder"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn whichever_call_fails_the_file_is_the_old_or_the_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.csv");
+        let mut failures = 0;
+        loop {
+            fs::write(&path, "old").expect("written");
+            faults::fail_after(failures);
+            let result = write_atomic(&path, b"the new content");
+            if !faults::happened() {
+                assert!(result.is_ok());
+                break;
+            }
+            failures += 1;
+            let error = result.expect_err("a call failed").to_string();
+            assert!(error.contains(&*folder.path().to_string_lossy()), "{error}");
+            let content = fs::read(&path).expect("it is there");
+            // Only the folder's sync comes behind the rename.
+            let is_new = error.contains("cannot sync") && !error.contains("a.csv");
+            assert_eq!(content, if is_new { &b"the new content"[..] } else { b"old" }, "{error}");
+            assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left: {error}");
+        }
+        assert_eq!(failures, 6, "draft, write, mode, sync, rename, sync of the folder");
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (target, link) = (folder.path().join("target.csv"), folder.path().join("link.csv"));
+        fs::write(&target, "old").expect("written");
+        std::os::unix::fs::symlink(&target, &link).expect("linked");
+        write_atomic(&link, b"new").expect("replaced");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(fs::read(&target).expect("read"), b"new");
     }
 }
