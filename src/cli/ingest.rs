@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     exit::Exit,
-    model::{KernelName, Kind},
-    profile::{Group, Groups, ProfileFile, ReadOptions, add_table, find_profiles},
+    model::{KernelName, Kind, Stack},
+    profile::{Group, Groups, ProfileFile, ReadOptions, add_table, find_profiles, stack_of_profile},
     report::{print_data, print_note},
     spec::DatabaseFile,
     store::{COMPUTE_COLUMNS, Database, KernelCsv, Merged, merge_groups},
@@ -33,6 +33,9 @@ pub(super) struct Options {
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
+    /// Merge profiles although they, or the database, are of different CANN or torch_npu versions
+    #[arg(long)]
+    mix_stacks: bool,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
@@ -49,6 +52,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     }
     files.sort();
     files.dedup();
+    let stack = common_stack(options, &files)?;
     let read = ReadOptions { accept_rehearsed: kind == Kind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
         add_table(&mut groups, &file.0, number, read)?;
@@ -61,7 +65,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
-    let merged = write(options, kind, kernels)?;
+    let merged = write(options, kind, &stack, kernels)?;
     tell(options, files.len(), records, &skipped, &merged);
     Ok(Exit::Done)
 }
@@ -80,17 +84,41 @@ fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
     Ok(existing.kind())
 }
 
+/// The software that all profiles and the database agree on; a contradiction is refused unless it is
+/// asked for.
+fn common_stack(options: &Options, files: &[ProfileFile]) -> Result<Stack, Failure> {
+    let mut known =
+        Database::open(&options.db).map(|database| database.profiled_on().clone()).unwrap_or_default();
+    let mut said_by = options.db.as_path();
+    for file in files {
+        let stack = stack_of_profile(&file.0);
+        if stack.contradicts(&known) && !options.mix_stacks {
+            return Err(Failure::bad_input(
+                format!("`{}` is of {stack}, `{}` of {known}", file.0.display(), said_by.display()),
+                "keep a database per stack, or merge all the same with `--mix-stacks`",
+            ));
+        }
+        if known.is_unknown() && !stack.is_unknown() {
+            said_by = &file.0;
+        }
+        known = known.joined_with(&stack);
+    }
+    Ok(known)
+}
+
 fn write(
     options: &Options,
     kind: Kind,
+    stack: &Stack,
     kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
     let is_new = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
     if !is_new {
-        return merge(options, kind, kernels);
+        return merge(options, kind, stack, kernels);
     }
     let mut merged = BTreeMap::new();
-    Database::create(&options.db, &DatabaseFile::new(kind), |draft| {
+    let file = DatabaseFile { profiled_on: stack.clone(), ..DatabaseFile::new(kind) };
+    Database::create(&options.db, &file, |draft| {
         for (kernel, groups) in kernels {
             let path = draft.join(format!("{}.csv", kernel.file_stem()));
             let mut table = KernelCsv::new(&path, &COMPUTE_COLUMNS);
@@ -106,6 +134,7 @@ fn write(
 fn merge(
     options: &Options,
     kind: Kind,
+    stack: &Stack,
     kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
     let database = Database::open_as(&options.db, kind)?;
@@ -121,6 +150,7 @@ fn merge(
     tables.retain(KernelCsv::is_changed);
     if !tables.is_empty() {
         database.adopt(&mut lock)?;
+        database.set_profiled_on(stack)?;
     }
     for table in &tables {
         table.save()?;

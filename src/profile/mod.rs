@@ -12,6 +12,7 @@ pub mod npu_smi;
 mod records;
 mod scan;
 mod split;
+mod stack;
 
 pub use columns::COUNTERS;
 pub use discover::{ProfileFile, collection_summaries, find_profiles};
@@ -19,3 +20,4 @@ pub use error::ProfileError;
 pub use groups::{Group, GroupStatistics, Groups};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{REHEARSAL_PREFIX, Record, RecordReader};
+pub use stack::stack_of_profile;

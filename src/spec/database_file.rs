@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceProfile, SpecError, yaml};
-use crate::model::Kind;
+use crate::model::{Kind, Stack};
 
 /// The content of `database.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct DatabaseFile {
     pub kind: Kind,
     /// Device profile whose roofline the rows are held against.
     pub device: String,
+    /// Software that the production profiles were taken on; profiles of others are not mixed in silently.
+    #[serde(default, skip_serializing_if = "Stack::is_unknown")]
+    pub profiled_on: Stack,
 }
 
 const LAYOUT: u32 = 1;
@@ -25,7 +28,8 @@ impl DatabaseFile {
     /// What a new folder of that kind gets.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
-        Self { npubench_database: LAYOUT, kind, device: DeviceProfile::default_name().to_owned() }
+        let device = DeviceProfile::default_name().to_owned();
+        Self { npubench_database: LAYOUT, kind, device, profiled_on: Stack::default() }
     }
 
     /// Reads the file's text.
@@ -59,7 +63,9 @@ mod tests {
 
     #[test]
     fn printing_and_parsing_are_inverse() {
-        let file = DatabaseFile::new(Kind::Rehearsal);
+        let mut file = DatabaseFile::new(Kind::Rehearsal);
+        assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file.clone()));
+        file.profiled_on.cann = Some("8.3.RC1".to_owned());
         assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file));
     }
 

@@ -12,7 +12,7 @@ use super::{
     write_atomic,
 };
 use crate::{
-    model::{KernelName, Kind},
+    model::{KernelName, Kind, Stack},
     profile::COUNTERS,
     spec::DatabaseFile,
 };
@@ -72,23 +72,29 @@ impl Database {
         file: &DatabaseFile,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
-        let parent =
-            folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let is_taken = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
         if is_taken || folder.is_file() {
             return Err(StoreError::Exists { path: folder.to_owned() }.into());
         }
-        fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
+        // An empty folder is filled and not replaced: somebody may be in it.
+        let is_there = folder.is_dir();
+        let parent =
+            folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = if is_there { folder } else { parent };
+        fs::create_dir_all(place).map_err(StoreError::io("create", place))?;
         let draft = tempfile::Builder::new()
             .prefix(".npubench-new-")
-            .tempdir_in(parent)
-            .map_err(StoreError::io("write into", parent))?;
-        let mode = Permissions::from_mode(0o777 & !current_umask());
-        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
+            .tempdir_in(place)
+            .map_err(StoreError::io("write into", place))?;
         write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())?;
         fill(draft.path())?;
         sync_folder(draft.path())?;
-        // Replaces an empty folder, and nothing else.
+        if is_there {
+            move_files(draft.path(), folder)?;
+            return Ok(sync_folder(folder)?);
+        }
+        let mode = Permissions::from_mode(0o777 & !current_umask());
+        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
         fs::rename(draft.path(), folder).map_err(|source| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty
             | io::ErrorKind::AlreadyExists
@@ -110,6 +116,24 @@ impl Database {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.file.device
+    }
+
+    /// Software that the production profiles were taken on.
+    #[must_use]
+    pub const fn profiled_on(&self) -> &Stack {
+        &self.file.profiled_on
+    }
+
+    /// Writes down the software that the production profiles were taken on, where that is news.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn set_profiled_on(&self, stack: &Stack) -> Result<(), StoreError> {
+        if *stack == self.file.profiled_on {
+            return Ok(());
+        }
+        let file = DatabaseFile { profiled_on: stack.clone(), ..self.file.clone() };
+        write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())
     }
 
     /// The folder, resolved.
@@ -223,6 +247,26 @@ impl Database {
         }
         Ok(table)
     }
+}
+
+/// Moves all files of a folder into another; where one cannot be moved, those that were are taken back out.
+fn move_files(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let mut moved = Vec::new();
+    let result = fs::read_dir(from).and_then(|entries| {
+        for entry in entries {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            fs::rename(entry.path(), &target)?;
+            moved.push(target);
+        }
+        Ok(())
+    });
+    result.map_err(|source| {
+        for file in &moved {
+            let _ = fs::remove_file(file);
+        }
+        StoreError::io("write into", to)(source)
+    })
 }
 
 /// The mode bits that new files do not get.

@@ -176,3 +176,48 @@ fn hostile_kernel_names_stay_inside_the_folder() {
         4
     );
 }
+
+#[test]
+fn profiles_of_different_software_are_not_mixed_silently() {
+    let context = Context::new();
+    for (name, cann) in [("old", "8.3.RC1"), ("new", "8.5.0")] {
+        context.write(&format!("{name}/ASCEND_PROFILER_OUTPUT/kernel_details.csv"), &profile(&[SWIGLU]));
+        let info =
+            format!("{{\"cann_version\": \"{cann}\", \"torch_npu_version\": \"2.7.1\", \"rank_id\": 0}}");
+        context.write(&format!("{name}/profiler_info_0.json"), &info);
+    }
+    let both = context.run(&["ingest", "old", "new", "--db", "both"]);
+    assert_eq!(both.code, 3);
+    assert!(!context.path("both").exists());
+    assert_eq!(context.run(&["ingest", "old", "--db", "db"]).code, 0);
+    let before = context.snapshot("db");
+    let other = context.run(&["ingest", "new", "--db", "db"]);
+    assert_eq!(other.code, 3);
+    assert_eq!(context.snapshot("db"), before);
+    insta::assert_snapshot!(other.stderr, @r"
+    error: `ROOT/new/ASCEND_PROFILER_OUTPUT/kernel_details.csv` is of CANN 8.5.0, torch_npu 2.7.1, `db` of CANN 8.3.RC1, torch_npu 2.7.1
+    hint: keep a database per stack, or merge all the same with `--mix-stacks`
+    ");
+    context.write("k.csv", &profile(&[ADD]));
+    assert_eq!(
+        context.run(&["ingest", "k.csv", "--db", "db"]).code,
+        0,
+        "a profile that does not say is no contradiction"
+    );
+    let mixed = context.run(&["ingest", "new", "--db", "db", "--mix-stacks"]);
+    assert_eq!(mixed.code, 0, "{}", mixed.stderr);
+    let file = std::fs::read_to_string(context.path("db/database.yaml")).expect("there");
+    assert!(file.contains("cann: 8.3.RC1"), "nothing changed, so nothing is written: {file}");
+}
+
+#[test]
+fn an_empty_folder_becomes_a_database_where_it_is() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU, ADD]));
+    std::fs::create_dir(context.path("here")).expect("made");
+    let mut command = context.command(&["ingest", "../k.csv", "--db", "."]);
+    command.current_dir(context.path("here"));
+    let ran = context.ran(&command.output().expect("npubench runs"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(context.snapshot("here").len(), 3, "two tables and database.yaml");
+}
