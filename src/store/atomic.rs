@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io::{self, Write as _},
+    io::{self, BufWriter, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
 };
@@ -11,6 +11,7 @@ use super::StoreError;
 
 /// Readable and writable as far as the user's umask allows.
 const DEFAULT_MODE: u32 = 0o666;
+const BUFFER: usize = 1 << 18;
 
 /// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder.
 /// A file that was there keeps its mode; a link stays a link, and what it leads to is replaced.
@@ -18,6 +19,14 @@ const DEFAULT_MODE: u32 = 0o666;
 /// # Errors
 /// [`StoreError::Io`]; the file is then either as it was or complete, and the temporary one is gone.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    write_atomic_by(path, |out| out.write_all(content))
+}
+
+/// As [`write_atomic`], for content that is made while it is written.
+pub(super) fn write_atomic_by(
+    path: &Path,
+    content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<(), StoreError> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -26,7 +35,12 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
         tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
     };
     let mut draft = attempt(draft).map_err(StoreError::io("write into", folder))?;
-    attempt(|| draft.write_all(content)).map_err(StoreError::io("write", path))?;
+    let write = || {
+        let mut out = BufWriter::with_capacity(BUFFER, draft.as_file_mut());
+        content(&mut out)?;
+        out.flush()
+    };
+    attempt(write).map_err(StoreError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
         attempt(set).map_err(StoreError::io("set the mode of", path))?;

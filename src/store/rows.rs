@@ -1,6 +1,11 @@
 //! Rows of a kernel's CSV as cases, and what is written into them.
 
-use std::{cmp::Ordering, collections::HashMap};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+};
+
+use csv::ByteRecord;
 
 use super::{Database, KernelCsv, StoreError, columns};
 use crate::{
@@ -70,46 +75,116 @@ impl RowResult {
     }
 }
 
+/// Where the columns of a row's case and result are.
+struct RowColumns {
+    signature: [usize; 6],
+    average: Option<usize>,
+    verdict: Option<usize>,
+    samples: Option<usize>,
+}
+
+impl RowColumns {
+    fn of(table: &KernelCsv) -> Result<Self, StoreError> {
+        let mut signature = [0; 6];
+        for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
+            let missing = || StoreError::NotRows { path: table.path().to_owned(), column: name };
+            *index = table.column(name).ok_or_else(missing)?;
+        }
+        Ok(Self {
+            signature,
+            average: table.column(columns::AVERAGE),
+            verdict: table.column("MicroBench Verdict"),
+            samples: table.column("MicroBench Samples"),
+        })
+    }
+
+    fn case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
+        let text = |index: usize| {
+            std::str::from_utf8(cells.get(index).unwrap_or_default()).map_err(|_| "is not UTF-8".to_owned())
+        };
+        let side = |at: usize| {
+            let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| text(self.signature[at + offset]));
+            Cells { shapes: shapes?, dtypes: dtypes?, formats: formats? }
+                .parse()
+                .map_err(|error| error.to_string())
+        };
+        let inputs = side(0)?;
+        if inputs.is_empty() {
+            return Err("the row has no input shapes".to_owned());
+        }
+        Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)? })
+    }
+}
+
 /// Reads every row of a table as a case.
 ///
 /// # Errors
-/// [`StoreError::Csv`] where a signature column is missing or a row is not UTF-8. Cells that cannot be
-/// read are no error here: they are the row's own state.
+/// [`StoreError::NotRows`] where a signature column is missing. Cells that cannot be read are no error
+/// here: they are the row's own state.
 pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
-    let mut signature = [0; 6];
-    for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
-        *index = table
-            .column(name)
-            .ok_or_else(|| StoreError::NotRows { path: table.path().to_owned(), column: name })?;
-    }
-    let average = table.column(columns::AVERAGE);
-    let verdict = table.column("MicroBench Verdict");
-    let samples = table.column("MicroBench Samples");
-    let rows = (0..table.len()).map(|row| {
-        let cells = table.cells(row)?;
-        let cell = |index: usize| cells.get(index).unwrap_or_default();
-        let side = |at: usize| {
-            let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| cell(signature[at + offset]));
-            Cells { shapes, dtypes, formats }.parse().map_err(|error| error.to_string())
-        };
-        let case = side(0).and_then(|inputs| {
-            if inputs.is_empty() {
-                return Err("the row has no input shapes".to_owned());
-            }
-            Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)? })
-        });
-        let measured = average.and_then(|index| cell(index).trim().parse::<f64>().ok());
+    let columns = RowColumns::of(table)?;
+    let mut cases = Vec::with_capacity(table.len());
+    table.for_each_row(|row, cells| {
+        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
+        let measured = text(columns.average).and_then(|cell| cell.parse::<f64>().ok());
         let measured = measured.filter(|value| value.is_finite() && *value > 0.0);
-        let verdict = || verdict.and_then(|index| cell(index).parse().ok()).unwrap_or(Verdict::Ok);
-        Ok(RowCase {
+        let verdict = || text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok);
+        cases.push(RowCase {
             row,
             line: table.line(row).unwrap_or_default(),
-            case,
+            case: columns.case(kernel, cells),
             shown: measured.map(|_| verdict()),
-            samples: samples.and_then(|index| cell(index).parse().ok()),
-        })
-    });
-    rows.collect()
+            samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
+        });
+        Ok(())
+    })?;
+    Ok(cases)
+}
+
+/// The rows of the groups' signatures. Only rows whose input shapes are written alike are looked at closely:
+/// a profile touches few of a large table's rows.
+fn rows_of_groups(
+    kernel: &KernelName,
+    table: &KernelCsv,
+    groups: &[Group],
+) -> Result<HashMap<String, Vec<usize>>, StoreError> {
+    let columns = RowColumns::of(table)?;
+    let wanted: HashSet<u64> = groups.iter().map(|group| shape_key(group.cells[0].as_bytes())).collect();
+    let mut rows: HashMap<String, Vec<usize>> = HashMap::new();
+    table.for_each_row(|row, cells| {
+        let shapes = cells.get(columns.signature[0]).unwrap_or_default();
+        if wanted.contains(&shape_key(shapes))
+            && let Ok(case) = columns.case(kernel, cells)
+        {
+            rows.entry(case.signature()).or_default().push(row);
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// A number that two shape cells share if they are parsed alike: it does not see quotes, blanks,
+/// parentheses, leading zeros and trailing separators.
+fn shape_key(cell: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut before = b';';
+    let mut pending = 0_u64;
+    let mix = |hash: u64, byte: u64| (hash ^ byte).wrapping_mul(0x0000_0100_0000_01b3);
+    for &byte in cell {
+        match byte {
+            b'"' | b' ' | b'\t' | b'(' | b')' => continue,
+            b'0' if !before.is_ascii_digit() => continue,
+            b';' => pending += 1,
+            _ => {
+                for _ in 0..std::mem::take(&mut pending) {
+                    hash = mix(hash, u64::from(b';'));
+                }
+                hash = mix(hash, u64::from(byte));
+            }
+        }
+        before = byte;
+    }
+    hash
 }
 
 /// What a merge did to one kernel's rows.
@@ -133,12 +208,7 @@ pub fn merge_groups(
     table: &mut KernelCsv,
     groups: Vec<Group>,
 ) -> Result<Merged, StoreError> {
-    let mut rows: HashMap<String, Vec<usize>> = HashMap::new();
-    for row in row_cases(kernel, table)? {
-        if let Ok(case) = row.case {
-            rows.entry(case.signature()).or_default().push(row.row);
-        }
-    }
+    let rows = rows_of_groups(kernel, table, &groups)?;
     let mut merged = Merged::default();
     for group in groups {
         let (case, cells, state, core) =
@@ -276,4 +346,40 @@ pub fn write_back_kernel(
         table.save()?;
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn slots(cell: &str) -> Option<Vec<Vec<u64>>> {
+        let count = cell.matches(';').count() + 1;
+        let dtypes = vec!["FLOAT"; count].join(";");
+        let parsed = Cells { shapes: cell, dtypes: &dtypes, formats: "" }.parse().ok()?;
+        let mut dims: Vec<Vec<u64>> = parsed.into_iter().flatten().map(|tensor| tensor.dims).collect();
+        while dims.last().is_some_and(Vec::is_empty) {
+            dims.pop();
+        }
+        Some(dims)
+    }
+
+    #[test]
+    fn spelling_does_not_decide_the_key() {
+        let key = |text: &str| shape_key(text.as_bytes());
+        assert_eq!(key("\"4096,1024;1024\""), key("(4096, 1024);01024;;"));
+        assert_ne!(key("4096,1024;1024"), key("4096;1024,1024"));
+        assert_ne!(key("10"), key("1"));
+    }
+
+    proptest! {
+        /// Cells that are parsed alike have one key, or rows would be missed.
+        #[test]
+        fn cells_parsed_alike_have_one_key(left in "[0-2,;() ]{0,8}", right in "[0-2,;() ]{0,8}") {
+            if let (Some(l), Some(r)) = (slots(&left), slots(&right)) && l == r {
+                prop_assert_eq!(shape_key(left.as_bytes()), shape_key(right.as_bytes()));
+            }
+        }
+    }
 }
