@@ -1,20 +1,25 @@
 //! `npubench db`: what is done to a database as a whole.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{Failure, options::KindWord};
+use super::{
+    Failure,
+    options::{Format, KindWord},
+};
 use crate::{
     exit::Exit,
-    report::print_data,
-    store::{Database, copy_shapes},
+    report::{print_data, print_note},
+    store::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize},
 };
 
 /// Works on a database as a whole
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Copy(CopyOptions),
+    Check(CheckOptions),
+    Normalize(NormalizeOptions),
 }
 
 /// Copies the shapes of a database into a new folder and leaves its measurements behind
@@ -34,10 +39,146 @@ pub(super) struct CopyOptions {
     kind: KindWord,
 }
 
+/// Finds what is wrong in a database, and writes nothing
+///
+/// Reads every table and lists what it finds as `file:line: severity: text [kind]`. Errors keep a file or a
+/// row from being used, warnings from being used as it was meant; notes are good to know. Ends with 1 where
+/// there are errors or warnings.
+#[derive(Debug, Args)]
+pub(super) struct CheckOptions {
+    /// The database
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// How findings are printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+}
+
+/// Mends what can be mended in a database without losing anything
+///
+/// Removes byte-order marks, unifies line endings, renames columns of older tools, empties the zeros that
+/// stand for "not measured", and makes one row of those that have one signature and do not contradict each
+/// other. Each table is replaced at once or left as it is. Ends with 1 where a file could not be mended.
+#[derive(Debug, Args)]
+pub(super) struct NormalizeOptions {
+    /// The database
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Says what would be done, and writes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How the changes are printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+}
+
 pub(super) fn run(command: &Command) -> Result<Exit, Failure> {
-    let Command::Copy(options) = command;
+    match command {
+        Command::Copy(options) => run_copy(options),
+        Command::Check(options) => run_check(options),
+        Command::Normalize(options) => run_normalize(options),
+    }
+}
+
+fn run_copy(options: &CopyOptions) -> Result<Exit, Failure> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind.into())?;
     print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
     Ok(Exit::Done)
+}
+
+fn run_check(options: &CheckOptions) -> Result<Exit, Failure> {
+    let checked = check(&options.folder)?;
+    let [errors, warnings, notes] =
+        [Severity::Error, Severity::Warning, Severity::Note].map(|severity| checked.count(severity));
+    print_data(&match options.format {
+        Format::Plain => findings(&options.folder, &checked),
+        Format::Json => {
+            let findings = checked.remarks.iter().map(|remark| {
+                serde_json::json!({
+                    "file": remark.file, "line": remark.line, "severity": remark.kind.severity().as_str(),
+                    "kind": remark.kind.as_str(), "text": remark.text,
+                })
+            });
+            let findings: Vec<serde_json::Value> = findings.collect();
+            let all = serde_json::json!({
+                "files": checked.files, "errors": errors, "warnings": warnings, "notes": notes,
+                "findings": findings,
+            });
+            format!("{all}\n")
+        }
+    });
+    print_note(&format!(
+        "{}, {}, {} in {} of {}",
+        counted(errors, "error"),
+        counted(warnings, "warning"),
+        counted(notes, "note"),
+        counted(checked.files, "file"),
+        options.folder.display()
+    ));
+    Ok(if errors + warnings == 0 { Exit::Done } else { Exit::SomeNotOk })
+}
+
+fn findings(folder: &Path, checked: &Checked) -> String {
+    let lines = checked.remarks.iter().map(|remark| {
+        let (kind, severity) = (remark.kind.as_str(), remark.kind.severity());
+        format!("{}: {severity}: {} [{kind}]\n", place(folder, &remark.file, remark.line), remark.text)
+    });
+    lines.collect()
+}
+
+fn run_normalize(options: &NormalizeOptions) -> Result<Exit, Failure> {
+    let all = normalize(&Database::open(&options.folder)?, options.dry_run)?;
+    print_data(&match options.format {
+        Format::Plain => all.iter().map(|mended| changes(&options.folder, mended, options.dry_run)).collect(),
+        Format::Json => {
+            let list = |changes: &[Change]| -> Vec<serde_json::Value> {
+                let changes = changes.iter();
+                changes.map(|c| serde_json::json!({"line": c.line, "text": c.text})).collect()
+            };
+            let files = all.iter().map(|mended| {
+                let refused = mended.refused.as_slice();
+                serde_json::json!({
+                    "file": mended.file, "mended": list(&mended.done), "left": list(&mended.left),
+                    "refused": list(refused).pop(),
+                })
+            });
+            let files: Vec<serde_json::Value> = files.collect();
+            format!("{}\n", serde_json::json!({"dry_run": options.dry_run, "files": files}))
+        }
+    });
+    let count = |of: fn(&Mended) -> bool| all.iter().filter(|mended| of(mended)).count();
+    let (mended, refused) = (count(|m| !m.done.is_empty()), count(|m| m.refused.is_some()));
+    let left: usize = all.iter().map(|mended| mended.left.len()).sum();
+    print_note(&format!(
+        "{} {}, {refused} refused; {} left as they contradict each other",
+        counted(mended, "file"),
+        if options.dry_run { "would be mended (dry run: nothing was written)" } else { "mended" },
+        counted(left, "duplicate"),
+    ));
+    Ok(if refused == 0 { Exit::Done } else { Exit::SomeNotOk })
+}
+
+fn changes(folder: &Path, mended: &Mended, dry_run: bool) -> String {
+    let word = if dry_run { "would mend" } else { "mended" };
+    let lines = mended.done.iter().map(|change| (word, change));
+    let lines = lines.chain(mended.left.iter().map(|change| ("left", change)));
+    let lines = lines.chain(mended.refused.iter().map(|change| ("refused", change)));
+    lines
+        .map(|(word, change)| {
+            format!("{}: {word}: {}\n", place(folder, &mended.file, change.line), change.text)
+        })
+        .collect()
+}
+
+/// `folder/file:line`, on one line whatever the file's name is.
+fn place(folder: &Path, file: &str, line: u64) -> String {
+    let path: String = folder.join(file).display().to_string();
+    let path = path.chars().map(|c| if c.is_control() { '?' } else { c });
+    format!("{}:{line}", path.collect::<String>())
+}
+
+/// `1 error`, `2 errors`.
+fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

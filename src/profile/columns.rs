@@ -52,7 +52,8 @@ pub(super) struct Columns {
 
 const KERNEL: [&str; 2] = ["Type", "OP Type"];
 const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
-const CELLS: [&str; 6] = [
+/// The cells of the signature.
+pub(super) const CELLS: [&str; 6] = [
     "Input Shapes",
     "Input Data Types",
     "Input Formats",

@@ -1,6 +1,27 @@
 //! What can be wrong with a profile.
 
-use std::{io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+/// Where in a file a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line, from 1.
+    Line(u64),
+    /// A row of a database's `COMPUTE_TASK_INFO`.
+    Task(i64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, ":{line}"),
+            Self::Task(task) => write!(f, " (globalTaskId {task})"),
+        }
+    }
+}
 
 /// A profile that cannot be read; names the file and the place in it.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +36,10 @@ pub enum ProfileError {
         source: io::Error,
     },
     /// A folder without any kernel table.
-    #[error("no kernel_details*.csv and no op_summary*.csv below `{}`", .folder.display())]
+    #[error(
+        "no kernel_details*.csv, op_summary*.csv, ascend_pytorch_profiler*.db or msprof_*.db below `{}`",
+        .folder.display()
+    )]
     NoProfile {
         /// The folder.
         folder: PathBuf,
@@ -61,12 +85,12 @@ pub enum ProfileError {
         place: String,
     },
     /// A cell that does not hold what its column says.
-    #[error("`{}`:{line}: `{cell}` in column `{column}` {problem}", .file.display())]
+    #[error("`{}`{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell {
         /// The file.
         file: PathBuf,
-        /// From 1.
-        line: u64,
+        /// Where the record stands.
+        place: Place,
         /// Name of the column.
         column: &'static str,
         /// The cell, cut where it is long.
@@ -75,12 +99,65 @@ pub enum ProfileError {
         problem: String,
     },
     /// Records of the rehearsal host where measured ones are wanted.
-    #[error("`{}`:{line}: a record of the rehearsal host, its durations are simulated", .file.display())]
+    #[error("`{}`{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
     Rehearsed {
         /// The file.
         file: PathBuf,
-        /// From 1.
-        line: u64,
+        /// Where the record stands.
+        place: Place,
+    },
+    /// A file named like a database that is none.
+    #[error("`{}` is not an SQLite database", .file.display())]
+    NotDatabase {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A database that is shorter than its header says.
+    #[error("`{}` is cut off: {found} of {expected} bytes are there", .file.display())]
+    Truncated {
+        /// The file.
+        file: PathBuf,
+        /// Its length by its header.
+        expected: u64,
+        /// Its length.
+        found: u64,
+    },
+    /// A database with changes that are only in its log or journal.
+    #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
+    NotClosed {
+        /// The file.
+        file: PathBuf,
+        /// Its log or journal.
+        beside: PathBuf,
+    },
+    /// A database without a table that holds kernels.
+    #[error("`{}` has no table `{table}`: {without}", .file.display())]
+    MissingTable {
+        /// The file.
+        file: PathBuf,
+        /// Name of the table.
+        table: &'static str,
+        /// What that means.
+        without: &'static str,
+    },
+    /// A table of a database lacks columns.
+    #[error("`{}`: table `{table}` lacks {}", .file.display(), quoted(.missing))]
+    MissingTableColumns {
+        /// The file.
+        file: PathBuf,
+        /// Name of the table.
+        table: &'static str,
+        /// Names of the columns.
+        missing: Vec<&'static str>,
+    },
+    /// SQLite cannot read it.
+    #[error("cannot read the database `{}`: {source}", .file.display())]
+    Database {
+        /// The file.
+        file: PathBuf,
+        /// SQLite's reason.
+        #[source]
+        source: rusqlite::Error,
     },
 }
 
@@ -89,21 +166,50 @@ fn quoted(names: &[&str]) -> String {
 }
 
 impl ProfileError {
+    /// An error that points at a cell, which is cut where it is long.
+    pub(super) fn cell(
+        file: &Path,
+        place: Place,
+        column: &'static str,
+        cell: &[u8],
+        problem: String,
+    ) -> Self {
+        let mut cell = String::from_utf8_lossy(cell).into_owned();
+        if cell.chars().count() > 60 {
+            cell = cell.chars().take(57).chain("...".chars()).collect();
+        }
+        Self::Cell { file: file.to_owned(), place, column, cell, problem }
+    }
+
     /// What to do about it.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => "check the path and its permissions",
             Self::NoProfile { .. } => {
-                "give a kernel_details.csv, an op_summary_*.csv, or a folder that torch_npu.profiler or msprof wrote"
+                "give a kernel_details.csv, an op_summary_*.csv, a profiler's database, or a folder that torch_npu.profiler or msprof wrote"
             }
             Self::Empty { .. } => "the profiler did not finish writing it; export the profile again",
             Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
             Self::NoShapes { .. } => {
                 "profile again with profiler_level=Level1 or higher and record_shapes=True"
             }
+            Self::MissingTable { .. } => {
+                "kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher"
+            }
+            Self::MissingTableColumns { .. } | Self::NotDatabase { .. } => {
+                "this is not a database of msprof or torch_npu.profiler; export the profile again"
+            }
+            Self::Truncated { .. } => "copy it again in full, or export the profile again",
+            Self::NotClosed { .. } => {
+                "close the program that has it open, or let `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` write the changes back"
+            }
+            Self::Database { .. } => "the file is damaged: copy it again, or export the profile again",
             Self::MissingColumns { .. } => "this is not a kernel table of msprof or torch_npu.profiler",
-            Self::Ragged { .. } | Self::Cell { .. } => "mend or remove the line, or export the profile again",
+            Self::Ragged { .. } | Self::Cell { place: Place::Line(_), .. } => {
+                "mend or remove the line, or export the profile again"
+            }
+            Self::Cell { .. } => "export the profile again",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, btree_map};
 
-use super::{COUNTERS, ProfileError, Record};
+use super::{
+    ProfileError,
+    columns::CELLS,
+    sums::{CounterSums, KernelRecord},
+};
 use crate::{
-    model::{Case, KernelName, Nanos},
+    model::{Case, Cells, KernelName, Nanos},
     stats::Summary,
 };
 
@@ -19,11 +23,15 @@ pub struct Group {
     pub state: String,
     /// `Accelerator Core` of the first record.
     pub core: String,
-    /// Where the first record stands, in the order of files and lines.
-    first: u64,
+    /// Where the first record stands.
+    first: Position,
     durations: Durations,
-    counters: [Sum; COUNTERS.len()],
+    counters: CounterSums,
 }
+
+/// Where a record stands among all that are read: the number of its file, and what orders the records of
+/// one file, its place or its time.
+pub(super) type Position = (u64, u64);
 
 /// Durations in nanoseconds; four bytes each, for nearly all kernels take less than four seconds.
 #[derive(Clone, Debug, Default)]
@@ -54,18 +62,12 @@ impl Durations {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    millionths: i128,
-    count: u64,
-}
-
 /// What the records of a group say.
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
     /// Of the durations, in nanoseconds; `None` where there are none.
     pub durations: Option<Summary>,
-    /// Mean of each counter of [`COUNTERS`] over the records that have it.
+    /// Mean of each counter of [`COUNTERS`](super::COUNTERS) over the records that have it.
     pub counters: Vec<Option<f64>>,
 }
 
@@ -79,22 +81,21 @@ impl Group {
     /// Statistics over all records.
     #[must_use]
     pub fn into_statistics(self) -> GroupStatistics {
-        #[expect(clippy::cast_precision_loss, reason = "a quotient of what was summed exactly")]
-        let mean = |sum: &Sum| (sum.count > 0).then(|| sum.millionths as f64 / (sum.count as f64 * 1e6));
         GroupStatistics {
-            counters: self.counters.iter().map(mean).collect(),
+            counters: self.counters.means(),
             durations: Summary::of(&mut self.durations.into_vec()),
         }
     }
 
-    fn add(&mut self, duration: Nanos, record: &Record<'_>) {
-        self.durations.push(duration);
-        for (sum, value) in self.counters.iter_mut().zip(record.counter_millionths()) {
-            if let Some(value) = value {
-                sum.millionths += i128::from(value);
-                sum.count += 1;
-            }
+    fn add<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: Position) {
+        // Tables are read from their begin; databases are not read in the order of time.
+        if position < self.first {
+            self.first = position;
+            self.state = text(record.state());
+            self.core = text(record.core());
         }
+        self.durations.push(duration);
+        record.add_counters(&mut self.counters);
     }
 
     fn absorb(&mut self, other: Self) {
@@ -105,10 +106,7 @@ impl Group {
             self.core = other.core;
         }
         self.durations.absorb(other.durations);
-        for (sum, more) in self.counters.iter_mut().zip(other.counters) {
-            sum.millionths += more.millionths;
-            sum.count += more.count;
-        }
+        self.counters.absorb(&other.counters);
     }
 }
 
@@ -127,11 +125,15 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Adds a record that stands at `place` in the order of files and lines.
-    pub(super) fn add(&mut self, record: &Record<'_>, place: u64) -> Result<(), ProfileError> {
+    /// Adds a record.
+    pub(super) fn add<R: KernelRecord>(
+        &mut self,
+        record: &R,
+        position: Position,
+    ) -> Result<(), ProfileError> {
         self.records += 1;
-        let kernel = record.kernel();
-        if !record.has_shapes() || matches!(kernel, b"" | b"N/A" | b"NA") {
+        let (kernel, cells) = (record.kernel(), record.cells());
+        if !has_shapes(&cells) || matches!(kernel, b"" | b"N/A" | b"NA") {
             *self.without_shapes.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
             return Ok(());
         }
@@ -140,23 +142,27 @@ impl Groups {
             return Ok(());
         };
         if duration.0 < 0 {
-            return Err(record.bad_cell("Duration(us)", duration.to_string().as_bytes(), "is negative"));
+            return Err(record.bad_cell(
+                "Duration(us)",
+                duration.to_string().as_bytes(),
+                "is negative".into(),
+            ));
         }
         self.key.clear();
         self.key.extend_from_slice(kernel);
-        for cell in record.signature_cells() {
+        for cell in cells {
             self.key.push(b'\n');
             self.key.extend_from_slice(cell);
         }
         let index = match self.by_cells.get(&self.key) {
             Some(index) => *index,
             None => {
-                self.groups.push(new_group(record, place)?);
+                self.groups.push(new_group(record, position)?);
                 self.by_cells.insert(self.key.clone(), self.groups.len() - 1);
                 self.groups.len() - 1
             }
         };
-        self.groups[index].add(duration, record);
+        self.groups[index].add(duration, record, position);
         Ok(())
     }
 
@@ -206,27 +212,39 @@ impl Groups {
     }
 }
 
-fn new_group(record: &Record<'_>, place: u64) -> Result<Group, ProfileError> {
+/// Whether the profiler recorded input shapes.
+pub(super) fn has_shapes(cells: &[&[u8]; 6]) -> bool {
+    !matches!(cells[0].trim_ascii(), b"" | b"N/A" | b"NA")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
+}
+
+fn new_group<R: KernelRecord>(record: &R, first: Position) -> Result<Group, ProfileError> {
     let kernel = String::from_utf8_lossy(record.kernel());
     let kernel = KernelName::new(&kernel)
         .map_err(|error| record.bad_cell("Type", record.kernel(), format!("is no kernel: {error}")))?;
-    let (inputs, outputs) = (record.inputs()?, record.outputs()?);
-    let bad = |column, cell: &str, error: crate::model::CellsError| {
-        record.bad_cell(column, cell.as_bytes(), format!("cannot be read: {error}"))
+    let cells = record.cells();
+    let mut texts = [""; 6];
+    for ((text, cell), column) in texts.iter_mut().zip(cells).zip(CELLS) {
+        *text = std::str::from_utf8(cell)
+            .map_err(|_| record.bad_cell(column, cell, "is not UTF-8".to_owned()))?;
+    }
+    let parse = |first: usize| {
+        let cells = Cells { shapes: texts[first], dtypes: texts[first + 1], formats: texts[first + 2] };
+        cells.parse().map_err(|error| {
+            record.bad_cell(CELLS[first], texts[first].as_bytes(), format!("cannot be read: {error}"))
+        })
     };
-    let case = Case {
-        kernel,
-        inputs: inputs.parse().map_err(|error| bad("Input Shapes", inputs.shapes, error))?,
-        outputs: outputs.parse().map_err(|error| bad("Output Shapes", outputs.shapes, error))?,
-    };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
+    let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)? };
     Ok(Group {
         case,
-        cells: record.signature_cells().map(text),
+        cells: cells.map(text),
         state: text(record.state()),
         core: text(record.core()),
-        first: place,
+        first,
         durations: Durations::default(),
-        counters: [Sum::default(); COUNTERS.len()],
+        counters: CounterSums::default(),
     })
 }

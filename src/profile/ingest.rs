@@ -14,18 +14,17 @@ use std::{
 };
 
 use super::{
-    Groups, ProfileError, Record,
+    Groups, Place, ProfileError, Record,
     records::{Rows, Table},
     scan::{Block, Blocks},
     split::{Irregular, Splitter},
+    sqlite,
 };
 
 /// Large enough that handing one over costs nothing, small enough that a few fit the cache.
 const BLOCK: usize = 1 << 20;
 /// More cores than this wait for the disk.
 const MOST_WORKERS: usize = 8;
-/// Room for the bytes or lines of a file in a record's place.
-const FILE_SHIFT: u32 = 44;
 
 /// How tables are read.
 #[derive(Clone, Copy, Debug)]
@@ -47,16 +46,19 @@ struct Job<'a> {
     stop: AtomicBool,
 }
 
-/// Adds every record of a table to the groups. The result does not depend on the number of threads.
+/// Adds every record of a table, CSV or database, to the groups. The result does not depend on the number of threads.
 ///
 /// # Errors
-/// [`ProfileError`] with file and line for the first record that cannot be read.
+/// [`ProfileError`] with file and place for the first record that cannot be read.
 pub fn add_table(
     groups: &mut Groups,
     file: &Path,
     file_number: u64,
     options: ReadOptions,
 ) -> Result<(), ProfileError> {
+    if sqlite::is_database(file)? {
+        return sqlite::add_database(groups, file, file_number, options.accept_rehearsed);
+    }
     let table = Table::open(file)?;
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = File::open(file).map_err(io)?;
@@ -92,9 +94,9 @@ impl Job<'_> {
     fn add(&self, groups: &mut Groups, record: &Record<'_>, place: u64) -> Result<(), ProfileError> {
         if record.is_rehearsed() && !self.accept_rehearsed {
             let file = self.table.file().to_owned();
-            return Err(ProfileError::Rehearsed { file, line: record.line() });
+            return Err(ProfileError::Rehearsed { file, place: Place::Line(record.line()) });
         }
-        groups.add(record, (self.file_number << FILE_SHIFT) + place)
+        groups.add(record, (self.file_number, place))
     }
 
     fn read_block(&self, groups: &mut Groups, block: &Block) -> Result<(), Trouble> {

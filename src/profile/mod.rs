@@ -1,4 +1,4 @@
-//! Reads what the vendor's tools write: kernel records of a profile, `npu-smi`.
+//! Reads what the vendor's tools write: kernel records of a profile in CSVs and databases, `npu-smi`.
 //!
 //! Layer 1: imports `model` and `stats`. Reads streaming and by column name; never writes and never
 //! starts a program.
@@ -12,11 +12,13 @@ pub mod npu_smi;
 mod records;
 mod scan;
 mod split;
+mod sqlite;
 mod stack;
+mod sums;
 
 pub use columns::COUNTERS;
 pub use discover::{ProfileFile, collection_summaries, find_profiles};
-pub use error::ProfileError;
+pub use error::{Place, ProfileError};
 pub use groups::{Group, GroupStatistics, Groups};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{REHEARSAL_PREFIX, Record, RecordReader};

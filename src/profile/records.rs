@@ -11,7 +11,7 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::{COUNTERS, ProfileError, columns::Columns};
+use super::{COUNTERS, Place, ProfileError, columns::Columns, groups::has_shapes};
 use crate::model::{Cells, Nanos, NanosError};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -231,7 +231,7 @@ impl<'a> Record<'a> {
     /// Whether the profiler recorded input shapes.
     #[must_use]
     pub fn has_shapes(&self) -> bool {
-        !matches!(self.cell(self.table.columns.cells[0]).trim_ascii(), b"" | b"N/A" | b"NA")
+        has_shapes(&self.signature_cells())
     }
 
     /// Cells of the inputs, as text.
@@ -271,12 +271,7 @@ impl<'a> Record<'a> {
         cell: &[u8],
         problem: impl Into<String>,
     ) -> ProfileError {
-        let mut cell = String::from_utf8_lossy(cell).into_owned();
-        if cell.chars().count() > 60 {
-            cell = cell.chars().take(57).chain("...".chars()).collect();
-        }
-        let file = self.table.file.clone();
-        ProfileError::Cell { file, line: self.line(), column, cell, problem: problem.into() }
+        ProfileError::cell(&self.table.file, Place::Line(self.line()), column, cell, problem.into())
     }
 
     /// The duration; `None` where the profiler wrote `N/A`.

@@ -57,6 +57,49 @@ pub(super) fn profiling_average(counter: &str) -> String {
     format!("Profiling Average {counter}")
 }
 
+/// What older tools called [`AVERAGE`].
+pub(super) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
+
+/// Columns of some kernels: attributes that shapes do not carry.
+const ATTRIBUTES: [&str; 2] = ["Runtime ", "EP Size"];
+
+/// Whether a kernel's CSV may have the column by the contract; all others are somebody's own.
+pub(super) fn is_known(column: &str) -> bool {
+    COMPUTE_COLUMNS.iter().any(|known| known == column)
+        || MICROBENCH_COLUMNS.contains(&column)
+        || ATTRIBUTES.iter().any(|attribute| column.starts_with(attribute))
+}
+
+/// What the cells of a measured column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Microseconds, never 0.
+    Duration,
+    /// Microseconds that may be 0: a deviation.
+    Deviation,
+    /// A mean of a counter.
+    Counter,
+    /// A whole number.
+    Count,
+}
+
+/// Whether a column holds measurements, under its own or an older name.
+pub(super) fn measure(column: &str) -> Option<Measure> {
+    let counter = || {
+        let bare = ["MicroBench ", "Profiling Average ", "Average "]
+            .iter()
+            .find_map(|prefix| column.strip_prefix(prefix));
+        bare.is_some_and(|bare| COUNTERS.contains(&bare)).then_some(Measure::Counter)
+    };
+    match column {
+        "MicroBench Samples" | "MicroBench Collections" => Some(Measure::Count),
+        "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(Measure::Duration),
+        _ if column.ends_with("Std Duration(us)") => Some(Measure::Deviation),
+        _ if column.ends_with("Duration(us)") => Some(Measure::Duration),
+        _ => counter(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -94,8 +94,8 @@ impl KernelCsv {
             table.rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
             start = end;
         }
-        table.tail = start..original.len();
         table.rows_in_file = table.rows.len();
+        table.tail = start..original.len();
         table.newline = if original[..table.header_end].ends_with(b"\r\n") { "\r\n" } else { "\n" };
         table.original = original;
         table.changed = false;
@@ -298,7 +298,7 @@ impl KernelCsv {
     fn copy_rows(&self, out: &mut dyn Write, range: &Range<usize>) -> io::Result<()> {
         let bytes = &self.original[range.clone()];
         out.write_all(bytes)?;
-        if bytes.is_empty() || bytes.ends_with(b"\n") {
+        if bytes.last().is_none_or(|last| matches!(last, b'\n' | b'\r')) {
             Ok(())
         } else {
             out.write_all(self.newline.as_bytes())

@@ -4,21 +4,27 @@
 //! nothing about it.
 
 mod atomic;
+mod check;
 mod columns;
 mod database;
 mod error;
 mod kernel_csv;
 pub mod ledger;
 mod lock;
+mod normalize;
+mod records;
 mod rows;
+mod zeros;
 
 pub use atomic::write_atomic;
+pub use check::{Checked, Remark, RemarkKind, Severity, check};
 pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
 pub use database::{Database, REHEARSAL_RUN, copy_shapes};
 pub use error::StoreError;
 pub use kernel_csv::KernelCsv;
 pub use ledger::Ledger;
 pub use lock::Lock;
+pub use normalize::{Change, Mended, normalize};
 pub use rows::{
     Measurement, Merged, RowCase, RowResult, Written, merge_groups, row_cases, write_back, write_back_kernel,
 };

@@ -75,8 +75,12 @@ impl RowResult {
     }
 }
 
+/// Why a row without input shapes is no case.
+pub(super) const NO_SHAPES: &str = "the row has no input shapes";
+
 /// Where the columns of a row's case and result are.
-struct RowColumns {
+#[derive(Debug)]
+pub(super) struct RowColumns {
     signature: [usize; 6],
     average: Option<usize>,
     verdict: Option<usize>,
@@ -85,20 +89,23 @@ struct RowColumns {
 
 impl RowColumns {
     fn of(table: &KernelCsv) -> Result<Self, StoreError> {
-        let mut signature = [0; 6];
-        for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
-            let missing = || StoreError::NotRows { path: table.path().to_owned(), column: name };
-            *index = table.column(name).ok_or_else(missing)?;
-        }
-        Ok(Self {
-            signature,
-            average: table.column(columns::AVERAGE),
-            verdict: table.column("MicroBench Verdict"),
-            samples: table.column("MicroBench Samples"),
-        })
+        Self::find(|name| table.column(name))
+            .map_err(|column| StoreError::NotRows { path: table.path().to_owned(), column })
     }
 
-    fn case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
+    /// Finds them by name; an error is the first column of the signature that is missing.
+    pub(super) fn find(column: impl Fn(&str) -> Option<usize>) -> Result<Self, &'static str> {
+        let mut signature = [0; 6];
+        for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
+            *index = column(name).ok_or(name)?;
+        }
+        let [average, verdict, samples] =
+            [columns::AVERAGE, "MicroBench Verdict", "MicroBench Samples"].map(column);
+        Ok(Self { signature, average, verdict, samples })
+    }
+
+    /// The case of a row, or why it is none. The one place that decides which rows are the same.
+    pub(super) fn case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
         let text = |index: usize| {
             std::str::from_utf8(cells.get(index).unwrap_or_default()).map_err(|_| "is not UTF-8".to_owned())
         };
@@ -110,7 +117,7 @@ impl RowColumns {
         };
         let inputs = side(0)?;
         if inputs.is_empty() {
-            return Err("the row has no input shapes".to_owned());
+            return Err(NO_SHAPES.to_owned());
         }
         Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)? })
     }

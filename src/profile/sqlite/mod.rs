@@ -1,0 +1,262 @@
+//! Kernel records from `ascend_pytorch_profiler*.db` and `msprof_*.db`.
+//!
+//! A record is a row of `COMPUTE_TASK_INFO` with the times of its `TASK`; names are ids into `STRING_IDS`,
+//! counters are in `TASK_PMU_INFO`. Tables and columns beyond those are passed over, whoever added them.
+
+mod open;
+mod pmu;
+mod schema;
+mod sorted;
+mod strings;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use rusqlite::Row;
+
+use self::{
+    open::{database_error, open},
+    pmu::{Pmu, PmuQuery},
+    schema::Schema,
+    sorted::{Sorted, Stamp},
+    strings::{Strings, Text, TextError},
+};
+use super::{
+    Groups, Place, ProfileError, REHEARSAL_PREFIX,
+    columns::CELLS,
+    sums::{CounterSums, KernelRecord},
+};
+use crate::model::Nanos;
+
+pub(super) use self::open::is_database;
+
+/// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
+const NAMES: [&str; 10] = [
+    "opType",
+    "inputShapes",
+    "inputDataTypes",
+    "inputFormats",
+    "outputShapes",
+    "outputDataTypes",
+    "outputFormats",
+    "name",
+    "taskType",
+    "opState",
+];
+const SIGNATURE: usize = 7;
+
+/// A kernel with one of its runs.
+struct TaskRecord<'a> {
+    file: &'a Path,
+    task: i64,
+    names: [&'a [u8]; NAMES.len()],
+    duration: Option<Nanos>,
+    counters: Option<CounterSums>,
+}
+
+/// Reads one database.
+struct Reader<'a, 's> {
+    file: &'a Path,
+    file_number: u64,
+    accept_rehearsed: bool,
+    strings: Strings<'s>,
+    tasks: Sorted<'s, (Stamp, Stamp)>,
+    pmu: Option<Pmu<'s>>,
+}
+
+/// Adds every kernel record of a database to the groups.
+pub(super) fn add_database(
+    groups: &mut Groups,
+    file: &Path,
+    file_number: u64,
+    accept_rehearsed: bool,
+) -> Result<(), ProfileError> {
+    let connection = open(file)?;
+    let sql = |source| database_error(file, source);
+    let table = |name, without| {
+        let found = Schema::of(&connection, name).map_err(sql)?;
+        found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
+    };
+    let runs = table("TASK", "nothing that ran on a device is recorded")?;
+    let kernels = table("COMPUTE_TASK_INFO", "it was taken at profiler level 0, or no kernel ran")?;
+    let names = table("STRING_IDS", "its names cannot be told")?;
+    check_columns(file, &runs, &kernels)?;
+    let mut strings = Strings::new(&connection, &names).map_err(sql)?;
+    let mut pmu = PmuQuery::new(&connection, &mut strings).map_err(sql)?;
+    let mut of_tasks = connection.prepare(&tasks_query(&runs)).map_err(sql)?;
+    let mut of_kernels = connection.prepare(&kernels_query(&kernels)).map_err(sql)?;
+    let has_column = NAMES.map(|name| kernels.column(name).is_some());
+    let mut reader = Reader {
+        file,
+        file_number,
+        accept_rehearsed,
+        strings,
+        tasks: Sorted::new(of_tasks.query([]).map_err(sql)?, |row| {
+            Ok((Stamp::of(row.get_ref(1)?), Stamp::of(row.get_ref(2)?)))
+        }),
+        pmu: pmu.as_mut().map(PmuQuery::run).transpose().map_err(sql)?,
+    };
+    let mut rows = of_kernels.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        reader.add_kernel(groups, row, has_column)?;
+    }
+    Ok(())
+}
+
+fn check_columns(file: &Path, runs: &Schema, kernels: &Schema) -> Result<(), ProfileError> {
+    let shapes = &NAMES[1..SIGNATURE];
+    if kernels.column(NAMES[0]).is_some() && kernels.missing(shapes).len() == shapes.len() {
+        return Err(ProfileError::NoShapes { file: file.to_owned() });
+    }
+    let mut missing = kernels.missing(&["globalTaskId"]);
+    missing.extend(kernels.missing(&NAMES[..SIGNATURE]));
+    let of_runs = runs.missing(&["globalTaskId", "startNs", "endNs"]);
+    for (table, missing) in [("COMPUTE_TASK_INFO", missing), ("TASK", of_runs)] {
+        if !missing.is_empty() {
+            return Err(ProfileError::MissingTableColumns { file: file.to_owned(), table, missing });
+        }
+    }
+    Ok(())
+}
+
+fn tasks_query(runs: &Schema) -> String {
+    let (start, end) = (runs.column_or_null("startNs"), runs.column_or_null("endNs"));
+    let id = runs.integer("globalTaskId").unwrap_or_default();
+    format!("SELECT {id}, {start}, {end} FROM {} ORDER BY 1", runs.table())
+}
+
+fn kernels_query(kernels: &Schema) -> String {
+    let id = kernels.integer("globalTaskId").unwrap_or_default();
+    let names = NAMES.map(|name| kernels.column_or_null(name));
+    format!("SELECT {id}, {} FROM {} ORDER BY 1", names.join(", "), kernels.table())
+}
+
+impl Reader<'_, '_> {
+    /// Adds a kernel as often as it ran; one without a run is a record without a duration.
+    fn add_kernel(
+        &mut self,
+        groups: &mut Groups,
+        row: &Row<'_>,
+        has_column: [bool; NAMES.len()],
+    ) -> Result<(), ProfileError> {
+        let file = self.file;
+        let sql = |source| database_error(file, source);
+        let id = row.get_ref(0).map_err(sql)?.as_i64().ok();
+        let task = id.unwrap_or_default();
+        let mut texts = NAMES.map(|_| Text::NoColumn);
+        self.strings.make_room();
+        for (index, text) in texts.iter_mut().enumerate().filter(|(index, _)| has_column[*index]) {
+            *text = Text::of(row.get_ref(index + 1).map_err(sql)?);
+            self.strings.load(text).map_err(|error| match error {
+                TextError::Sqlite(source) => sql(source),
+                TextError::TooLong { id, bytes } => {
+                    let problem =
+                        format!("stands for a text of {bytes} bytes, longer than any profiler writes");
+                    ProfileError::cell(
+                        file,
+                        Place::Task(task),
+                        NAMES[index],
+                        id.to_string().as_bytes(),
+                        problem,
+                    )
+                }
+            })?;
+        }
+        let names = texts.each_ref().map(|text| self.strings.get(text));
+        let mut record = TaskRecord { file, task, names, duration: None, counters: None };
+        if names[7].starts_with(REHEARSAL_PREFIX.as_bytes()) && !self.accept_rehearsed {
+            return Err(ProfileError::Rehearsed { file: file.to_owned(), place: Place::Task(task) });
+        }
+        let mut counters = match (&mut self.pmu, id) {
+            (Some(pmu), Some(id)) => Some(pmu.of(id).map_err(sql)?),
+            _ => None,
+        };
+        let mut run = id.map_or(Ok(None), |id| self.tasks.next_of(id)).map_err(sql)?;
+        if run.is_none() {
+            return groups.add(&record, (self.file_number, u64::MAX));
+        }
+        while let Some((start, end)) = run {
+            let start = record.time(start, "startNs")?;
+            let end = record.time(end, "endNs")?;
+            record.duration = record.between(start, end)?;
+            // With the first run that counts; which one it is does not matter to the group's means.
+            record.counters = if record.duration.is_some_and(|d| d.0 > 0) { counters.take() } else { None };
+            let position = start.and_then(|start| u64::try_from(start).ok()).unwrap_or_default();
+            groups.add(&record, (self.file_number, position))?;
+            run = self.tasks.next_of(task).map_err(sql)?;
+        }
+        Ok(())
+    }
+}
+
+impl TaskRecord<'_> {
+    fn time(&self, stamp: Stamp, column: &'static str) -> Result<Option<i64>, ProfileError> {
+        match stamp {
+            Stamp::Absent => Ok(None),
+            Stamp::At(time) => Ok(Some(time)),
+            Stamp::Bad { cell, problem } => Err(ProfileError::cell(
+                self.file,
+                Place::Task(self.task),
+                column,
+                cell.as_bytes(),
+                problem.to_owned(),
+            )),
+        }
+    }
+
+    fn between(&self, start: Option<i64>, end: Option<i64>) -> Result<Option<Nanos>, ProfileError> {
+        let (Some(start), Some(end)) = (start, end) else { return Ok(None) };
+        let duration = end.checked_sub(start).ok_or_else(|| {
+            let problem = format!("is out of range of startNs {start}");
+            ProfileError::cell(
+                self.file,
+                Place::Task(self.task),
+                "endNs",
+                end.to_string().as_bytes(),
+                problem,
+            )
+        })?;
+        Ok(Some(Nanos(duration)))
+    }
+}
+
+impl KernelRecord for TaskRecord<'_> {
+    fn kernel(&self) -> &[u8] {
+        self.names[0].trim_ascii()
+    }
+
+    fn cells(&self) -> [&[u8]; 6] {
+        let [_, inputs @ .., _, _, _] = self.names;
+        inputs
+    }
+
+    fn state(&self) -> &[u8] {
+        self.names[9]
+    }
+
+    fn core(&self) -> &[u8] {
+        self.names[8]
+    }
+
+    fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
+        Ok(self.duration)
+    }
+
+    fn add_counters(&self, sums: &mut CounterSums) {
+        if let Some(counters) = &self.counters {
+            sums.absorb(counters);
+        }
+    }
+
+    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError {
+        let signature = CELLS.iter().zip(&NAMES[1..SIGNATURE]).find(|(csv, _)| **csv == column);
+        let column = match (column, signature) {
+            ("Type", _) => "opType",
+            ("Duration(us)", _) => "endNs - startNs",
+            (_, Some((_, name))) => name,
+            (other, None) => other,
+        };
+        ProfileError::cell(self.file, Place::Task(self.task), column, cell, problem)
+    }
+}

@@ -1,0 +1,127 @@
+//! Opens a database of a profiler without leaving a trace.
+//!
+//! MindStudio Insight switches databases to WAL mode. Opening one of those read-only creates `-wal` and
+//! `-shm` beside it, or fails where the folder cannot be written; `immutable=1` does neither, and takes no
+//! locks. It also passes over changes that are only in a log, so a log that holds some is refused.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf, absolute},
+};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::super::ProfileError;
+
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Bytes of a database's header.
+const HEADER: usize = 100;
+/// The smallest database is one page of the smallest size.
+const SMALLEST: u64 = 512;
+
+/// Whether a file is to be read as a database: by its name, for an empty or damaged one to be called what
+/// it is, or by its content.
+pub(in super::super) fn is_database(file: &Path) -> Result<bool, ProfileError> {
+    let is_named = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
+    Ok(is_named || start(file)?.starts_with(MAGIC))
+}
+
+/// Opens it after a look at its header.
+pub(super) fn open(file: &Path) -> Result<Connection, ProfileError> {
+    check_header(file)?;
+    check_closed(file)?;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connect = || {
+        let connection = Connection::open_with_flags(uri(&absolute(file).map_err(to_sql)?), flags)?;
+        // Sorting spills to temporary files beyond 8 MB, so that a database of any size passes through
+        // little memory. The schema is the file's, thus not to be trusted.
+        connection.execute_batch(
+            "PRAGMA cache_size=-8192; PRAGMA temp_store=FILE; PRAGMA trusted_schema=OFF; \
+             PRAGMA cell_size_check=ON",
+        )?;
+        Ok(connection)
+    };
+    connect().map_err(|source| database_error(file, source))
+}
+
+/// An error of SQLite with the file it is about.
+pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
+    let file = file.to_owned();
+    match source.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase { file },
+        _ => ProfileError::Database { file, source },
+    }
+}
+
+fn to_sql(error: io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}
+
+fn start(file: &Path) -> Result<Vec<u8>, ProfileError> {
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|input| input.take(HEADER as u64).read_to_end(&mut bytes))
+        .map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+    Ok(bytes)
+}
+
+fn check_header(path: &Path) -> Result<(), ProfileError> {
+    let header = start(path)?;
+    let file = path.to_owned();
+    if header.is_empty() {
+        return Err(ProfileError::Empty { file });
+    }
+    if header.starts_with(b"version https://git-lfs") {
+        return Err(ProfileError::LfsPointer { file });
+    }
+    if !header.starts_with(MAGIC) {
+        return Err(ProfileError::NotDatabase { file });
+    }
+    let found = fs::metadata(path).map_err(|source| ProfileError::Io { file: file.clone(), source })?.len();
+    let expected = length_by_header(&header).unwrap_or_default().max(SMALLEST);
+    if found < expected { Err(ProfileError::Truncated { file, expected, found }) } else { Ok(()) }
+}
+
+/// The file's length as its last writer left it; `None` where a version wrote it that did not keep that.
+fn length_by_header(header: &[u8]) -> Option<u64> {
+    let word = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
+    let page_size = match u16::from_be_bytes(header.get(16..18)?.try_into().ok()?) {
+        1 => 65536,
+        size => u64::from(size),
+    };
+    let (changes, pages, pages_are_of) = (word(24)?, word(28)?, word(92)?);
+    (changes == pages_are_of).then(|| page_size * u64::from(pages))
+}
+
+/// Refuses a database with a log of changes or the journal of a write that did not end.
+fn check_closed(file: &Path) -> Result<(), ProfileError> {
+    for suffix in ["-wal", "-journal"] {
+        let mut name = OsString::from(file);
+        name.push(suffix);
+        let beside = PathBuf::from(name);
+        // A journal that is kept but done with begins with zeros.
+        let mut first = [0];
+        if File::open(&beside).is_ok_and(|mut input| input.read_exact(&mut first).is_ok()) && first != [0] {
+            return Err(ProfileError::NotClosed { file: file.to_owned(), beside });
+        }
+    }
+    Ok(())
+}
+
+/// The path as a URI; whatever could mean something in one is escaped.
+fn uri(file: &Path) -> String {
+    let mut uri = String::from("file://");
+    for &byte in file.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}

@@ -1,0 +1,67 @@
+//! Zeros that stand for "not measured": the superseded grid tool fills every measurement of a row it makes
+//! with `0`.
+
+use csv::StringRecord;
+
+use super::columns::{self, Measure};
+
+/// Where a table's measurements are.
+#[derive(Debug)]
+pub(super) struct ZeroFilled {
+    durations: Vec<usize>,
+    others: Vec<usize>,
+    verdict: Option<usize>,
+}
+
+impl ZeroFilled {
+    pub(super) fn of(header: &[String]) -> Self {
+        let of = |wanted: &dyn Fn(Measure) -> bool| {
+            let columns = header.iter().enumerate();
+            let columns = columns.filter(|(_, name)| columns::measure(name).is_some_and(wanted));
+            columns.map(|(index, _)| index).collect()
+        };
+        Self {
+            durations: of(&|measure| measure == Measure::Duration),
+            others: of(&|measure| matches!(measure, Measure::Deviation | Measure::Counter)),
+            verdict: header.iter().position(|name| name == "MicroBench Verdict"),
+        }
+    }
+
+    /// The cells that say nothing: the zeros of a row in which every measurement is 0 or empty, with a
+    /// duration among them and no verdict. In any other row a zero may have been measured.
+    pub(super) fn cells(&self, row: &StringRecord) -> Vec<usize> {
+        let cell = |index: usize| row.get(index).unwrap_or_default().trim();
+        let is_zero = |index: usize| cell(index).parse().is_ok_and(|value: f64| value == 0.0);
+        let says_nothing = |index: usize| cell(index).is_empty() || is_zero(index);
+        if !self.durations.iter().any(|&index| is_zero(index))
+            || self.verdict.is_some_and(|index| !cell(index).is_empty())
+            || !self.durations.iter().chain(&self.others).all(|&index| says_nothing(index))
+        {
+            return Vec::new();
+        }
+        let mut cells: Vec<usize> =
+            self.durations.iter().chain(&self.others).copied().filter(|&index| is_zero(index)).collect();
+        cells.sort_unstable();
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rows_without_any_measurement_count() {
+        let header = ["Average Duration(us)", "Profiling Std Duration(us)", "MicroBench aiv_vec_ratio"];
+        let header = [&header[..], &["MicroBench Verdict", "Runtime num_tokens"]].concat();
+        let zeros = ZeroFilled::of(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let cells = |row: [&str; 5]| zeros.cells(&StringRecord::from(row.to_vec()));
+        assert_eq!(cells(["0", "0", "0", "", "0"]), [0, 1, 2]);
+        assert_eq!(cells(["0.000000", "", "", "", ""]), [0]);
+        assert!(cells(["", "0", "0", "", ""]).is_empty(), "no duration is claimed");
+        assert!(cells(["3.5", "0", "0", "", ""]).is_empty(), "it was measured once");
+        assert!(cells(["0", "0", "0.5", "", ""]).is_empty(), "a counter was measured");
+        assert!(cells(["0", "", "", "oom", ""]).is_empty(), "npubench wrote it");
+        assert!(cells(["-0x", "0", "", "", ""]).is_empty());
+    }
+}

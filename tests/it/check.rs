@@ -1,0 +1,426 @@
+//! `db check` and `db normalize` on folders that are broken in every way we could think of.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::context::{Context, shared};
+
+const SIGNATURE: &str =
+    "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
+const ROW: &str = "4,FLOAT,ND,4,FLOAT,ND";
+const OTHER: &str = "8,FLOAT,ND,8,FLOAT,ND";
+const COLLECTIVE: &str = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps";
+
+/// A table of the signature's columns and more.
+fn table(columns: &str, rows: &[&str]) -> String {
+    let rows: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    format!("{SIGNATURE}{columns}\n{rows}")
+}
+
+/// Checks a folder that holds one file, which must not change; returns what is said but for the columns
+/// that short tables lack.
+fn said(file: &str, bytes: &[u8]) -> String {
+    let context = Context::new();
+    fs::create_dir(context.path("db")).expect("made");
+    fs::write(context.path("db").join(file), bytes).expect("written");
+    if !file.ends_with(".csv") {
+        context.write("db/Sound.csv", &table("", &[ROW]));
+    }
+    let before = context.snapshot("");
+    let ran = context.run(&["db", "check", "db"]);
+    assert_eq!(context.snapshot(""), before, "a check wrote something");
+    let is_bad = ran.stdout.lines().any(|line| !line.contains(": note: "));
+    assert_eq!(ran.code, i32::from(is_bad), "{}{}", ran.stdout, ran.stderr);
+    let lines = ran.stdout.lines().filter(|line| !line.ends_with("[missing-columns]"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn files_that_are_no_tables() {
+    let said = [
+        said("K.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
+        said("op_mapping.yaml", b"version https://git-lfs.github.com/spec/v1\n"),
+        said("K.csv", b""),
+        said("K.csv", b"\xef\xbb\xbf\r\n\r\n"),
+        said("K.csv", b"\xff\xfeI\0n\0"),
+        said("K.csv", b"Input Shapes\n4\n\0\0\0\0"),
+        said("K.csv", b"Input Shapes;Input Data Types\n4;FLOAT\n"),
+        said("K.csv", b"PK\x03\x04\x9c,\x01\n"),
+        said("notes.csv", b"a,b\n1,2\n"),
+        said("database.yaml", b"npubench_database: 1\nkind: nqu\n"),
+    ];
+    insta::assert_snapshot!(said.join("--\n"), @r"
+    db/K.csv:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
+    --
+    db/op_mapping.yaml:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
+    --
+    db/K.csv:1: error: nothing is in it, expected a header [empty]
+    --
+    db/K.csv:1: warning: begins with a byte-order mark, which hides the first column from some readers [byte-order-mark]
+    db/K.csv:1: error: nothing is in it, expected a header [empty]
+    --
+    db/K.csv:1: error: is UTF-16, expected UTF-8 [not-csv]
+    --
+    db/K.csv:1: error: is no text: a NUL byte in line 3 [not-csv]
+    --
+    db/K.csv:1: error: `Input Shapes;Input Data Types` has no comma; is the table separated by ';'? [not-csv]
+    --
+    db/K.csv:1: error: the name of column 1 is not UTF-8 [not-utf8]
+    db/K.csv:1: error: the header lacks `Input Shapes`, `Input Data Types`, `Input Formats`, `Output Shapes`, `Output Data Types`, `Output Formats` [no-column]
+    db/K.csv:1: note: not in the contract, kept as they are: `PK\u{3}\u{4}�`, `\u{1}` [own-column]
+    --
+    db/notes.csv:1: error: the header lacks `Input Shapes`, `Input Data Types`, `Input Formats`, `Output Shapes`, `Output Data Types`, `Output Formats` [no-column]
+    db/notes.csv:1: note: not in the contract, kept as they are: `a`, `b` [own-column]
+    --
+    db/database.yaml:2: error: kind: unknown variant `nqu`, expected `npu` or `rehearsal` [unreadable]
+    ");
+}
+
+#[test]
+fn tables_with_wrong_rows() {
+    let double = format!("{SIGNATURE},Note,Note, Note ,\n{ROW},,,,\n");
+    let said = [
+        said("K.csv", double.as_bytes()),
+        said("K.csv", table(",Note", &["4,FLOAT", &format!("{ROW},a,b"), &format!("{ROW},")]).as_bytes()),
+        said("K.csv", &[table(",Note", &[]).as_bytes(), ROW.as_bytes(), b",\xb2\xe2\n"].concat()),
+        said(
+            "K.csv",
+            table("", &["6k,FLOAT,ND,4,FLOAT,ND", "4;4,FLOAT,ND,,,", "N/A,N/A,N/A,,,", ",,,,,"]).as_bytes(),
+        ),
+        said(
+            "K.csv",
+            table("", &[ROW, OTHER, "\"\"\"4;\"\"\",FLOAT;DT_UNDEFINED,ND,4,DT_FLOAT,ND", OTHER]).as_bytes(),
+        ),
+        said("K.csv", table("", &[ROW, &ROW.replacen(",ND", ",\"ND", 1)]).as_bytes()),
+        said("K.csv", format!("\u{feff}{SIGNATURE}\r\n{ROW}\r\n\n{OTHER}\n").as_bytes()),
+        said("K.csv", table(",MicroBench Duration(us)", &[&format!("{ROW},3.5")]).as_bytes()),
+        said(
+            "K.csv",
+            table(
+                ",Average Duration(us),Std Duration(us)",
+                &[&format!("{ROW},0,0"), &format!("{OTHER},0.0,")],
+            )
+            .as_bytes(),
+        ),
+    ];
+    insta::assert_snapshot!(said.join("--\n"), @r#"
+    db/K.csv:1: error: `Note` is the name of columns 7 and 8 [double-column]
+    db/K.csv:1: error: `Note` is the name of columns 7 and 9 [double-column]
+    db/K.csv:1: note: not in the contract, kept as they are: `Note`, `Note`, `Note`, `` [own-column]
+    --
+    db/K.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
+    db/K.csv:2: error: 2 fields, the header has 7; `Input Formats` (column 3) is the first that is missing [ragged]
+    db/K.csv:3: error: 8 fields, the header has 7; field 8 has no column [ragged]
+    --
+    db/K.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
+    db/K.csv:2: error: `Note` (column 7) is not UTF-8 [not-utf8]
+    --
+    db/K.csv:2: error: `6k` is not a dimension (slot 0 of `6k`) [signature]
+    db/K.csv:3: error: slot 1 has a shape but no type [signature]
+    db/K.csv:4: warning: the row has no input shapes [no-shapes]
+    db/K.csv:5: warning: the row has no input shapes [no-shapes]
+    --
+    db/K.csv:4: warning: the same signature as line 2; what differs: `Input Shapes`, `Input Data Types`, `Output Data Types` [duplicate]
+    db/K.csv:5: warning: the same row as line 3 [duplicate]
+    --
+    db/K.csv:3: error: 3 fields, the header has 6; `Output Shapes` (column 4) is the first that is missing [ragged]
+    db/K.csv:3: error: a quote in this row is not closed before the file ends [open-quote]
+    --
+    db/K.csv:1: warning: begins with a byte-order mark, which hides the first column from some readers [byte-order-mark]
+    db/K.csv:4: warning: the header ends in "\r\n", this line does not [line-endings]
+    --
+    db/K.csv:1: warning: `MicroBench Duration(us)` is called `Average Duration(us)` now [old-column]
+    --
+    db/K.csv:1: note: not in the contract, kept as they are: `Std Duration(us)` [own-column]
+    db/K.csv:2: warning: 2 rows from here on have 0 in place of every measurement, which means not measured [zeros]
+    "#);
+}
+
+#[test]
+fn cells_that_are_no_numbers() {
+    let columns = ",Average Duration(us),MicroBench aiv_time(us),MicroBench Samples,MicroBench Verdict";
+    let rows: Vec<String> =
+        ["-1,,,", "nan,,,", "inf,N/A,2.5,fine", "fast,\u{1b}[31m,-3,ok", "0,1,20,", "1e1,0,20,"]
+            .iter()
+            .zip(1..)
+            .map(|(cells, size)| format!("{size},FLOAT,ND,4,FLOAT,ND,{cells}"))
+            .collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    insta::assert_snapshot!(said("K.csv", table(columns, &rows).as_bytes()), @r"
+    db/K.csv:2: error: `Average Duration(us)` is `-1`, which is negative [number]
+    db/K.csv:3: error: `Average Duration(us)` is `nan`, which is not finite [number]
+    db/K.csv:4: error: `Average Duration(us)` is `inf`, which is not finite [number]
+    db/K.csv:4: error: `MicroBench Samples` is `2.5`, which is no whole number [number]
+    db/K.csv:4: error: `MicroBench Verdict` is `fine`, which is no verdict [number]
+    db/K.csv:5: error: `Average Duration(us)` is `fast`, which is no number [number]
+    db/K.csv:5: error: `MicroBench aiv_time(us)` is `\u{1b}[31m`, which is no number [number]
+    db/K.csv:5: error: `MicroBench Samples` is `-3`, which is negative [number]
+    db/K.csv:6: error: `Average Duration(us)` is 0, which no duration is; a cell that was not measured is empty [number]
+    ");
+}
+
+#[test]
+fn tables_of_collectives() {
+    let good = "1024,16,DT_FP16,1,3.5,0.29";
+    let said = [
+        said("hcom_allReduce_.csv", format!("{COLLECTIVE}\n{good}\n").as_bytes()),
+        said("hcom_allReduce_.csv", b"message_bytes,dtype,Duration(us),Note\n1024,DT_FP16,3.5,\n"),
+        said(
+            "hcom_allReduce_.csv",
+            format!("{COLLECTIVE}\n{good}\n1k,16.5,DT_FP16,N/A,-1,\n1024,16,DT_FP16,1,3.6,0.3\n").as_bytes(),
+        ),
+    ];
+    insta::assert_snapshot!(said.join("--\n"), @r"
+    --
+    db/hcom_allReduce_.csv:1: error: the header lacks `num_devices`, `topology_tier`, `bandwidth_gbps` [no-column]
+    db/hcom_allReduce_.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
+    --
+    db/hcom_allReduce_.csv:3: error: `message_bytes` is `1k`, which is no number [number]
+    db/hcom_allReduce_.csv:3: error: `num_devices` is `16.5`, which is no whole number [number]
+    db/hcom_allReduce_.csv:3: error: `topology_tier` is empty [number]
+    db/hcom_allReduce_.csv:3: error: `Duration(us)` is `-1`, which is negative [number]
+    db/hcom_allReduce_.csv:3: error: `bandwidth_gbps` is empty [number]
+    db/hcom_allReduce_.csv:4: warning: the same message_bytes, num_devices, dtype, topology_tier as line 2: 1024, 16, DT_FP16, 1 [duplicate]
+    ");
+}
+
+#[test]
+fn names_that_stand_for_no_kernel() {
+    let good = table("", &[ROW]);
+    let said = [
+        said("%ZZ.csv", good.as_bytes()),
+        said("a b.csv", good.as_bytes()),
+        said("con.csv", good.as_bytes()),
+        said("K\n\u{1b}[31m.csv", good.as_bytes()),
+        said(".npubench-x1.tmp", b""),
+    ];
+    insta::assert_snapshot!(said.join("--\n"), @r"
+    db/%ZZ.csv:1: error: `%ZZ` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits [file-name]
+    --
+    db/a b.csv:1: error: is read as kernel `a b`, whose file is `a%20b.csv` [file-name]
+    --
+    db/con.csv:1: error: is read as kernel `con`, whose file is `%con.csv` [file-name]
+    --
+    db/K??[31m.csv:1: error: `K\n\u{1b}[31m` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits [file-name]
+    --
+    db/.npubench-x1.tmp:1: note: an interrupted npubench left it behind; it can be removed when none is running [left-behind]
+    ");
+    let context = Context::new();
+    context.write("db/Add.csv", &good);
+    context.write("db/ADD.csv", &good);
+    if context.snapshot("db").len() == 2 {
+        let ran = context.run(&["db", "check", "db"]);
+        assert!(ran.stdout.contains("db/Add.csv:1: error: `ADD.csv` differs only by case"), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_sound_database_has_nothing_to_say() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
+    let ran = context.run(&["db", "check", "db"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
+    assert_eq!(ran.stderr, "0 errors, 0 warnings, 0 notes in 3 files of db\n");
+    let before = context.snapshot("db");
+    let ran = context.run(&["db", "normalize", "db"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    assert!(tables(&context).iter().all(|(path, bytes)| before.get(path) == Some(bytes)));
+    // The same rows in a folder of kind npu are a lie.
+    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
+    context.write("real/SwiGlu.csv", &text);
+    let ran = context.run(&["db", "check", "real"]);
+    assert_eq!(
+        ran.stdout,
+        "real/SwiGlu.csv:2: error: a rehearsed run wrote it (1 row), in a folder of kind `npu` [rehearsed]\n"
+    );
+    assert_eq!(context.run(&["db", "normalize", "real"]).code, 1);
+    assert!(!context.path("real/.npubench").exists() && !context.path("real/database.yaml").exists());
+}
+
+#[test]
+fn folders_that_are_no_databases() {
+    let context = Context::new();
+    fs::create_dir(context.path("empty")).expect("made");
+    context.write("file", "");
+    for folder in ["empty", "missing", "file"] {
+        let ran = context.run(&["db", "check", folder]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{folder}: {}", ran.stderr);
+        assert!(ran.stderr.contains("is not a database folder\nhint: "), "{}", ran.stderr);
+    }
+    for folder in ["empty", "missing", "file"] {
+        assert_eq!(context.run(&["db", "normalize", folder]).code, 3, "{folder}");
+    }
+    assert!(context.snapshot("empty").is_empty());
+}
+
+/// A folder with everything that can be mended and some that cannot.
+fn broken() -> Context {
+    let context = Context::new();
+    let grid = ",Average Duration(us),Profiling Average Duration(us),MicroBench aiv_time(us),Runtime x,Note";
+    let rows = [
+        "1,FLOAT,ND,1,FLOAT,ND,0,0,0,0,",
+        "2,FLOAT,ND,2,FLOAT,ND,5.5,,,,",
+        "2,FLOAT,ND,2,FLOAT,ND,,7.1,,,mine",
+        "3,FLOAT,ND,3,FLOAT,ND,1,,,,a",
+        "1,FLOAT,ND,1,FLOAT,ND,4.5,,2,0,",
+        "3,FLOAT,ND,3,FLOAT,ND,1,,,,b",
+        "3,FLOAT,ND,3,FLOAT,ND,1,,,,a",
+        "4,FLOAT,ND,4,FLOAT,ND,0,0,0,0,\"as it is\"",
+        "5,FLOAT,ND,5,FLOAT,ND,\"9\",,,,\"as, it is\"",
+    ];
+    context.write("db/Grid.csv", &table(grid, &rows));
+    context.write("db/Mixed.csv", &format!("\u{feff}{SIGNATURE},Note\r\n{ROW},\"a\nb\"\n\r\n{OTHER},\"c\""));
+    context.write("db/Old.csv", &table(",MicroBench Duration(us)", &[&format!("{ROW},3.5")]));
+    context.write("db/Fine.csv", &format!("{SIGNATURE}\n\n\"4\",FLOAT,\"ND\",4,FLOAT,ND"));
+    context.write("db/Pointer.csv", "version https://git-lfs.github.com/spec/v1\noid x\n");
+    context.write("db/Ragged.csv", &format!("\u{feff}{}", table("", &[ROW, ROW, "4"])));
+    let rows = "\n64,2,DT_FP16,0,3.5,\n64,2,DT_FP16,0,3.5,1\n64,2,DT_FP16,0,3.6,1\n";
+    context.write("db/hcom_allReduce_.csv", &format!("{COLLECTIVE}{rows}"));
+    context
+}
+
+/// Everything in the folder but the lock, which names its last owner.
+fn tables(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = context.snapshot("db");
+    files.retain(|path, _| !path.ends_with("lock"));
+    files
+}
+
+#[test]
+fn what_can_be_mended_is_mended_once() {
+    let context = broken();
+    let before = context.snapshot("db");
+    let dry = context.run(&["db", "normalize", "db", "--dry-run"]);
+    assert_eq!(context.snapshot("db"), before, "a dry run wrote something");
+    let ran = context.run(&["db", "normalize", "db"]);
+    assert_eq!((dry.code, ran.code), (1, 1), "a pointer and a ragged file were refused");
+    assert_eq!(dry.stdout.replace("would mend:", "mended:"), ran.stdout);
+    insta::assert_snapshot!(format!("{}{}{}", ran.stdout, dry.stderr, ran.stderr), @r#"
+    db/Grid.csv:2: mended: 2 rows from here on never measured: the zeros are empty cells now
+    db/Grid.csv:4: mended: the same signature as line 3, which gets `Profiling Average Duration(us)`, `Note`
+    db/Grid.csv:6: mended: the same signature as line 2, which gets `Average Duration(us)`, `MicroBench aiv_time(us)`
+    db/Grid.csv:8: mended: the same row as line 5: one of them stays
+    db/Grid.csv:7: left: the same signature as line 5, both stay: they contradict each other in `Note`
+    db/Mixed.csv:1: mended: the byte-order mark is gone
+    db/Mixed.csv:1: mended: every line ends in "\r\n" now, as the header does
+    db/Old.csv:1: mended: `MicroBench Duration(us)` is called `Average Duration(us)` now
+    db/Pointer.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
+    db/Ragged.csv:4: refused: 1 fields, the header has 6; `Input Data Types` (column 2) is the first that is missing
+    db/hcom_allReduce_.csv:3: mended: the same signature as line 2, which gets `bandwidth_gbps`
+    db/hcom_allReduce_.csv:4: left: the same signature as line 2, both stay: they contradict each other in `Duration(us)`
+    4 files would be mended (dry run: nothing was written), 2 refused; 2 duplicates left as they contradict each other
+    4 files mended, 2 refused; 2 duplicates left as they contradict each other
+    "#);
+    let after = tables(&context);
+    let bytes = |name: &str| &after[Path::new(&format!("db/{name}.csv"))];
+    for name in ["Fine", "Pointer", "Ragged"] {
+        assert_eq!(bytes(name), &before[Path::new(&format!("db/{name}.csv"))]);
+    }
+    let text = |name: &str| String::from_utf8_lossy(bytes(name)).into_owned();
+    insta::assert_snapshot!(text("Grid"), @r#"
+    Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us),Profiling Average Duration(us),MicroBench aiv_time(us),Runtime x,Note
+    1,FLOAT,ND,1,FLOAT,ND,4.5,,2,0,
+    2,FLOAT,ND,2,FLOAT,ND,5.5,7.1,,,mine
+    3,FLOAT,ND,3,FLOAT,ND,1,,,,a
+    3,FLOAT,ND,3,FLOAT,ND,1,,,,b
+    4,FLOAT,ND,4,FLOAT,ND,,,,0,as it is
+    5,FLOAT,ND,5,FLOAT,ND,"9",,,,"as, it is"
+    "#);
+    assert_eq!(text("Mixed"), format!("{SIGNATURE},Note\r\n{ROW},\"a\nb\"\r\n\r\n{OTHER},\"c\""));
+    assert_eq!(text("Old"), table(",Average Duration(us)", &[&format!("{ROW},3.5")]));
+    assert_eq!(
+        text("hcom_allReduce_"),
+        format!("{COLLECTIVE}\n64,2,DT_FP16,0,3.5,1\n64,2,DT_FP16,0,3.6,1\n")
+    );
+    assert!(after.keys().any(|path| path.ends_with("database.yaml")), "the folder was adopted");
+    let again = context.run(&["db", "normalize", "db"]);
+    assert!(!again.stdout.contains("mended:"), "{}", again.stdout);
+    assert_eq!(tables(&context), after);
+    let checked = context.run(&["db", "check", "db"]);
+    for kind in ["line-endings", "old-column", "zeros"] {
+        assert!(!checked.stdout.contains(&format!("[{kind}]")), "{}", checked.stdout);
+    }
+    let left: Vec<&str> = checked.stdout.lines().filter(|line| line.ends_with("[duplicate]")).collect();
+    insta::assert_snapshot!(left.join("\n"), @r"
+    db/Grid.csv:5: warning: the same signature as line 4; what differs: `Note` [duplicate]
+    db/Ragged.csv:3: warning: the same row as line 2 [duplicate]
+    db/hcom_allReduce_.csv:3: warning: the same message_bytes, num_devices, dtype, topology_tier as line 2: 64, 2, DT_FP16, 0 [duplicate]
+    ");
+}
+
+#[test]
+fn one_unreadable_file_does_not_stop_the_others() {
+    let context = broken();
+    nix::unistd::mkfifo(&context.path("db/Pipe.csv"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    std::os::unix::fs::symlink("nowhere", context.path("db/Link.csv")).expect("made");
+    let checked = context.run(&["db", "check", "db", "--format", "json"]);
+    assert_eq!(checked.code, 1);
+    let all: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
+    let findings = all["findings"].as_array().expect("a list");
+    let files = |kind: &str| -> Vec<&str> {
+        let of = findings.iter().filter(|finding| finding["kind"] == kind);
+        of.map(|finding| finding["file"].as_str().expect("a name")).collect()
+    };
+    assert_eq!(files("unreadable"), ["Link.csv", "Pipe.csv"]);
+    assert_eq!(files("ragged"), ["Ragged.csv"]);
+    assert_eq!(files("zeros"), ["Grid.csv"]);
+    assert_eq!(all["files"], 9);
+    let ran = context.run(&["db", "normalize", "db", "--format", "json"]);
+    let all: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let refused = all["files"].as_array().expect("a list").iter().filter(|file| !file["refused"].is_null());
+    let refused: Vec<&str> = refused.map(|file| file["file"].as_str().expect("a name")).collect();
+    assert_eq!((ran.code, refused), (1, vec!["Link.csv", "Pipe.csv", "Pointer.csv", "Ragged.csv"]));
+}
+
+#[test]
+fn a_read_only_folder_can_be_checked() {
+    let context = broken();
+    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o555)).expect("set");
+    let before = context.snapshot("db");
+    let ran = context.run(&["db", "check", "db"]);
+    let dry = context.run(&["db", "normalize", "db", "--dry-run"]);
+    fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o755)).expect("set");
+    assert_eq!((ran.code, dry.code), (1, 1), "{}{}", ran.stderr, dry.stderr);
+    assert_eq!(context.snapshot("db"), before);
+}
+
+#[test]
+fn real_tables() {
+    let Some(real) = shared("real/excerpts") else { return };
+    let context = Context::new();
+    fs::create_dir(context.path("db")).expect("made");
+    for (from, to) in [
+        ("FusedInferAttentionScore.csv", "FusedInferAttentionScore.csv"),
+        ("TransposeBatchMatMul.csv", "TransposeBatchMatMul.csv"),
+        ("git_lfs_pointer_hcom_allReduce_.csv", "hcom_allReduce_.csv"),
+    ] {
+        let text = fs::read_to_string(real.join(from)).expect("read");
+        context.write(&format!("db/{to}"), &text);
+    }
+    let before = context.snapshot("db");
+    let ran = context.run(&["db", "check", "db"]);
+    assert_eq!(ran.code, 1);
+    insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
+    db/FusedInferAttentionScore.csv:1: note: 53 of the 62 columns are not there: `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles`, `Profiling Average aic_total_cycles`, `MicroBench aic_mac_time(us)` and 45 more [missing-columns]
+    db/FusedInferAttentionScore.csv:1: note: not in the contract, kept as they are: `Median Duration(us)`, `Std Duration(us)`, `Average aicore_time(us)`, `Average aic_total_cycles`, `Average aic_mac_time(us)`, `Average aic_mac_ratio`, `Average aic_scalar_time(us)`, `Average aic_scalar_ratio` and 20 more [own-column]
+    db/FusedInferAttentionScore.csv:10: warning: the same signature as line 2; what differs: `Average Duration(us)`, `avg_seq_len` [duplicate]
+    db/FusedInferAttentionScore.csv:11: warning: the same signature as line 2; what differs: `Average Duration(us)`, `avg_seq_len` [duplicate]
+    db/TransposeBatchMatMul.csv:1: note: 55 of the 62 columns are not there: `OP State`, `Accelerator Core`, `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles` and 47 more [missing-columns]
+    db/hcom_allReduce_.csv:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
+    1 error, 2 warnings, 3 notes in 3 files of db
+    ");
+    let ran = context.run(&["db", "normalize", "db"]);
+    assert_eq!(ran.code, 1);
+    insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
+    db/FusedInferAttentionScore.csv:10: left: the same signature as line 2, both stay: they contradict each other in `Average Duration(us)`, `avg_seq_len`
+    db/FusedInferAttentionScore.csv:11: left: the same signature as line 2, both stay: they contradict each other in `Average Duration(us)`, `avg_seq_len`
+    db/hcom_allReduce_.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
+    0 files mended, 1 refused; 2 duplicates left as they contradict each other
+    ");
+    assert_eq!(context.snapshot("db"), before, "there was nothing that could be mended");
+}
