@@ -24,7 +24,7 @@ use crate::{
 /// everything else in them stays. Nothing is written unless every file could be read.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// kernel_details.csv, op_summary_*.csv, or folders that hold some
+    /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that hold some
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Database folder; it is made where it is missing

@@ -221,8 +221,16 @@ mod tests {
             shell("sleep 1000 & echo $!; wait", Duration::from_millis(200), &AtomicBool::new(false));
         assert_eq!(ended, Ended::TimedOut);
         let grandchild: i32 = log.trim().parse().expect("a process id");
-        let state = fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "the grandchild still runs: {state}");
+        // It was sent SIGKILL before `run` returned; the system takes a moment to carry that out.
+        let ended = || {
+            let state = fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+            state.is_empty() || state.contains(") Z ")
+        };
+        let deadline = Instant::now() + LONG;
+        while !ended() {
+            assert!(Instant::now() < deadline, "the grandchild still runs");
+            std::thread::sleep(STEP);
+        }
     }
 
     #[test]
