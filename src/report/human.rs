@@ -94,7 +94,8 @@ fn ranges(devices: &[u32]) -> String {
 
 impl Sink for Human {
     fn on_event(&mut self, event: &Event) {
-        if !matches!(event, Event::CaseFinished { .. }) {
+        // A collection's cases, and the rows of kernels that they complete, belong to its line.
+        if !matches!(event, Event::CaseFinished { .. } | Event::RowsWritten { .. }) {
             self.tell_pending();
         }
         match event {
