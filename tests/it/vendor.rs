@@ -48,3 +48,28 @@ fn the_vendors_code_accepts_every_call_of_the_decoder_layer() {
     }
     assert!(accepted >= 9, "only {accepted} kernels were accepted");
 }
+
+#[test]
+fn every_schema_is_the_vendors_word_for_word() {
+    let Some(python) = std::env::var_os(PYTHON) else {
+        eprintln!("skipped: {PYTHON} does not name a Python with the vendor's torch_npu");
+        return;
+    };
+    let script = "import torch, torch_npu\nfor s in torch._C._jit_get_all_schemas(): print(s)";
+    let output = Command::new(&python)
+        .args(["-c", script])
+        .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+        .output()
+        .expect("the vendor's Python runs");
+    let listed = String::from_utf8_lossy(&output.stdout);
+    assert!(listed.lines().count() > 1000, "{}", String::from_utf8_lossy(&output.stderr));
+    let catalogue = npubench::spec::Catalogue::load(&npubench::spec::Assets::embedded()).expect("it loads");
+    for entry in catalogue.entries() {
+        assert!(
+            listed.lines().any(|line| line == entry.schema_text),
+            "{}: {}",
+            entry.kernel,
+            entry.schema_text
+        );
+    }
+}
