@@ -111,11 +111,14 @@ struct Dispatcher<'a> {
     refused: Vec<(Case, Finding)>,
     begun: Instant,
     stop_requests: u32,
+    last_stop_request: Option<Instant>,
     /// Rows that are no case.
     unreadable: usize,
     ended: bool,
 }
 
+/// Signals closer together than this are one request to stop; nobody presses Ctrl-C twice so fast.
+const ONE_REQUEST: Duration = Duration::from_millis(50);
 /// An orphan of a killed run may take this long to end.
 const LEASE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -197,6 +200,7 @@ impl<'a> Dispatcher<'a> {
             refused: plan.refused,
             begun: Instant::now(),
             stop_requests: 0,
+            last_stop_request: None,
             unreadable,
             ended: false,
         };
@@ -269,6 +273,11 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn on_signal(&mut self) -> Result<(), EngineError> {
+        // `timeout` and some terminals signal the process and its group: that is one request.
+        let before = self.last_stop_request.replace(Instant::now());
+        if before.is_some_and(|before| before.elapsed() < ONE_REQUEST) {
+            return Ok(());
+        }
         self.stop_requests += 1;
         let at_once = self.stop_requests > 1;
         if at_once {

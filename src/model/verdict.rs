@@ -68,12 +68,6 @@ verdicts! {
 }
 
 impl Verdict {
-    /// Whether the samples behind it are a measurement that a row may show.
-    #[must_use]
-    pub const fn has_measurement(self) -> bool {
-        matches!(self, Self::Ok | Self::Noisy)
-    }
-
     /// Whether another attempt may end better: the fault may lie in the collection, not in the case.
     #[must_use]
     pub const fn is_worth_a_retry(self) -> bool {

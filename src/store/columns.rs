@@ -15,6 +15,9 @@ pub(super) const SIGNATURE: [&str; 6] = [
     "Output Data Types",
     "Output Formats",
 ];
+/// The state of the replay's measurement, and the samples behind it.
+pub(super) const VERDICT: &str = "MicroBench Verdict";
+pub(super) const SAMPLES: &str = "MicroBench Samples";
 /// The replay's measurement: mean of the accepted samples.
 pub(super) const AVERAGE: &str = "Average Duration(us)";
 /// From production profiles: mean, median, sample standard deviation.
@@ -41,9 +44,9 @@ pub const MICROBENCH_COLUMNS: [&str; 12] = [
     "MicroBench P95 Duration(us)",
     "MicroBench CI95 Low(us)",
     "MicroBench CI95 High(us)",
-    "MicroBench Samples",
+    SAMPLES,
     "MicroBench Collections",
-    "MicroBench Verdict",
+    VERDICT,
     "MicroBench Reason",
     "MicroBench Case",
     "MicroBench Run",

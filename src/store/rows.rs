@@ -99,8 +99,7 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [average, verdict, samples] =
-            [columns::AVERAGE, "MicroBench Verdict", "MicroBench Samples"].map(column);
+        let [average, verdict, samples] = [columns::AVERAGE, columns::VERDICT, columns::SAMPLES].map(column);
         Ok(Self { signature, average, verdict, samples })
     }
 

@@ -23,7 +23,7 @@ impl ZeroFilled {
         Self {
             durations: of(&|measure| measure == Measure::Duration),
             others: of(&|measure| matches!(measure, Measure::Deviation | Measure::Counter)),
-            verdict: header.iter().position(|name| name == "MicroBench Verdict"),
+            verdict: header.iter().position(|name| name == columns::VERDICT),
         }
     }
 

@@ -253,6 +253,22 @@ fn ctrl_c_ends_cleanly_and_the_same_command_goes_on() {
 }
 
 #[test]
+fn two_signals_at_once_are_one_request() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let child = begun(&context);
+    signal(&child, nix::sys::signal::Signal::SIGINT);
+    signal(&child, nix::sys::signal::Signal::SIGTERM);
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    assert!(!ran.stderr.contains("ending 1 running"), "{}", ran.stderr);
+    assert_eq!(
+        ledger(&context, "db", "SELECT DISTINCT verdict FROM verdicts"),
+        "ok",
+        "its one collection may end"
+    );
+}
+
+#[test]
 fn a_killed_run_is_finished_by_the_next_to_the_same_rows() {
     let context = Context::new();
     decoder_layer(&context, "db");
@@ -320,6 +336,7 @@ fn ending_at_once_blames_no_case() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs");
     wait_for_a_launch(&context);
     signal(&child, nix::sys::signal::Signal::SIGINT);
+    // Two signals at once would be one request.
     std::thread::sleep(Duration::from_millis(100));
     signal(&child, nix::sys::signal::Signal::SIGTERM);
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
