@@ -1,6 +1,6 @@
 //! `npubench ingest`: profiles into per-kernel CSVs.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
 
@@ -10,8 +10,11 @@ use super::{
 };
 use crate::{
     exit::Exit,
-    model::{KernelName, Kind, Stack},
-    profile::{Group, Groups, ProfileFile, ReadOptions, add_table, find_profiles, stack_of_profile},
+    model::{Attention, EP_SIZE, KernelName, Kind, Stack},
+    profile::{
+        Group, Groups, HostCalls, ProfileFile, ReadOptions, add_table, describe_attention, find_profiles,
+        stack_of_profile,
+    },
     report::{print_data, print_note},
     spec::DatabaseFile,
     store::{COMPUTE_COLUMNS, Database, KernelCsv, Merged, merge_groups},
@@ -36,6 +39,9 @@ pub(super) struct Options {
     /// Merge profiles although they, or the database, are of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
+    /// Ranks that share the experts, for the rows of DispatchFFNCombine: the profiler does not record it
+    #[arg(long, value_name = "N")]
+    ep_size: Option<NonZeroU32>,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
@@ -58,7 +64,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         add_table(&mut groups, &file.0, number, read)?;
     }
     let (records, skipped) = (groups.records, skipped(&groups));
-    let kernels = groups.into_kernels();
+    let mut kernels = groups.into_kernels();
+    add_attributes(&mut kernels, &files, options.ep_size)?;
     if kernels.is_empty() {
         return Err(Failure::bad_input(
             format!("none of the {records} records has input shapes"),
@@ -69,6 +76,35 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     tell(options, files.len(), records, &skipped, &merged);
     Ok(Exit::Done)
 }
+
+/// Says what shapes do not carry, where it is known.
+fn add_attributes(
+    kernels: &mut BTreeMap<KernelName, Vec<Group>>,
+    files: &[ProfileFile],
+    ep_size: Option<NonZeroU32>,
+) -> Result<(), Failure> {
+    for (kernel, groups) in kernels {
+        match kernel.as_str() {
+            Attention::KERNEL => {
+                let mut calls = HostCalls::default();
+                for file in files {
+                    calls.absorb(HostCalls::of_profile(&file.0)?);
+                }
+                groups.iter_mut().for_each(|group| describe_attention(group, &calls));
+            }
+            DISPATCH => {
+                if let Some(size) = ep_size {
+                    groups.iter_mut().for_each(|group| group.say(EP_SIZE, &size.to_string()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The kernel whose time depends on how many ranks share its experts.
+const DISPATCH: &str = "DispatchFFNCombine";
 
 /// The kind that the database has or will have; a wrong one is refused before anything is read.
 fn kind_of_target(options: &Options) -> Result<Kind, Failure> {

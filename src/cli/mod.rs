@@ -5,6 +5,7 @@
 
 mod db;
 mod failure;
+mod fia_backfill;
 mod ingest;
 mod options;
 mod render;
@@ -32,6 +33,7 @@ enum Command {
     Render(render::Options),
     #[command(subcommand)]
     Db(db::Command),
+    FiaBackfill(fia_backfill::Options),
     /// Stands in for one of the vendor's programs on the rehearsal host.
     #[command(hide = true, disable_help_flag = true)]
     StandIn {
@@ -57,6 +59,7 @@ pub fn main() -> u8 {
         Command::Run(options) => run::run(&options),
         Command::Render(options) => render::run(&options),
         Command::Db(command) => db::run(&command),
+        Command::FiaBackfill(options) => fia_backfill::run(&options),
         Command::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{KernelName, Slot};
+use super::{Attributes, KernelName, Slot, signature::canonical};
 
 /// One kernel at one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub struct Case {
     pub inputs: Vec<Slot>,
     /// Output slots; empty where the profiler shows none (kernels that work in place).
     pub outputs: Vec<Slot>,
+    /// What shapes do not carry: sequence lengths, layout, EP size.
+    pub attributes: Attributes,
 }
 
 /// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
@@ -24,27 +26,11 @@ pub struct Case {
 pub struct CaseId(String);
 
 impl Case {
-    /// The canonical signature: kernel, inputs and outputs, each slot as `dims:type:format`.
+    /// The canonical signature, which is the same for two cases that are the same: kernel, inputs and outputs,
+    /// each slot as `dims:type:format`, then the attributes that decide.
     #[must_use]
     pub fn signature(&self) -> String {
-        let mut text = self.kernel.as_str().to_owned();
-        for slots in [&self.inputs, &self.outputs] {
-            text.push('|');
-            for (index, slot) in slots.iter().enumerate() {
-                if index > 0 {
-                    text.push(';');
-                }
-                let Some(tensor) = slot else {
-                    text.push('-');
-                    continue;
-                };
-                for (position, dim) in tensor.dims.iter().enumerate() {
-                    let _ = write!(text, "{}{dim}", if position == 0 { "" } else { "," });
-                }
-                let _ = write!(text, ":{}:{}", tensor.dtype, tensor.format);
-            }
-        }
-        text
+        canonical(self)
     }
 
     /// The id.
@@ -112,11 +98,16 @@ pub(super) fn short_hash(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Cells;
+    use crate::model::{Attributes, Cells};
 
     fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
         let inputs = Cells { shapes, dtypes, formats }.parse().expect("readable cells");
-        Case { kernel: KernelName::new("RmsNorm").expect("a name"), inputs, outputs: Vec::new() }
+        Case {
+            kernel: KernelName::new("RmsNorm").expect("a name"),
+            inputs,
+            outputs: Vec::new(),
+            attributes: Attributes::default(),
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::case::short_hash;
+
 /// An NPU kernel type as the profiler names it, such as `MatMulV2`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -20,12 +22,16 @@ pub enum KernelNameError {
     Control(String),
 }
 
-/// Longest stem that is used as it is; file systems allow 255 bytes, and `.csv` and temporary
-/// suffixes come on top.
+/// Longest stem of a name; file systems allow 255 bytes, and `.csv` and suffixes come on top.
 const LONGEST_STEM: usize = 120;
+/// Hexadecimal digits of a hash.
+const HASH: usize = 16;
+/// Longest begin of the stem of a shortened name: behind it are a `+` and a hash, and a `%` may come in front.
+const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 impl KernelName {
-    /// Takes a name from a profile or a command line.
+    /// Takes a name from a profile or a command line. Blanks around it go. A name too long to be a file's is
+    /// shortened for good: its begin, a `+`, and a hash of the whole stand for it everywhere.
     ///
     /// # Errors
     /// [`KernelNameError`] where the text names nothing or has control characters.
@@ -37,13 +43,28 @@ impl KernelName {
         if text.chars().any(char::is_control) {
             return Err(KernelNameError::Control(text.to_owned()));
         }
-        Ok(Self(text.to_owned()))
+        if encoded(text.bytes()).len() < LONGEST_STEM {
+            return Ok(Self(text.to_owned()));
+        }
+        let fits =
+            |end: &usize| text.is_char_boundary(*end) && encoded(text[..*end].bytes()).len() <= LONGEST_BEGIN;
+        let end = (0..=LONGEST_BEGIN).rev().find(fits).unwrap_or_default();
+        Ok(Self(format!("{}+{}", &text[..end], short_hash(text.as_bytes()))))
     }
 
-    /// The kernel whose CSV has this stem; `None` where no kernel has it. An over-long name that was
-    /// cut does not come back in full.
+    /// The kernel whose CSV has this stem; `None` where no kernel has it.
     #[must_use]
     pub fn from_file_stem(stem: &str) -> Option<Self> {
+        let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
+        if let Some(kernel) = apart.and_then(|(plain, _)| Self::from_plain_stem(plain))
+            && kernel.stem_apart() == stem
+        {
+            return Some(kernel);
+        }
+        Self::from_plain_stem(stem)
+    }
+
+    fn from_plain_stem(stem: &str) -> Option<Self> {
         let encoded = stem.strip_prefix('%').filter(|rest| is_reserved(rest)).unwrap_or(stem);
         let mut bytes = Vec::with_capacity(encoded.len());
         let mut rest = encoded.as_bytes();
@@ -75,28 +96,56 @@ impl KernelName {
     }
 
     /// The stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could
-    /// leave the folder or confuse a shell become `%XX`, names that a file system reserves get a
-    /// `%` in front, and over-long ones are cut and told apart by a hash.
+    /// leave the folder or confuse a shell become `%XX`, and names that a file system reserves get a
+    /// `%` in front.
     #[must_use]
     pub fn file_stem(&self) -> String {
-        let mut stem = String::with_capacity(self.0.len());
-        for byte in self.0.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'+' => stem.push(char::from(byte)),
-                b'.' if !stem.is_empty() => stem.push('.'),
-                other => stem.push_str(&format!("%{other:02X}")),
-            }
-        }
+        let mut stem = encoded(self.0.bytes());
         if is_reserved(&stem) {
             stem.insert(0, '%');
         }
-        if stem.len() > LONGEST_STEM {
-            let hash = super::case::short_hash(self.0.as_bytes());
-            stem.truncate(LONGEST_STEM - hash.len() - 1);
-            stem = format!("{stem}%{hash}");
-        }
         stem
     }
+
+    /// The stem of the kernel's CSV in a folder with those of others: [`Self::file_stem`], or, where another
+    /// kernel's differs from it only by case, that with a `%` and a hash of the name behind it. A file that is
+    /// there keeps its stem.
+    #[must_use]
+    pub fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
+        let (plain, apart) = (self.file_stem(), self.stem_apart());
+        let (mut is_taken, mut is_apart) = (false, false);
+        for stem in stems {
+            if stem == plain {
+                return plain;
+            }
+            is_apart |= stem == apart;
+            is_taken |= stem.eq_ignore_ascii_case(&plain);
+        }
+        if is_apart || is_taken { apart } else { plain }
+    }
+
+    /// Whether the kernel's CSV may have this stem.
+    #[must_use]
+    pub fn may_have_file_stem(&self, stem: &str) -> bool {
+        stem == self.file_stem() || stem == self.stem_apart()
+    }
+
+    /// A stem that no other kernel has, whatever becomes of its case.
+    fn stem_apart(&self) -> String {
+        format!("{}%{}", self.file_stem(), short_hash(self.0.as_bytes()))
+    }
+}
+
+fn encoded(bytes: impl Iterator<Item = u8>) -> String {
+    let mut stem = String::new();
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'+' => stem.push(char::from(byte)),
+            b'.' if !stem.is_empty() => stem.push('.'),
+            other => stem.push_str(&format!("%{other:02X}")),
+        }
+    }
+    stem
 }
 
 /// Names that Windows and its network shares keep for devices.
@@ -135,8 +184,38 @@ mod tests {
         assert_eq!(stem("com1.x"), "%com1.x");
         assert_eq!(stem(".hidden"), "%2Ehidden");
         assert_eq!(stem("$(reboot)"), "%24%28reboot%29");
-        assert!(stem(&"x".repeat(300)).len() <= LONGEST_STEM);
-        assert_ne!(stem(&"x".repeat(300)), stem(&"x".repeat(301)));
+    }
+
+    #[test]
+    fn over_long_names_are_shortened_once_and_stay_apart() {
+        let name = |text: &str| KernelName::new(text).expect("printable");
+        let (long, longer) = (name(&"x".repeat(300)), name(&"x".repeat(301)));
+        assert_ne!(long, longer);
+        assert!(long.as_str().starts_with(&"x".repeat(LONGEST_BEGIN)) && long.as_str().len() < LONGEST_STEM);
+        assert_eq!(name(long.as_str()), long);
+        assert_eq!(KernelName::from_file_stem(&long.file_stem()), Some(long));
+        let ordinary = "triton_".repeat(17);
+        assert_eq!(name(&ordinary).file_stem(), ordinary, "119 characters are not too long");
+        assert_ne!(name(&format!("{ordinary}x")).as_str(), format!("{ordinary}x"));
+        let wide = name(&"\u{6838}".repeat(30));
+        assert!(wide.file_stem().len() < LONGEST_STEM && wide.as_str().starts_with('\u{6838}'));
+    }
+
+    #[test]
+    fn names_that_differ_by_case_have_stems_that_do_not() {
+        let [add, upper, lower] = ["Add", "ADD", "add"].map(|name| KernelName::new(name).expect("a name"));
+        assert_eq!(upper.file_stem_among([]), "ADD");
+        assert_eq!(upper.file_stem_among(["Mul", "ADD", "Add"]), "ADD", "what is there stays");
+        let apart = upper.file_stem_among(["Mul", "Add"]);
+        assert!(
+            apart.starts_with("ADD%") && upper.may_have_file_stem(&apart) && !add.may_have_file_stem(&apart)
+        );
+        assert_eq!(upper.file_stem_among(["Add", &apart]), apart);
+        assert_eq!(upper.file_stem_among([&*apart]), apart, "also where the other is gone");
+        assert_eq!(KernelName::from_file_stem(&apart), Some(upper));
+        let other = lower.file_stem_among(["Add", &apart]);
+        assert!(!other.eq_ignore_ascii_case(&apart));
+        assert_eq!(KernelName::from_file_stem(&other), Some(lower));
     }
 
     proptest! {
@@ -146,9 +225,9 @@ mod tests {
                 let stem = kernel.file_stem();
                 prop_assert!(stem.bytes().all(|b| b.is_ascii_graphic() && !b"/\\$`'\"*?<>|;&".contains(&b)));
                 prop_assert!(!stem.starts_with('.') && stem.len() <= LONGEST_STEM);
-                if name.len() * 3 < LONGEST_STEM {
-                    prop_assert_eq!(KernelName::from_file_stem(&stem), Some(kernel));
-                }
+                prop_assert_eq!(KernelName::from_file_stem(&stem), Some(kernel.clone()));
+                prop_assert_eq!(KernelName::from_file_stem(&kernel.stem_apart()), Some(kernel.clone()));
+                prop_assert_eq!(KernelName::new(kernel.as_str()), Ok(kernel));
             }
         }
 

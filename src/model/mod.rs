@@ -2,23 +2,32 @@
 //!
 //! Layer 0: imports nothing of this crate and does no IO.
 
+mod attention;
+mod attention_call;
+mod attributes;
 mod case;
 mod cells;
 mod dtype;
 mod format;
 mod kernel;
 mod kind;
+mod signature;
 mod stack;
 mod tensor;
 mod time;
 mod verdict;
 
+pub use attention::{Attention, AttentionSlot, attention_attribute};
+pub(crate) use attention_call::joined;
+pub use attention_call::{AttentionCall, Fit, agreed, best_fits};
+pub use attributes::{Attributes, EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId};
 pub use cells::{Cells, CellsError};
 pub use dtype::Dtype;
 pub use format::Format;
 pub use kernel::{KernelName, KernelNameError};
 pub use kind::Kind;
+pub use signature::keeps_input_shapes;
 pub use stack::Stack;
 pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};

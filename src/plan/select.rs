@@ -123,9 +123,9 @@ pub fn select(
                 plan.already += 1;
                 continue;
             }
-            match read(catalogue, device, case) {
-                Ok(planned) => plan.cases.push(planned),
-                Err(refused) => plan.refused.push(refused),
+            match read(catalogue, device, &case) {
+                Ok((reading, fastest)) => plan.cases.push(Planned { case, reading, fastest }),
+                Err(finding) => plan.refused.push((case, finding)),
             }
         }
     }
@@ -145,20 +145,21 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
     Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())
 }
 
-fn read(catalogue: &Catalogue, device: &DeviceProfile, case: Case) -> Result<Planned, (Case, Finding)> {
+/// How a case is replayed and how fast it can be, or why it is not.
+fn read(catalogue: &Catalogue, device: &DeviceProfile, case: &Case) -> Result<(Reading, Nanos), Finding> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        return Err((case, Finding::new(Verdict::Unsupported, "the catalogue has no entry for this kernel")));
+        return Err(Finding::new(Verdict::Unsupported, "the catalogue has no entry for this kernel"));
     };
-    let reading = match entry.read(&case) {
+    let reading = match entry.read(case) {
         Ok(reading) => reading,
-        Err(Refusal::NotCovered(why)) => return Err((case, Finding::new(Verdict::Unsupported, why))),
-        Err(Refusal::Contradiction(why)) => return Err((case, Finding::new(Verdict::InvalidArgs, why))),
+        Err(Refusal::NotCovered(why)) => return Err(Finding::new(Verdict::Unsupported, why)),
+        Err(Refusal::Contradiction(why)) => return Err(Finding::new(Verdict::InvalidArgs, why)),
     };
     if case.bytes() > device.hbm_bytes() {
         let gib = case.bytes().div_ceil(1 << 30);
         let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
-        return Err((case, Finding::new(Verdict::Oom, reason)));
+        return Err(Finding::new(Verdict::Oom, reason));
     }
     let fastest = device.fastest(&reading.work);
-    Ok(Planned { case, reading, fastest })
+    Ok((reading, fastest))
 }

@@ -6,8 +6,9 @@
 //! else a database.
 
 use std::{
-    collections::BTreeMap,
-    fs, io,
+    collections::{BTreeMap, BTreeSet},
+    fs, io, mem,
+    ops::Bound,
     path::{Path, PathBuf},
 };
 
@@ -17,8 +18,10 @@ use super::ProfileError;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileFile(pub PathBuf);
 
-/// Folders below this depth are not looked into; a profile's tables lie at most four below its root.
+/// Folders below this depth are not looked into.
 const DEEPEST: usize = 12;
+/// A profile's tables lie at most so many folders below its root.
+const HIGHEST: usize = 4;
 
 /// The forms of a profile, the preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,25 +53,164 @@ impl Form {
 /// The files of one profile by form.
 type Forms = BTreeMap<Form, Vec<PathBuf>>;
 
-/// Finds the tables of a path: the file itself, or of every profile below a folder its tables in one form.
-/// Of several exports by msprof the newest counts. Symbolic links are not followed.
+/// The tables of some paths, each profile's in one form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// What is to be read, each file once.
+    pub files: Vec<ProfileFile>,
+    /// Paths that were asked for and are not read.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A path whose records are read from another file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// As it was given.
+    pub path: PathBuf,
+    /// A file of the same profile that is read.
+    pub instead: PathBuf,
+}
+
+/// Finds the tables of a path, as [`ProfileFile::find_all`] does for several.
 ///
 /// # Errors
 /// [`ProfileError::NoProfile`] where a folder holds none; [`ProfileError::Io`].
 pub fn find_profiles(path: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
-    let io = |source| ProfileError::Io { file: path.to_owned(), source };
-    if fs::metadata(path).map_err(io)?.is_file() {
-        return Ok(vec![ProfileFile(path.to_owned())]);
+    ProfileFile::find_all(&[path]).map(|found| found.files)
+}
+
+impl ProfileFile {
+    /// Finds the tables of some paths: files as they are, and of every profile below a folder its tables in
+    /// one form. Of several exports by msprof the newest counts. A profile of which several forms or exports
+    /// are given is read once, whether they are given as files or as folders, and so is a path that is given
+    /// twice, under whatever name. Below folders symbolic links are not followed.
+    ///
+    /// # Errors
+    /// [`ProfileError::NoProfile`] where a folder holds none; [`ProfileError::Io`].
+    pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<Found, ProfileError> {
+        let mut search = Search::default();
+        let resolved: Vec<(&Path, PathBuf)> = paths
+            .iter()
+            .map(|path| {
+                let path = path.as_ref();
+                resolve(path).map(|resolved| (path, resolved)).map_err(|source| io_error(path, source))
+            })
+            .collect::<Result<_, ProfileError>>()?;
+        // Folders first, and the outer ones before those in them, which hold nothing new then.
+        let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
+        folders.sort_by_key(|(_, path)| path);
+        for (given, folder) in folders {
+            search.add_folder(folder).map_err(|source| io_error(given, source))?;
+            if search.below(folder).next().is_none() {
+                return Err(ProfileError::NoProfile { folder: (*given).to_owned() });
+            }
+        }
+        for (_, file) in resolved.iter().filter(|(_, path)| !path.is_dir()) {
+            search.add_file(file);
+        }
+        Ok(search.into_found(&resolved))
     }
-    let mut profiles = BTreeMap::new();
-    walk(path, &Surroundings::default(), &mut profiles).map_err(io)?;
-    let mut found: Vec<ProfileFile> =
-        profiles.into_values().flat_map(best_form).flat_map(newest_of_folders).map(ProfileFile).collect();
-    if found.is_empty() {
-        return Err(ProfileError::NoProfile { folder: path.to_owned() });
+}
+
+/// The one name of a file or folder; a pipe is neither, and cannot be read twice.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let metadata = fs::metadata(path)?;
+    if metadata.is_file() || metadata.is_dir() {
+        path.canonicalize()
+    } else {
+        Err(io::Error::other("it is neither a file nor a folder"))
     }
-    found.sort();
-    Ok(found)
+}
+
+fn io_error(path: &Path, source: io::Error) -> ProfileError {
+    ProfileError::Io { file: path.to_owned(), source }
+}
+
+/// What is known while paths are gone through, all of them resolved.
+#[derive(Debug, Default)]
+struct Search {
+    profiles: BTreeMap<PathBuf, Forms>,
+    /// The profile of each file in them.
+    profile_of: BTreeMap<PathBuf, PathBuf>,
+    folders: Vec<PathBuf>,
+    /// Files that are read whatever else is.
+    alone: BTreeSet<PathBuf>,
+}
+
+impl Search {
+    fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
+        if !self.folders.iter().any(|outer| folder.starts_with(outer)) {
+            self.folders.push(folder.to_owned());
+            self.walk(folder, &Surroundings::of(folder))?;
+        }
+        Ok(())
+    }
+
+    /// A file that was asked for by name. One that is in no profile's folder is a profile of its own, unless a
+    /// folder that was asked for too says otherwise.
+    fn add_file(&mut self, file: &Path) {
+        if self.profile_of.contains_key(file) {
+            return;
+        }
+        let form = Form::of(&file.file_name().unwrap_or_default().to_string_lossy());
+        match (Surroundings::of(file).profile, form) {
+            (Some(profile), Some(form)) => self.insert(profile, form, file.to_owned()),
+            _ => drop(self.alone.insert(file.to_owned())),
+        }
+    }
+
+    fn insert(&mut self, profile: PathBuf, form: Form, file: PathBuf) {
+        self.profile_of.insert(file.clone(), profile.clone());
+        self.profiles.entry(profile).or_default().entry(form).or_default().push(file);
+    }
+
+    /// The files at a path or below it: paths are in the order of their components.
+    fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+        let from = self.profile_of.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.map(|(file, _)| file).take_while(move |file| file.starts_with(path))
+    }
+
+    fn into_found(mut self, asked: &[(&Path, PathBuf)]) -> Found {
+        let profiles = mem::take(&mut self.profiles).into_iter();
+        let read: BTreeMap<PathBuf, Vec<PathBuf>> = profiles
+            .filter_map(|(profile, forms)| Some((profile, newest_of_folders(best_form(forms)?))))
+            .collect();
+        let is_read: BTreeSet<&PathBuf> = read.values().flatten().collect();
+        let mut passed_over = Vec::new();
+        for (given, path) in asked {
+            if let Some(first) = self.below(path).next()
+                && !self.below(path).any(|file| is_read.contains(file))
+                && let Some(instead) = read.get(&self.profile_of[first]).and_then(|files| files.first())
+            {
+                passed_over.push(PassedOver { path: (*given).to_owned(), instead: instead.clone() });
+            }
+        }
+        let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
+        files.sort();
+        files.dedup();
+        Found { files, passed_over }
+    }
+
+    /// Collects the files of every profile under its root. A file that is in no profile's folder counts as
+    /// one of the profile of its folder.
+    fn walk(&mut self, folder: &Path, around: &Surroundings) -> io::Result<()> {
+        let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let holds = |inside: &str| entries.iter().any(|entry| entry.file_name().to_str() == Some(inside));
+        let below = around.inside(folder, holds);
+        for entry in entries {
+            let kind = entry.file_type()?;
+            if kind.is_dir() && around.depth < DEEPEST {
+                self.walk(&entry.path(), &below)?;
+            } else if kind.is_file()
+                && let Some(form) = Form::of(&entry.file_name().to_string_lossy())
+            {
+                let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
+                self.insert(profile, form, entry.path());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The `op_summary` tables of every `PROF_*` folder that one msprof collection left in `folder`; of
@@ -145,35 +287,29 @@ struct Surroundings {
     is_below_torch_root: bool,
 }
 
-/// Collects the files of every profile under its root. A file that is in no profile's folder counts as one
-/// of the profile of its folder.
-fn walk(folder: &Path, around: &Surroundings, profiles: &mut BTreeMap<PathBuf, Forms>) -> io::Result<()> {
-    let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let holds = |inside: &str| entries.iter().any(|entry| entry.file_name().to_str() == Some(inside));
-    let is_torch_root =
-        name.ends_with("_ascend_pt") || name.ends_with("_ascend_ms") || holds("ASCEND_PROFILER_OUTPUT");
-    let is_prof = name.starts_with("PROF_") || holds("mindstudio_profiler_output");
-    let is_root = is_torch_root || is_prof && !around.is_below_torch_root;
-    let profile = if is_root { Some(folder.to_owned()) } else { around.profile.clone() };
-    let below = Surroundings {
-        depth: around.depth + 1,
-        profile: profile.clone(),
-        is_below_torch_root: is_torch_root,
-    };
-    for entry in entries {
-        let kind = entry.file_type()?;
-        if kind.is_dir() && around.depth < DEEPEST {
-            walk(&entry.path(), &below, profiles)?;
-        } else if kind.is_file()
-            && let Some(form) = Form::of(&entry.file_name().to_string_lossy())
-        {
-            let root = profile.clone().unwrap_or_else(|| folder.to_owned());
-            profiles.entry(root).or_default().entry(form).or_default().push(entry.path());
+impl Surroundings {
+    /// What encloses a path, going by the folders above it.
+    fn of(path: &Path) -> Self {
+        let above: Vec<&Path> = path.ancestors().skip(1).take(HIGHEST).collect();
+        let around = above.iter().rev().fold(Self::default(), |around, folder| {
+            around.inside(folder, |inside| folder.join(inside).exists())
+        });
+        Self { depth: 0, ..around }
+    }
+
+    /// What encloses that which is in a folder.
+    fn inside(&self, folder: &Path, holds: impl Fn(&str) -> bool) -> Self {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let is_torch_root =
+            name.ends_with("_ascend_pt") || name.ends_with("_ascend_ms") || holds("ASCEND_PROFILER_OUTPUT");
+        let is_prof = name.starts_with("PROF_") || holds("mindstudio_profiler_output");
+        let is_root = is_torch_root || is_prof && !self.is_below_torch_root;
+        Self {
+            depth: self.depth + 1,
+            profile: if is_root { Some(folder.to_owned()) } else { self.profile.clone() },
+            is_below_torch_root: is_torch_root,
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -224,5 +360,58 @@ mod tests {
         assert_eq!(found(&gathered, ""), gathered[1..], "only what carries a time is an export of another");
         let ranks = ["ascend_pytorch_profiler_0.db", "ascend_pytorch_profiler_1.db", "analysis.db"];
         assert_eq!(found(&ranks, ""), ranks[..2]);
+    }
+
+    #[test]
+    fn a_profile_is_read_once_however_it_is_given() {
+        const FILES: [&str; 7] = [
+            "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
+            "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db",
+            "t/a_ascend_pt/PROF_1/msprof_20260101000000.db",
+            "t/b/PROF_2/mindstudio_profiler_output/op_summary_20260101000000.csv",
+            "t/b/PROF_2/mindstudio_profiler_output/op_summary_20260102000000.csv",
+            "t/loose/op_summary_20260101000000.csv",
+            "t/loose/kernel_details_1.csv",
+        ];
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("there");
+        for file in FILES {
+            fs::create_dir_all(root.join(file).parent().expect("below")).expect("made");
+            fs::write(root.join(file), "x").expect("written");
+        }
+        fs::write(root.join("t/loose/k.csv"), "x").expect("written");
+        std::os::unix::fs::symlink(root.join("t/a_ascend_pt"), root.join("link")).expect("linked");
+        let short = |path: &Path| path.strip_prefix(&root).expect("below").to_string_lossy().into_owned();
+        let found = |given: &[&str]| {
+            let paths: Vec<PathBuf> = given.iter().map(|path| root.join(path)).collect();
+            let found = ProfileFile::find_all(&paths).expect("some");
+            let files: Vec<String> = found.files.iter().map(|file| short(&file.0)).collect();
+            let passed: Vec<String> = found
+                .passed_over
+                .iter()
+                .map(|passed| format!("{} for {}", short(&passed.path), short(&passed.instead)))
+                .collect();
+            (files, passed)
+        };
+        let all = || [FILES[0], FILES[4], FILES[6]].map(String::from).to_vec();
+        let passed = |path: &str, instead: &str| vec![format!("{path} for {instead}")];
+        assert_eq!(found(&["t"]), (all(), vec![]));
+        assert_eq!(found(&["t", "t/./b", "link/..", "t"]), (all(), vec![]), "under several names");
+        assert_eq!(found(&["t", FILES[0]]), (all(), vec![]), "what the folder says as well");
+        for given in [FILES[1], FILES[2], "t/a_ascend_pt/PROF_1"] {
+            assert_eq!(found(&["t", given]), (all(), passed(given, FILES[0])));
+            assert_eq!(found(&[given, "t"]), (all(), passed(given, FILES[0])), "in any order");
+        }
+        assert_eq!(found(&["t", FILES[3]]), (all(), passed(FILES[3], FILES[4])), "exported anew");
+        assert_eq!(found(&["t", FILES[5]]), (all(), passed(FILES[5], FILES[6])));
+        // Without the folder, forms of one profile are still known as such.
+        let link = "link/PROF_1/msprof_20260101000000.db";
+        assert_eq!(found(&[FILES[1], link]), (vec![FILES[1].to_owned()], passed(link, FILES[1])));
+        let halves = ["t/a_ascend_pt/PROF_1", "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT"];
+        assert_eq!(found(&halves), (vec![FILES[0].to_owned()], passed(halves[0], FILES[0])));
+        assert_eq!(found(&[FILES[2]]).0, [FILES[2]], "alone it is what was asked for");
+        assert_eq!(found(&[FILES[5], FILES[6]]).0, [FILES[6], FILES[5]], "nothing says they are one profile");
+        let with_other = found(&["t", "t/loose/k.csv", "t/loose/../loose/k.csv"]);
+        assert_eq!(with_other.0, [FILES[0], FILES[4], "t/loose/k.csv", FILES[6]].map(String::from));
     }
 }

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::columns::OtherTable;
+
 /// Where in a file a record stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -12,6 +14,8 @@ pub enum Place {
     Line(u64),
     /// A row of a database's `COMPUTE_TASK_INFO`.
     Task(i64),
+    /// A row of a database's `COMMUNICATION_OP`.
+    Operation(i64),
 }
 
 impl fmt::Display for Place {
@@ -19,7 +23,26 @@ impl fmt::Display for Place {
         match self {
             Self::Line(line) => write!(f, ":{line}"),
             Self::Task(task) => write!(f, " (globalTaskId {task})"),
+            Self::Operation(operation) => write!(f, " (COMMUNICATION_OP, opId {operation})"),
         }
+    }
+}
+
+/// Why a table of kernels has no column of shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapelessKind {
+    /// Kernels have neither types nor shapes.
+    Level0,
+    /// No compute kernel is in it, so that msprof leaves the columns out.
+    OnlyCollectives,
+}
+
+impl fmt::Display for ShapelessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Level0 => "it was taken at profiler level 0",
+            Self::OnlyCollectives => "it holds collectives and no other kernel",
+        })
     }
 }
 
@@ -56,19 +79,39 @@ pub enum ProfileError {
         /// The file.
         file: PathBuf,
     },
-    /// A profile taken at level 0.
-    #[error("`{}` has no shape columns: it was taken at profiler level 0", .file.display())]
+    /// A table of kernels without their shapes.
+    #[error("`{}` has no shape columns: {why}", .file.display())]
     NoShapes {
         /// The file.
         file: PathBuf,
+        /// Why it has none.
+        why: ShapelessKind,
     },
     /// The header lacks columns.
-    #[error("`{}`:1: the header lacks {}", .file.display(), quoted(.missing))]
+    #[error("`{}`:1: the header lacks {}{}", .file.display(), quoted(.missing), said(*.is))]
     MissingColumns {
         /// The file.
         file: PathBuf,
         /// Names of the columns.
         missing: Vec<&'static str>,
+        /// What the file is instead, where its header tells.
+        is: Option<OtherTable>,
+    },
+    /// JSON, such as a timeline, where a table should be.
+    #[error("`{}` is JSON, not a table of kernels", .file.display())]
+    Json {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A record that does not end.
+    #[error("`{}`:{line}: the row that begins here has not ended after {mebibytes} MiB", .file.display())]
+    Endless {
+        /// The file.
+        file: PathBuf,
+        /// From 1.
+        line: u64,
+        /// So much of it was read.
+        mebibytes: u64,
     },
     /// A row with too few or too many fields.
     #[error("`{}`:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
@@ -97,6 +140,22 @@ pub enum ProfileError {
         cell: String,
         /// What is wrong with it.
         problem: String,
+    },
+    /// A line of a dump of attention calls that cannot be used.
+    #[error("`{}`{place}: {problem}", .file.display())]
+    DumpLine {
+        /// The file.
+        file: PathBuf,
+        /// The line.
+        place: Place,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A dump of attention calls without any.
+    #[error("`{}` has no calls", .file.display())]
+    EmptyDump {
+        /// The file.
+        file: PathBuf,
     },
     /// Records of the rehearsal host where measured ones are wanted.
     #[error("`{}`{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
@@ -161,6 +220,10 @@ pub enum ProfileError {
     },
 }
 
+fn said(is: Option<OtherTable>) -> String {
+    is.map_or_else(String::new, |table| format!("; it holds {table}"))
+}
+
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -191,9 +254,16 @@ impl ProfileError {
             }
             Self::Empty { .. } => "the profiler did not finish writing it; export the profile again",
             Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
-            Self::NoShapes { .. } => {
+            Self::NoShapes { why: ShapelessKind::Level0, .. } => {
                 "profile again with profiler_level=Level1 or higher and record_shapes=True"
             }
+            Self::NoShapes { why: ShapelessKind::OnlyCollectives, .. } => {
+                "leave it out; collectives are not read from profiles"
+            }
+            Self::Json { .. } => {
+                "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
+            }
+            Self::Endless { .. } => "a quote in it is not closed; mend the row, or export the profile again",
             Self::MissingTable { .. } => {
                 "kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher"
             }
@@ -205,11 +275,21 @@ impl ProfileError {
                 "close the program that has it open, or let `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` write the changes back"
             }
             Self::Database { .. } => "the file is damaged: copy it again, or export the profile again",
-            Self::MissingColumns { .. } => "this is not a kernel table of msprof or torch_npu.profiler",
+            Self::MissingColumns { is: Some(OtherTable::OfDatabase), .. } => {
+                "copy it into the database folder; its file name is the kernel's"
+            }
+            Self::MissingColumns { is: Some(_), .. } => {
+                "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
+            }
+            Self::MissingColumns { is: None, .. } => {
+                "this is not a kernel table of msprof or torch_npu.profiler"
+            }
             Self::Ragged { .. } | Self::Cell { place: Place::Line(_), .. } => {
                 "mend or remove the line, or export the profile again"
             }
             Self::Cell { .. } => "export the profile again",
+            Self::DumpLine { .. } => "mend or remove the line; docs/attention.md names the fields",
+            Self::EmptyDump { .. } => "was the dump's patch loaded before the first call? docs/attention.md says how",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

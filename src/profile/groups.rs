@@ -1,4 +1,4 @@
-//! Groups the records of profiles by their full signature and sums them up.
+//! Groups the records of profiles by their signature and sums them up.
 
 use std::collections::{BTreeMap, HashMap, btree_map};
 
@@ -8,7 +8,7 @@ use super::{
     sums::{CounterSums, KernelRecord},
 };
 use crate::{
-    model::{Case, Cells, KernelName, Nanos},
+    model::{Attributes, Case, Cells, KernelName, Nanos},
     stats::Summary,
 };
 
@@ -23,6 +23,8 @@ pub struct Group {
     pub state: String,
     /// `Accelerator Core` of the first record.
     pub core: String,
+    /// Further cells of the row, by column: what is known beside the records.
+    pub extra: Vec<(String, String)>,
     /// Where the first record stands.
     first: Position,
     durations: Durations,
@@ -72,6 +74,12 @@ pub struct GroupStatistics {
 }
 
 impl Group {
+    /// Says something that the records do not; where it is an attribute, it becomes part of the case.
+    pub fn say(&mut self, column: &str, value: &str) {
+        self.case.attributes.set(column, value);
+        self.extra.push((column.to_owned(), value.to_owned()));
+    }
+
     /// Number of records.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -101,6 +109,7 @@ impl Group {
     fn absorb(&mut self, other: Self) {
         if other.first < self.first {
             self.first = other.first;
+            self.case = other.case;
             self.cells = other.cells;
             self.state = other.state;
             self.core = other.core;
@@ -237,12 +246,13 @@ fn new_group<R: KernelRecord>(record: &R, first: Position) -> Result<Group, Prof
             record.bad_cell(CELLS[first], texts[first].as_bytes(), format!("cannot be read: {error}"))
         })
     };
-    let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)? };
+    let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: Attributes::default() };
     Ok(Group {
         case,
         cells: cells.map(text),
         state: text(record.state()),
         core: text(record.core()),
+        extra: Vec::new(),
         first,
         durations: Durations::default(),
         counters: CounterSums::default(),

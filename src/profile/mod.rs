@@ -3,12 +3,15 @@
 //! Layer 1: imports `model` and `stats`. Reads streaming and by column name; never writes and never
 //! starts a program.
 
+mod attention_dump;
 mod columns;
 mod discover;
 mod error;
 mod groups;
+mod host_calls;
 mod ingest;
 pub mod npu_smi;
+mod operator_details;
 mod records;
 mod scan;
 mod split;
@@ -16,10 +19,12 @@ mod sqlite;
 mod stack;
 mod sums;
 
+pub use attention_dump::{DumpedCall, read_attention_dump};
 pub use columns::COUNTERS;
 pub use discover::{ProfileFile, collection_summaries, find_profiles};
 pub use error::{Place, ProfileError};
 pub use groups::{Group, GroupStatistics, Groups};
+pub use host_calls::{HostCalls, describe_attention};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{REHEARSAL_PREFIX, Record, RecordReader};
 pub use stack::stack_of_profile;

@@ -5,7 +5,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader, Read},
+    io::{self, BufRead as _, BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -42,14 +42,19 @@ impl Table {
         if start.starts_with(b"version https://git-lfs") {
             return Err(ProfileError::LfsPointer { file: file.to_owned() });
         }
-        if start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii().is_empty() {
-            return Err(ProfileError::Empty { file: file.to_owned() });
+        match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
+            None => return Err(ProfileError::Empty { file: file.to_owned() }),
+            Some(b'{' | b'[') => return Err(ProfileError::Json { file: file.to_owned() }),
+            Some(_) => {}
         }
         let mut csv = Rows::new(input.take(LONGEST_HEADER), 0).csv;
         let mut header = ByteRecord::new();
         csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
-        let columns = Columns::resolve(&header, file)?;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
+        let columns = Columns::resolve(&header, file, || {
+            let mut row = ByteRecord::new();
+            csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
+        })?;
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines })
     }
 
@@ -66,10 +71,32 @@ impl Table {
 /// Longer headers than any profiler writes; keeps a file that is no table from being read as one line.
 const LONGEST_HEADER: u64 = 1 << 20;
 
+/// Longer rows than any profiler writes; keeps the file behind a quote that is not closed out of memory.
+const LONGEST_ROW: usize = 16 << 20;
+
+/// Passes on so many bytes before it is topped up, and fails beyond.
+#[derive(Debug)]
+struct Limited<R> {
+    input: R,
+    left: usize,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && !buffer.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let length = buffer.len().min(self.left);
+        let read = self.input.read(&mut buffer[..length])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
 /// Goes through the records of a table, or of a part of it that begins with a record.
 #[derive(Debug)]
 pub(super) struct Rows<R> {
-    csv: Reader<R>,
+    csv: Reader<Limited<R>>,
     row: ByteRecord,
     lines_before: u64,
 }
@@ -77,15 +104,25 @@ pub(super) struct Rows<R> {
 impl<R: Read> Rows<R> {
     /// Rows of an input that begins behind `lines_before` lines of the file.
     pub(super) fn new(input: R, lines_before: u64) -> Self {
-        let csv =
-            ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(BUFFER).from_reader(input);
+        let csv = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .buffer_capacity(BUFFER)
+            .from_reader(Limited { input, left: LONGEST_ROW });
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
     pub(super) fn next<'a>(&'a mut self, table: &'a Table) -> Result<Option<Record<'a>>, ProfileError> {
-        let more = self.csv.read_byte_record(&mut self.row);
-        if !more.map_err(|error| csv_error(error, &table.file))? {
-            return Ok(None);
+        self.csv.get_mut().left = LONGEST_ROW;
+        let begin = self.csv.position().line();
+        match self.csv.read_byte_record(&mut self.row) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(_) if self.csv.get_ref().left == 0 => {
+                let (file, line) = (table.file.clone(), self.lines_before + begin);
+                return Err(ProfileError::Endless { file, line, mebibytes: (LONGEST_ROW >> 20) as u64 });
+            }
+            Err(error) => return Err(csv_error(error, &table.file)),
         }
         let line = self.lines_before + self.row.position().map_or(0, csv::Position::line);
         let record = Record { table, row: Row::Csv(&self.row), line };
@@ -140,11 +177,11 @@ impl RecordReader {
     }
 }
 
-fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
+pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
     let file = file.to_owned();
     match error.into_kind() {
         ErrorKind::Io(source) => ProfileError::Io { file, source },
-        other => ProfileError::Io { file, source: std::io::Error::other(format!("{other:?}")) },
+        other => ProfileError::Io { file, source: io::Error::other(format!("{other:?}")) },
     }
 }
 
@@ -323,7 +360,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A decimal number in millionths; digits beyond are dropped. `None` for anything else.
+/// A decimal number in millionths; digits beyond are dropped. `None` for anything else, also below zero, where
+/// no counter can be.
 ///
 /// Sums of whole numbers do not depend on their order, so that reading in parallel gives the same bytes.
 fn millionths(cell: &[u8]) -> Option<i64> {
@@ -335,7 +373,7 @@ fn millionths(cell: &[u8]) -> Option<i64> {
     };
     // Up to 12 digits cannot overflow, and nearly all cells have fewer.
     if digits.len() > 13 {
-        return long_millionths(digits).map(|value| if negative { -value } else { value });
+        return long_millionths(digits).filter(|value| !negative || *value == 0);
     }
     let (mut value, mut decimals, mut point, mut seen) = (0_i64, 0_usize, 0_usize, false);
     for &byte in digits {
@@ -353,7 +391,7 @@ fn millionths(cell: &[u8]) -> Option<i64> {
         }
     }
     let value = value * SCALE[decimals];
-    seen.then_some(if negative { -value } else { value })
+    (seen && (!negative || value == 0)).then_some(value)
 }
 
 /// As [`millionths`], with an eye on overflow.
@@ -386,9 +424,12 @@ mod tests {
         let read = |text: &str| millionths(text.as_bytes());
         assert_eq!(read("124333600"), Some(124_333_600_000_000));
         assert_eq!(read(" 0.052"), Some(52_000));
-        assert_eq!(read("-1.5\t"), Some(-1_500_000));
+        assert_eq!(read("1.5\t"), Some(1_500_000));
+        assert_eq!((read("-0.0"), read("-0.00000000000000")), (Some(0), Some(0)));
         assert_eq!(read("1.23456789"), Some(1_234_567));
-        for absent in ["N/A", "", "-", ".", "1e3", "nan", "1.2.3", "99999999999999999999"] {
+        for absent in
+            ["N/A", "", "-", "-1.5", "-10000000000000.5", ".", "1e3", "nan", "1.2.3", "99999999999999999999"]
+        {
             assert_eq!(read(absent), None, "{absent}");
         }
     }

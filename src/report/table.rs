@@ -42,6 +42,7 @@ pub fn closing_table(findings: &[(Case, Finding)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Attributes;
 
     #[test]
     fn only_verdicts_that_occur_have_columns() {
@@ -49,6 +50,7 @@ mod tests {
             kernel: KernelName::new(kernel).expect("a name"),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            attributes: Attributes::default(),
         };
         let findings = [
             (case("MatMulV2"), Finding::new(Verdict::Ok, "")),

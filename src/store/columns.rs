@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
-use crate::profile::COUNTERS;
+use crate::{
+    model::{EP_SIZE, RUNTIME},
+    profile::COUNTERS,
+};
 
 /// State and core, then the six cells of the signature.
 pub(super) const STATE: &str = "OP State";
@@ -63,14 +66,12 @@ pub(super) fn profiling_average(counter: &str) -> String {
 /// What older tools called [`AVERAGE`].
 pub(super) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 
-/// Columns of some kernels: attributes that shapes do not carry.
-const ATTRIBUTES: [&str; 2] = ["Runtime ", "EP Size"];
-
 /// Whether a kernel's CSV may have the column by the contract; all others are somebody's own.
 pub(super) fn is_known(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)
         || MICROBENCH_COLUMNS.contains(&column)
-        || ATTRIBUTES.iter().any(|attribute| column.starts_with(attribute))
+        || column.starts_with(RUNTIME)
+        || column == EP_SIZE
 }
 
 /// What the cells of a measured column are.

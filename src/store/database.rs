@@ -1,10 +1,12 @@
 //! A database folder: its kind, its kernels' files, its state.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{
@@ -30,6 +32,9 @@ pub struct Database {
     folder: PathBuf,
     file: DatabaseFile,
     has_file: bool,
+    /// Stems of tables that were handed out and may not be written yet: two new kernels whose names differ
+    /// only by case do not get one file.
+    new_stems: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Database {
@@ -46,7 +51,7 @@ impl Database {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (DatabaseFile::new(Kind::Npu), false),
             Err(error) => return Err(StoreError::io("read", &path)(error)),
         };
-        Ok(Self { folder, file, has_file })
+        Ok(Self { folder, file, has_file, new_stems: Arc::default() })
     }
 
     /// Opens a folder that must be of that kind.
@@ -204,10 +209,29 @@ impl Database {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
-    /// The CSV of a kernel, whether it exists or not.
+    /// The CSV of a kernel, whether it exists or not. Its name is no other kernel's, also where the file
+    /// system does not tell case apart.
     #[must_use]
     pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
-        self.folder.join(format!("{}.csv", kernel.file_stem()))
+        self.folder.join(format!("{}.csv", self.stem_of(kernel)))
+    }
+
+    fn stem_of(&self, kernel: &KernelName) -> String {
+        // A folder that cannot be listed cannot be written either, which is said then.
+        let there = self.stems().unwrap_or_default();
+        let new = self.new_stems.lock().unwrap_or_else(PoisonError::into_inner);
+        kernel.file_stem_among(there.iter().chain(&*new).map(String::as_str))
+    }
+
+    /// Stems of everything in the folder that is named like a table.
+    fn stems(&self) -> Result<Vec<String>, StoreError> {
+        let mut stems = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(StoreError::io("list", &self.folder))? {
+            let name = entry.map_err(StoreError::io("list", &self.folder))?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".csv"));
+            stems.extend(stem.filter(|stem| !stem.starts_with('.')).map(str::to_owned));
+        }
+        Ok(stems)
     }
 
     /// Every kernel with a CSV, in the order of names. Collectives are left out, they have a schema of
@@ -216,20 +240,15 @@ impl Database {
     /// # Errors
     /// [`StoreError::Io`] where the folder cannot be listed.
     pub fn kernels(&self) -> Result<Vec<KernelName>, StoreError> {
-        let mut kernels = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(StoreError::io("list", &self.folder))? {
-            let entry = entry.map_err(StoreError::io("list", &self.folder))?;
-            if entry.path().is_dir() {
-                continue;
-            }
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if let Some(stem) = name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.')) {
-                kernels.extend(KernelName::from_file_stem(stem).filter(|kernel| !kernel.is_collective()));
+        let mut kernels = BTreeSet::new();
+        for stem in self.stems()? {
+            // A file under a name that no kernel's has is somebody else's; `db check` tells of it.
+            let kernel = KernelName::from_file_stem(&stem).filter(|kernel| kernel.may_have_file_stem(&stem));
+            if !self.folder.join(format!("{stem}.csv")).is_dir() {
+                kernels.extend(kernel.filter(|kernel| !kernel.is_collective()));
             }
         }
-        kernels.sort();
-        Ok(kernels)
+        Ok(kernels.into_iter().collect())
     }
 
     /// Loads a kernel's CSV, or an empty one with the 62 columns.
@@ -239,6 +258,8 @@ impl Database {
     pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, StoreError> {
         let path = self.kernel_path(kernel);
         if !path.exists() {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            self.new_stems.lock().unwrap_or_else(PoisonError::into_inner).insert(stem);
             return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
         }
         let table = KernelCsv::load(&path)?;
@@ -315,7 +336,7 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: Kind) -> Result<usize
                 table.update(row, &cleared)?;
             }
             rows += table.len();
-            table.save_as(&draft.join(format!("{}.csv", kernel.file_stem())))?;
+            table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
         }
         let mapping = source.folder.join(MAPPING_FILE);
         if mapping.is_file() {

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{model::Kind, spec::SpecError};
+use crate::{
+    model::{KernelName, Kind},
+    spec::SpecError,
+};
 
 /// A failure of the store; names the file and what was being done.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,14 @@ pub enum StoreError {
     RehearsedRows {
         /// The file.
         path: PathBuf,
+    },
+    /// A database without rows of a kernel that is needed.
+    #[error("`{}` has no rows of `{kernel}`", .path.display())]
+    NoKernel {
+        /// The folder.
+        path: PathBuf,
+        /// The kernel.
+        kernel: KernelName,
     },
     /// A file that ends in `.csv` and holds no kernel's rows.
     #[error("`{}`:1: the header lacks `{column}`", .path.display())]
@@ -150,6 +161,7 @@ impl StoreError {
             Self::RehearsedRows { .. } => {
                 "its `database.yaml` must say `kind: rehearsal`; simulated and measured durations are never mixed".to_owned()
             }
+            Self::NoKernel { .. } => "ingest a profile that has some first".to_owned(),
             Self::NotRows { .. } => "move it out of the folder if it is not a kernel's table".to_owned(),
             Self::Locked { .. } => "wait until it ends, or stop it".to_owned(),
             Self::Csv { .. } => "mend the line, or restore the file from version control".to_owned(),

@@ -133,6 +133,12 @@ impl KernelCsv {
         self.rows.is_empty()
     }
 
+    /// Names of the columns, in their order.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.header
+    }
+
     /// The index of a column.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<usize> {
@@ -146,6 +152,13 @@ impl KernelCsv {
             Row::Original(_, line) => Some(*line),
             Row::Changed(_) => None,
         }
+    }
+
+    /// One cell of a row; `None` where there is no such column or the row is not UTF-8.
+    #[must_use]
+    pub fn cell(&self, row: usize, column: &str) -> Option<String> {
+        let index = self.column(column)?;
+        Some(self.cells(row).ok()?.get(index).unwrap_or_default().to_owned())
     }
 
     /// All cells of a row, by the columns that the file had; appended ones are missing at the end.

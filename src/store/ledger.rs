@@ -407,7 +407,7 @@ fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> r
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Dtype, KernelName, Tensor};
+    use crate::model::{Attributes, Dtype, KernelName, Tensor};
 
     fn case(rows: u64) -> Case {
         let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
@@ -415,6 +415,7 @@ mod tests {
             kernel: KernelName::new("Add").expect("a name"),
             inputs: vec![tensor.clone(), tensor.clone()],
             outputs: vec![tensor],
+            attributes: Attributes::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! nothing about it.
 
 mod atomic;
+mod backfill;
 mod check;
 mod columns;
 mod database;
@@ -11,12 +12,16 @@ mod error;
 mod kernel_csv;
 pub mod ledger;
 mod lock;
+mod merge;
 mod normalize;
+mod numbers;
 mod records;
 mod rows;
+mod write_back;
 mod zeros;
 
 pub use atomic::write_atomic;
+pub use backfill::{Backfilled, FilledRow, backfill, backfill_database};
 pub use check::{Checked, Remark, RemarkKind, Severity, check};
 pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
 pub use database::{Database, REHEARSAL_RUN, copy_shapes};
@@ -25,6 +30,6 @@ pub use kernel_csv::KernelCsv;
 pub use ledger::Ledger;
 pub use lock::Lock;
 pub use normalize::{Change, Mended, normalize};
-pub use rows::{
-    Measurement, Merged, RowCase, RowResult, Written, merge_groups, row_cases, write_back, write_back_kernel,
-};
+pub use merge::{Merged, merge_groups};
+pub use rows::{RowCase, row_cases};
+pub use write_back::{Measurement, RowResult, Written, write_back, write_back_kernel};

@@ -1,9 +1,12 @@
 //! Kernel records from `ascend_pytorch_profiler*.db` and `msprof_*.db`.
 //!
 //! A record is a row of `COMPUTE_TASK_INFO` with the times of its `TASK`; names are ids into `STRING_IDS`,
-//! counters are in `TASK_PMU_INFO`. Tables and columns beyond those are passed over, whoever added them.
+//! counters are in `TASK_PMU_INFO`. Collectives in `COMMUNICATION_OP` are counted. Tables and columns beyond
+//! those are passed over, whoever added them.
 
+mod collectives;
 mod open;
+mod operators;
 mod pmu;
 mod schema;
 mod sorted;
@@ -25,11 +28,12 @@ use self::{
 use super::{
     Groups, Place, ProfileError, REHEARSAL_PREFIX,
     columns::CELLS,
+    error::ShapelessKind,
     sums::{CounterSums, KernelRecord},
 };
 use crate::model::Nanos;
 
-pub(super) use self::open::is_database;
+pub(super) use self::{open::is_database, operators::for_each_operator};
 
 /// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
 const NAMES: [&str; 10] = [
@@ -45,6 +49,14 @@ const NAMES: [&str; 10] = [
     "opState",
 ];
 const SIGNATURE: usize = 7;
+
+/// Tables of an `analysis.db` or `cluster_analysis.db`.
+const ANALYSIS: [&str; 3] = ["StepTraceTime", "CommAnalyzerTime", "ModuleStatistic"];
+
+const NO_TASK: &str = "nothing that ran on a device is recorded";
+const NO_TASK_BUT_ANALYSIS: &str = "it holds an analysis of steps and communication, no kernels";
+const NO_KERNEL: &str = "it was taken at profiler level 0, or no kernel ran";
+const NO_KERNEL_BUT_COLLECTIVES: &str = "it holds collectives and no other kernel";
 
 /// A kernel with one of its runs.
 struct TaskRecord<'a> {
@@ -78,11 +90,22 @@ pub(super) fn add_database(
         let found = Schema::of(&connection, name).map_err(sql)?;
         found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
     };
-    let runs = table("TASK", "nothing that ran on a device is recorded")?;
-    let kernels = table("COMPUTE_TASK_INFO", "it was taken at profiler level 0, or no kernel ran")?;
+    let is_analysis = ANALYSIS.iter().map(|name| Schema::of(&connection, name));
+    let is_analysis =
+        is_analysis.collect::<rusqlite::Result<Vec<_>>>().map_err(sql)?.iter().any(Option::is_some);
+    let runs = table("TASK", if is_analysis { NO_TASK_BUT_ANALYSIS } else { NO_TASK })?;
+    let operations = Schema::of(&connection, collectives::TABLE).map_err(sql)?;
+    let has_collectives =
+        operations.as_ref().map_or(Ok(false), |table| collectives::are_in(&connection, table));
+    let has_collectives = has_collectives.map_err(sql)?;
+    let kernels =
+        table("COMPUTE_TASK_INFO", if has_collectives { NO_KERNEL_BUT_COLLECTIVES } else { NO_KERNEL })?;
     let names = table("STRING_IDS", "its names cannot be told")?;
     check_columns(file, &runs, &kernels)?;
     let mut strings = Strings::new(&connection, &names).map_err(sql)?;
+    if let Some(operations) = &operations {
+        collectives::add(groups, &connection, operations, &mut strings, file, accept_rehearsed)?;
+    }
     let mut pmu = PmuQuery::new(&connection, &mut strings).map_err(sql)?;
     let mut of_tasks = connection.prepare(&tasks_query(&runs)).map_err(sql)?;
     let mut of_kernels = connection.prepare(&kernels_query(&kernels)).map_err(sql)?;
@@ -107,7 +130,7 @@ pub(super) fn add_database(
 fn check_columns(file: &Path, runs: &Schema, kernels: &Schema) -> Result<(), ProfileError> {
     let shapes = &NAMES[1..SIGNATURE];
     if kernels.column(NAMES[0]).is_some() && kernels.missing(shapes).len() == shapes.len() {
-        return Err(ProfileError::NoShapes { file: file.to_owned() });
+        return Err(ProfileError::NoShapes { file: file.to_owned(), why: ShapelessKind::Level0 });
     }
     let mut missing = kernels.missing(&["globalTaskId"]);
     missing.extend(kernels.missing(&NAMES[..SIGNATURE]));

@@ -145,10 +145,11 @@ fn meaning(name: &[u8]) -> Option<Meaning> {
     })
 }
 
+/// `None` where the value is no number that a counter can have.
 fn millionths(value: f64, scale: u32) -> Option<i64> {
     let scaled = (value * f64::from(scale)).round();
     #[expect(clippy::cast_possible_truncation, reason = "it was compared with what fits")]
-    (scaled.abs() < 9e18).then_some(scaled as i64)
+    (0.0..9e18).contains(&scaled).then_some(scaled as i64)
 }
 
 #[cfg(test)]
@@ -178,7 +179,8 @@ mod tests {
     fn values_become_whole_millionths() {
         assert_eq!(millionths(311_573.402_777_777_8, 1_000), Some(311_573_403));
         assert_eq!(millionths(0.520_672_741_4, 1_000_000), Some(520_673));
-        for absent in [f64::NAN, f64::INFINITY, 1e300] {
+        assert_eq!(millionths(-0.0, 1_000), Some(0));
+        for absent in [f64::NAN, f64::INFINITY, 1e300, -1.0] {
             assert_eq!(millionths(absent, 1_000), None);
         }
     }

@@ -124,6 +124,41 @@ fn one_id_may_run_several_times() {
     assert_eq!(counters(&statistics)["aiv_time(us)"], 8.0 / 3.0);
 }
 
+const COLLECTIVES: &str = "
+    INSERT INTO STRING_IDS VALUES (40, 'hcom_allReduce__210_0_1'), (41, 'hcom_allReduce_'), (42, 'hcom_broadcast__210_1_1');
+    CREATE TABLE COMMUNICATION_OP (opName INTEGER, startNs INTEGER, endNs INTEGER, opId INTEGER PRIMARY KEY, opType INTEGER);
+    INSERT INTO COMMUNICATION_OP VALUES (40, 1, 2, 0, 41), (40, 3, 4, 1, 41), (42, 5, 6, 2, 77);";
+
+#[test]
+fn collectives_are_counted_as_in_a_csv() {
+    let counted = |change: &str| {
+        let groups = read(&made(&[TABLES, RECORDS, COLLECTIVES, change])).expect("read");
+        assert_eq!(groups.records, 7);
+        let counts = groups.without_shapes.clone();
+        assert_eq!(add(groups).count(), 3, "kernels are read beside them");
+        counts.into_iter().filter(|(kernel, _)| kernel != "Add").collect::<Vec<_>>()
+    };
+    let both = [("hcom_allReduce_".to_owned(), 2), ("hcom_broadcast_".to_owned(), 1)];
+    assert_eq!(counted(""), both, "a type that is not among the names is that of the operation's name");
+    assert_eq!(counted("ALTER TABLE COMMUNICATION_OP DROP COLUMN opType"), both);
+    assert_eq!(counted("ALTER TABLE COMMUNICATION_OP RENAME COLUMN opType TO op_type"), both);
+    let nameless = counted(
+        "ALTER TABLE COMMUNICATION_OP DROP COLUMN opType; ALTER TABLE COMMUNICATION_OP DROP COLUMN opName",
+    );
+    assert_eq!(nameless, [("N/A".to_owned(), 3)]);
+    let rehearsed = "UPDATE STRING_IDS SET value = 'rehearsal_hcom' WHERE id = 42";
+    let told = error(&made(&[TABLES, RECORDS, COLLECTIVES, rehearsed]));
+    assert!(told.contains("(COMMUNICATION_OP, opId 2): a record of the rehearsal host"), "{told}");
+}
+
+#[test]
+fn databases_without_kernels_say_what_they_hold() {
+    let alone = error(&made(&[TABLES, COLLECTIVES, "DROP TABLE COMPUTE_TASK_INFO"]));
+    assert!(alone.contains("`COMPUTE_TASK_INFO`: it holds collectives and no other kernel"), "{alone}");
+    let analysis = error(&made(&["CREATE TABLE StepTraceTime (step, computing)"]));
+    assert!(analysis.contains("`TASK`: it holds an analysis of steps and communication"), "{analysis}");
+}
+
 #[test]
 fn what_is_missing_is_tolerated_where_it_can_be() {
     let without_counters = add(read(&made(&[TABLES, RECORDS, "DROP TABLE TASK_PMU_INFO"])).expect("read"));

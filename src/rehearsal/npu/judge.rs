@@ -10,7 +10,7 @@ use super::{
     wire::{Arguments, Given, Raised, runtime},
 };
 use crate::{
-    model::{Case, Dtype, Tensor},
+    model::{Attributes, Case, Dtype, Tensor},
     spec::{Argument, Bindings, Entry, InputSlot, Values, Work},
 };
 
@@ -40,7 +40,12 @@ pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Re
     let destinations = destinations(entry, &bound, &operands, &outputs)?;
     let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
     let case =
-        Case { kernel: entry.kernel.clone(), inputs: present(&fitting.inputs), outputs: present(&outputs) };
+        Case {
+            kernel: entry.kernel.clone(),
+            inputs: present(&fitting.inputs),
+            outputs: present(&outputs),
+            attributes: Attributes::default(),
+        };
     let work = entry.read(&case).map_err(refused)?.work;
     Ok(Accepted { device, inputs: fitting.inputs, outputs, destinations, work })
 }

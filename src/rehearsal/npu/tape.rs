@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    model::{Case, KernelName, Nanos, Tensor},
+    model::{Attributes, Case, KernelName, Nanos, Tensor},
     rehearsal::{
         Config,
         timing::{self, Moment, TICK_NS},
@@ -161,7 +161,13 @@ fn signature(operation: &Operation) -> u64 {
     let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
     let kernel = KernelName::new(&operation.kernel);
     kernel.map_or(0, |kernel| {
-        Case { kernel, inputs: present(&operation.inputs), outputs: present(&operation.outputs) }.id().seed()
+        Case {
+            kernel,
+            inputs: present(&operation.inputs),
+            outputs: present(&operation.outputs),
+            attributes: Attributes::default(),
+        }
+        .id().seed()
     })
 }
 

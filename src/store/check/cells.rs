@@ -37,7 +37,7 @@ impl<'a> KernelRows<'a> {
             header,
             // Rows of a file whose name is wrong are compared all the same.
             kernel: kernel.cloned().or_else(|| KernelName::new("unnamed").ok()),
-            columns: RowColumns::find(find).ok(),
+            columns: RowColumns::find(header).ok(),
             measures,
             verdict: find("MicroBench Verdict"),
             zeros: ZeroFilled::of(header),

@@ -151,8 +151,7 @@ fn empty_zeros(sheet: &mut Sheet<'_>, mended: &mut Mended) {
 
 /// Rows of each signature that has more than one, in the order of the file.
 fn kernel_groups(kernel: &KernelName, sheet: &Sheet<'_>) -> Vec<Vec<usize>> {
-    let find = |name: &str| sheet.header().iter().position(|column| column == name);
-    let Ok(columns) = RowColumns::find(find) else { return Vec::new() };
+    let Ok(columns) = RowColumns::find(sheet.header()) else { return Vec::new() };
     let mut groups = Groups::default();
     sheet.for_each_row(|row, record| {
         if let Ok(case) = columns.case(kernel, record) {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    model::{CaseId, KernelName, Kind, Tensor},
+    model::{Attributes, CaseId, KernelName, Kind, Tensor},
     render::Sentinels,
     verify::journal::Raised,
 };
@@ -15,6 +15,7 @@ fn case(rows: u64) -> Case {
         kernel: KernelName::new("Add").expect("a name"),
         inputs: vec![tensor.clone(), Some(Tensor::new(vec![], Dtype::Float))],
         outputs: vec![tensor],
+        attributes: Attributes::default(),
     }
 }
 

@@ -1,0 +1,83 @@
+//! `npubench fia-backfill`: runtime values of fused attention into its rows.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, options::Format};
+use crate::{
+    exit::Exit,
+    profile::{DumpedCall, read_attention_dump},
+    report::print_data,
+    store::{Backfilled, Database, backfill_database},
+};
+
+/// Fills in what no profile shows of FusedInferAttentionScore, from a dump of a serving process
+///
+/// Lengths of sequences, block table, heads, layout and mask mode decide the kernel's time, and are not in
+/// its shapes. A row gets the values that all calls of its shapes agree on; cells that say something stay as
+/// they are. Ends with 1 where a row is not complete afterwards. docs/attention.md says how to get a dump.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    /// The dump: a JSON object per call and line; can be given several times, for several processes
+    #[arg(long, value_name = "FILE.jsonl", required = true)]
+    dump: Vec<PathBuf>,
+    /// Adds a row without measurements for each call whose values no row has
+    #[arg(long)]
+    add_variants: bool,
+    /// How the outcome is printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let mut calls: Vec<DumpedCall> = Vec::new();
+    for file in &options.dump {
+        let more = read_attention_dump(file)?.into_iter().filter(|call| !calls.contains(call));
+        let more: Vec<DumpedCall> = more.collect();
+        calls.extend(more);
+    }
+    let database = Database::open(&options.db)?;
+    let done = backfill_database(&database, &calls, options.add_variants)?;
+    match options.format {
+        Format::Json => print_data(&format!("{}\n", json(&done, calls.len()))),
+        Format::Plain => print_data(&plain(&done, calls.len())),
+    }
+    Ok(if done.complete() == done.rows.len() { Exit::Done } else { Exit::SomeNotOk })
+}
+
+fn json(done: &Backfilled, calls: usize) -> serde_json::Value {
+    let rows: Vec<serde_json::Value> = done
+        .rows
+        .iter()
+        .map(|row| {
+            serde_json::json!({
+                "line": row.line, "filled": row.filled, "calls": row.calls, "completeness": row.completeness,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "calls": calls, "unused_calls": done.unused, "rows": rows, "complete": done.complete(), "added": done.added,
+    })
+}
+
+fn plain(done: &Backfilled, calls: usize) -> String {
+    let mut text = String::new();
+    for row in &done.rows {
+        text.push_str(&format!(
+            "FusedInferAttentionScore.csv:{}: {} values filled in from {} calls: {}\n",
+            row.line, row.filled, row.calls, row.completeness
+        ));
+    }
+    text.push_str(&format!(
+        "{} of {} rows complete, {} added; {} of {calls} calls fit no row\n",
+        done.complete(),
+        done.rows.len(),
+        done.added,
+        done.unused
+    ));
+    text
+}

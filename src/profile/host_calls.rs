@@ -1,0 +1,149 @@
+//! Calls of fused attention as the host recorded them, and which kernels they are.
+//!
+//! The host's shapes say what the kernel's do not, such as the view of a paged cache. Kernels and calls are
+//! brought together by their shapes, never by their order: calls are missing where a graph is replayed, and
+//! several streams mix their order. What no record has (lengths, layout, mask mode) stays unknown.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::{Group, ProfileError, operator_details, sqlite};
+use crate::model::{Attention, AttentionCall, AttentionSlot, RUNTIME, best_fits, joined};
+
+/// Distinct calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostCalls(BTreeSet<AttentionCall>);
+
+/// Positions of a call's arguments and the slots that they become, for the two forms of the API.
+const ARGUMENTS: [(usize, usize); 24] = [
+    (0, 0),
+    (1, 1),
+    (2, 2),
+    (3, 3),
+    (4, 4),
+    (7, 7),
+    (8, 8),
+    (9, 9),
+    (10, 10),
+    (11, 11),
+    (12, 12),
+    (13, 13),
+    (14, 17),
+    (15, 18),
+    (16, 19),
+    (17, 20),
+    (18, 14),
+    (19, 15),
+    (20, 16),
+    (21, 21),
+    (22, 22),
+    (24, 24),
+    (25, 25),
+    (26, 26),
+];
+const ARGUMENTS_V2: [(usize, usize); 8] = [(0, 0), (1, 1), (2, 2), (3, 24), (4, 25), (5, 3), (6, 4), (9, 14)];
+
+impl HostCalls {
+    /// The calls of the profile that a kernel table belongs to: from `operator_details.csv` beside it, or
+    /// from the database itself. Nothing where the host was not recorded.
+    ///
+    /// # Errors
+    /// [`ProfileError`] where there is a record that cannot be read.
+    pub fn of_profile(table: &Path) -> Result<Self, ProfileError> {
+        let mut calls = Self::default();
+        if sqlite::is_database(table)? {
+            sqlite::for_each_operator(table, |name, shapes| calls.add(name, shapes))?;
+        } else {
+            let file = table.with_file_name("operator_details.csv");
+            if file.is_file() {
+                operator_details::for_each_operator(&file, |name, shapes| calls.add(name, shapes))?;
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Takes over the calls of another profile.
+    pub fn absorb(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Adds a call; other operators are passed over.
+    fn add(&mut self, name: &str, shapes: &str) {
+        self.0.extend(attention_call(name, shapes));
+    }
+}
+
+/// The call that an operator is, from its name and the shapes of its arguments, such as
+/// `128,4,128;\n12307,128,128;\n…` with nothing for an argument that is no tensor.
+fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
+    let name = name.to_ascii_lowercase();
+    if !name.contains("npu_fused_infer_attention_score") {
+        return None;
+    }
+    let arguments: Vec<&str> = shapes.split(';').map(str::trim).collect();
+    let slots: &[(usize, usize)] = if name.contains("_v2") { &ARGUMENTS_V2 } else { &ARGUMENTS };
+    let mut call = AttentionCall::default();
+    for &(argument, slot) in slots {
+        let dims = arguments.get(argument).filter(|text| !text.is_empty());
+        let dims: Option<Vec<u64>> =
+            dims.and_then(|text| text.split(',').map(|dim| dim.trim().parse().ok()).collect());
+        call.set(slot, dims.unwrap_or_default());
+    }
+    call.is_whole().then_some(call)
+}
+
+/// Says of a group of the kernel what its host calls and its own shapes tell, and what is not known.
+pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
+    let kernel = Attention::new(&group.case);
+    let mut cells: Vec<(&str, String)> = Vec::new();
+    for (column, slot) in [
+        ("actual_seq_lengths_shape", AttentionSlot::QueryLengths),
+        ("actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
+        ("block_table_shape", AttentionSlot::BlockTable),
+    ] {
+        cells.extend(kernel.dims(slot).map(|dims| (column, joined(dims))));
+    }
+    match best_fits(&group.case, &calls.0, |call| call).as_slice() {
+        [] => {}
+        [call] => {
+            cells.push(("operator_input_shapes_raw", call.cell(&group.case)));
+            cells.push(("source_profile", "operator_details by shapes".to_owned()));
+        }
+        several => {
+            cells.push(("source_profile", format!("{} host calls fit the shapes", several.len())));
+        }
+    }
+    cells.push(("metadata_completeness", kernel.completeness()));
+    for (column, value) in cells {
+        group.say(&format!("{RUNTIME}{column}"), &value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_become_the_kernels_slots() {
+        let mut arguments = vec![String::new(); 41];
+        for (at, shape) in
+            [(0, "128,4,128"), (1, "99,128,1,128"), (2, "99,128,1,128"), (4, "2048,2048"), (18, "128,64")]
+        {
+            arguments[at] = shape.to_owned();
+        }
+        let call =
+            attention_call("npu::npu_fused_infer_attention_score", &arguments.join(";\r\n")).expect("a call");
+        assert_eq!(call.dims(AttentionSlot::Mask), Some([2048, 2048].as_slice()));
+        assert_eq!(call.dims(AttentionSlot::BlockTable), Some([128, 64].as_slice()));
+        assert_eq!(call.dims(AttentionSlot::QueryRope), None);
+        let v2 = "4,16,1,512;\n9,1,128,512;\n9,1,128,512;\n4,16,1,64;\n9,1,128,64;\n;\n;\n;\n;\n4,9;\n";
+        let call = attention_call("npu::npu_fused_infer_attention_score_v2", v2).expect("a call");
+        assert_eq!(call.dims(AttentionSlot::BlockTable), Some([4, 9].as_slice()));
+        assert_eq!(call.dims(AttentionSlot::KeyRope), Some([9, 1, 128, 64].as_slice()));
+        assert_eq!(attention_call("aten::mm", "4,4;\n4,4"), None);
+        assert_eq!(
+            attention_call("npu_fused_infer_attention_score", ";\n;\n"),
+            None,
+            "shapes were not recorded"
+        );
+    }
+}

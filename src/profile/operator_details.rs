@@ -1,0 +1,62 @@
+//! `operator_details.csv`: what the host called, with the shapes of the arguments.
+//!
+//! Cells hold line breaks and whole call stacks, so the file is several times as long as it has records.
+//! Only names and shapes are looked at, one record at a time.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader},
+    path::Path,
+};
+
+use csv::{ByteRecord, ReaderBuilder};
+
+use super::{
+    ProfileError,
+    records::{BUFFER, csv_error},
+};
+
+/// Gives every operator's name and input shapes to `visit`. A table without shapes, as it is written where
+/// they were not recorded, has nothing to give.
+pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
+    let io = |source| ProfileError::Io { file: file.to_owned(), source };
+    let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
+    if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
+        return Err(ProfileError::LfsPointer { file: file.to_owned() });
+    }
+    let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
+    let mut record = ByteRecord::new();
+    if !csv.read_byte_record(&mut record).map_err(|error| csv_error(error, file))? {
+        return Ok(());
+    }
+    let find = |name: &str| record.iter().position(|cell| cell.trim_ascii() == name.as_bytes());
+    let (Some(name), Some(shapes)) = (find("Name"), find("Input Shapes")) else { return Ok(()) };
+    while csv.read_byte_record(&mut record).map_err(|error| csv_error(error, file))? {
+        let text = |column| std::str::from_utf8(record.get(column).unwrap_or_default()).unwrap_or_default();
+        visit(text(name), text(shapes));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_breaks_inside_of_cells_belong_to_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("operator_details.csv");
+        let text = "Name,Input Shapes,Call Stack,Host Self Duration(us)\r\n\
+                    aten::mm,\"4,8;\n8,2;\n\",\"a.py(1): f;\r\nb.py(2): g\",1.5\r\n\
+                    aten::add,2,,0.5\r\n";
+        std::fs::write(&file, text).expect("written");
+        let mut seen = Vec::new();
+        for_each_operator(&file, |name, shapes| seen.push((name.to_owned(), shapes.to_owned())))
+            .expect("read");
+        assert_eq!(seen, [("aten::mm".into(), "4,8;\n8,2;\n".into()), ("aten::add".into(), "2".into())]);
+        std::fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("written");
+        assert!(matches!(for_each_operator(&file, |_, _| {}), Err(ProfileError::LfsPointer { .. })));
+        std::fs::write(&file, "Name,Call Stack\naten::mm,x\n").expect("written");
+        for_each_operator(&file, |_, _| panic!("no shapes were recorded")).expect("nothing to read");
+    }
+}

@@ -1,0 +1,81 @@
+//! Collectives: `COMMUNICATION_OP`, a row for each.
+//!
+//! Their times depend on the other ranks, so they are no rows of a database of kernels. They are counted, as
+//! the rows of Task Type `COMMUNICATION` in a CSV of the same profile are.
+
+use std::path::Path;
+
+use rusqlite::{Connection, types::ValueRef};
+
+use super::{
+    super::{Groups, Place, ProfileError, REHEARSAL_PREFIX},
+    database_error,
+    schema::Schema,
+    strings::{ABSENT, Strings, Text, TextError},
+};
+
+pub(super) const TABLE: &str = "COMMUNICATION_OP";
+
+/// Whether the table has a row.
+pub(super) fn are_in(connection: &Connection, table: &Schema) -> rusqlite::Result<bool> {
+    connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.table()))?.exists([])
+}
+
+/// Counts every collective as a record without shapes.
+pub(super) fn add(
+    groups: &mut Groups,
+    connection: &Connection,
+    table: &Schema,
+    strings: &mut Strings<'_>,
+    file: &Path,
+    accept_rehearsed: bool,
+) -> Result<(), ProfileError> {
+    let sql = |source| database_error(file, source);
+    let [kind, name, id] = ["opType", "opName", "opId"].map(|column| table.column_or_null(column));
+    let query = format!("SELECT {kind}, {name}, {id} FROM {}", table.table());
+    let mut operations = connection.prepare(&query).map_err(sql)?;
+    let mut rows = operations.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        strings.make_room();
+        let mut text = |column: usize| -> Result<Vec<u8>, ProfileError> {
+            let text = Text::of(row.get_ref(column).map_err(sql)?);
+            match strings.load(&text) {
+                Ok(()) => Ok(strings.get(&text).trim_ascii().to_owned()),
+                // Nothing that long is a name.
+                Err(TextError::TooLong { .. }) => Ok(ABSENT.to_owned()),
+                Err(TextError::Sqlite(error)) => Err(sql(error)),
+            }
+        };
+        let (kind, name) = (text(0)?, text(1)?);
+        if name.starts_with(REHEARSAL_PREFIX.as_bytes()) && !accept_rehearsed {
+            let id = match row.get_ref(2).map_err(sql)? {
+                ValueRef::Integer(id) => id,
+                _ => 0,
+            };
+            return Err(ProfileError::Rehearsed { file: file.to_owned(), place: Place::Operation(id) });
+        }
+        let kind = if matches!(&*kind, b"" | b"N/A" | b"NA") { kind_of(&name) } else { &kind };
+        groups.records += 1;
+        *groups.without_shapes.entry(String::from_utf8_lossy(kind).into_owned()).or_default() += 1;
+    }
+    Ok(())
+}
+
+/// The type of a collective by its name: `hcom_allReduce_` of `hcom_allReduce__534_6_1`.
+fn kind_of(name: &[u8]) -> &[u8] {
+    match name.windows(2).position(|pair| pair == b"__") {
+        Some(at) => &name[..=at],
+        None => ABSENT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind_of;
+
+    #[test]
+    fn names_of_collectives_begin_with_their_type() {
+        assert_eq!(kind_of(b"hcom_allReduce__534_6_1"), b"hcom_allReduce_");
+        assert_eq!(kind_of(b"something"), b"N/A");
+    }
+}

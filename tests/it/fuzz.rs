@@ -1,0 +1,397 @@
+//! Damaged files: whatever stands in them, a reader gives records or an error, in bounded time and memory.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use npubench::{
+    model::{KernelName, Kind, Stack},
+    profile::{COUNTERS, Groups, ReadOptions, Record, RecordReader, add_table, stack_of_profile},
+    spec::DatabaseFile,
+    store::{Database, KernelCsv, check, normalize},
+};
+use proptest::{prelude::*, sample::Index};
+use tempfile::TempDir;
+
+use crate::context::{ADD, Context, HEADER, SWIGLU};
+
+/// One thing that happens to a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    Byte(Index, u8),
+    Bit(Index, u8),
+    Cut(Index),
+    Gone(Index, usize),
+    Twice(Index, usize),
+    Inserted(Index, &'static [u8]),
+}
+
+const SNIPPETS: [&[u8]; 20] = [
+    b"\"",
+    b"\"\"",
+    b"\"\"\"",
+    b"\n",
+    b"\r",
+    b"\r\n\r\n",
+    b"\0",
+    b",",
+    b",,,,",
+    b";",
+    b"99999999999999999999999999",
+    b"-1",
+    b"1e308",
+    b"0.0000000000000000000001",
+    b"\xef\xbb\xbf",
+    b"\xff\xfe",
+    b"N/A",
+    b"\t",
+    b"../../",
+    b"&a [*a, *a]: {",
+];
+
+fn damage() -> impl Strategy<Value = Vec<Damage>> {
+    let at = any::<Index>;
+    let one = prop_oneof![
+        2 => (at(), any::<u8>()).prop_map(|(at, byte)| Damage::Byte(at, byte)),
+        2 => (at(), 0_u8..8).prop_map(|(at, bit)| Damage::Bit(at, bit)),
+        1 => at().prop_map(Damage::Cut),
+        1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Gone(at, length)),
+        1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Twice(at, length)),
+        4 => (at(), prop::sample::select(&SNIPPETS[..])).prop_map(|(at, text)| Damage::Inserted(at, text)),
+    ];
+    prop::collection::vec(one, 1..5)
+}
+
+fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    for damage in damages {
+        let place = |at: &Index| at.index(bytes.len().max(1)).min(bytes.len());
+        match damage {
+            Damage::Byte(at, byte) => {
+                let at = place(at);
+                bytes.get_mut(at).into_iter().for_each(|old| *old = *byte);
+            }
+            Damage::Bit(at, bit) => {
+                let at = place(at);
+                bytes.get_mut(at).into_iter().for_each(|old| *old ^= 1 << bit);
+            }
+            Damage::Cut(at) => bytes.truncate(place(at)),
+            Damage::Gone(at, length) => {
+                let at = place(at);
+                bytes.drain(at..(at + length).min(bytes.len()));
+            }
+            Damage::Twice(at, length) => {
+                let at = place(at);
+                let again = bytes[at..(at + length).min(bytes.len())].to_vec();
+                bytes.splice(at..at, again);
+            }
+            Damage::Inserted(at, text) => {
+                let at = place(at);
+                bytes.splice(at..at, text.iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// Does something that must end; a reader in a loop fails the test instead of holding it up.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || drop(sender.send(work())));
+    match receiver.recv_timeout(Duration::from_secs(60)) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(worker.join().expect_err("it sends unless it panics"))
+        }
+    }
+}
+
+fn written(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).expect("written");
+    (folder, path)
+}
+
+/// A table with counters: `rows` records of three kernels.
+fn table(rows: usize, newline: &str) -> Vec<u8> {
+    let mut text = format!("{HEADER},{}{newline}", COUNTERS.join(","));
+    let in_place = "ApplyAdamWV2,9.000,\"\"\"8;;8\"\"\",FLOAT;FLOAT;FLOAT,ND;ND;ND,N/A,N/A,N/A";
+    for (row, record) in [SWIGLU, ADD, in_place].into_iter().cycle().take(rows).enumerate() {
+        let mut parts = record.splitn(3, ',');
+        let [kernel, duration, cells] = [(); 3].map(|()| parts.next().expect("three parts"));
+        let counters: Vec<String> = (0..COUNTERS.len()).map(|column| format!("{row}.{column:03}")).collect();
+        text.push_str(&format!(
+            "50,0,4294967295,{row},2,aclnn_{kernel},{kernel},dynamic,AI_VECTOR_CORE,1764246877073{row:03}.640\t,\
+             {duration},11.5,40,0,NO,{cells},N/A,{}{newline}",
+            counters.join(",")
+        ));
+    }
+    text.into_bytes()
+}
+
+/// What a table says of each kernel: records, the sum of their durations, and of their counters.
+type Sums = BTreeMap<String, (usize, f64, f64)>;
+
+fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
+    let mut groups = Groups::default();
+    let options = ReadOptions { accept_rehearsed: true, workers: NonZero::new(workers) };
+    add_table(&mut groups, path, 0, options).map_err(|error| {
+        assert!(!error.hint().is_empty());
+        error.to_string()
+    })?;
+    let records = groups.records;
+    let mut sums = Sums::new();
+    for (kernel, groups) in groups.into_kernels() {
+        let sum = sums.entry(kernel.as_str().to_owned()).or_default();
+        for group in groups {
+            let count = group.count();
+            let statistics = group.into_statistics();
+            sum.0 += count;
+            sum.1 += statistics.durations.expect("a group has records").mean * count as f64;
+            sum.2 += statistics.counters.iter().flatten().sum::<f64>();
+        }
+    }
+    Ok((records, sums))
+}
+
+/// As the groups do it, one record after the other as the csv crate reads them.
+fn by_records(path: &Path) -> Result<(u64, BTreeMap<String, (usize, f64)>), String> {
+    let (mut records, mut sums) = (0, BTreeMap::<String, (usize, f64)>::new());
+    let mut reader = RecordReader::open(path).map_err(|error| error.to_string())?;
+    while let Some(record) = reader.read().map_err(|error| error.to_string())? {
+        records += 1;
+        if let Some((kernel, duration)) = judged(&record)? {
+            let sum = sums.entry(kernel).or_default();
+            sum.0 += 1;
+            sum.1 += duration;
+        }
+    }
+    Ok((records, sums))
+}
+
+/// Kernel and duration of a record that counts.
+fn judged(record: &Record<'_>) -> Result<Option<(String, f64)>, String> {
+    if !record.has_shapes() || matches!(record.kernel(), b"" | b"N/A" | b"NA") {
+        return Ok(None);
+    }
+    let Some(duration) =
+        record.duration().map_err(|error| error.to_string())?.filter(|duration| duration.0 != 0)
+    else {
+        return Ok(None);
+    };
+    let kernel =
+        KernelName::new(&String::from_utf8_lossy(record.kernel())).map_err(|error| error.to_string())?;
+    record.inputs().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
+    record.outputs().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
+    if duration.0 < 0 {
+        return Err("negative".to_owned());
+    }
+    Ok(Some((kernel.as_str().to_owned(), duration.0 as f64)))
+}
+
+/// Every way to read a table gives the same records, or none does.
+fn assert_same(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let (_folder, path) = written("kernel_details.csv", bytes);
+    let (slow, one, several) = in_time(move || (by_records(&path), by_groups(&path, 1), by_groups(&path, 3)));
+    match (slow, one, several) {
+        (Ok((records, expected)), Ok(one), Ok(several)) => {
+            prop_assert_eq!((records, records), (one.0, several.0));
+            prop_assert_eq!(one.1.len(), expected.len());
+            for (kernel, (count, duration)) in expected {
+                let (read, parallel) = (one.1[&kernel], several.1[&kernel]);
+                prop_assert_eq!((count, count), (read.0, parallel.0), "{}", kernel);
+                prop_assert!(
+                    (read.1 - duration).abs() <= 1e-9 * duration,
+                    "{}: {} {}",
+                    kernel,
+                    read.1,
+                    duration
+                );
+                prop_assert_eq!(read, parallel, "the number of threads decides nothing");
+            }
+        }
+        (Err(_), Err(one), Err(several)) => prop_assert_eq!(one, several),
+        (slow, one, several) => prop_assert!(false, "{:?}\n{:?}\n{:?}", slow, one, several),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_tables_are_the_same_records_or_an_error_in_every_way(damages in damage(), crlf: bool) {
+        assert_same(&damaged(&table(9, if crlf { "\r\n" } else { "\n" }), &damages))?;
+    }
+
+    #[test]
+    fn damaged_files_of_info_say_nothing_or_something(damages in damage()) {
+        let info = br#"{"config": {"common_config": {"_activities": ["CPU", "NPU"]}}, "start_info": {"freq": 100},
+            "rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#;
+        let (folder, _) = written("profiler_info_0.json", &damaged(info, &damages));
+        let _: Stack = in_time(move || stack_of_profile(&folder.path().join("kernel_details.csv")));
+    }
+
+    #[test]
+    fn damaged_yaml_is_a_database_or_an_error(damages in damage()) {
+        let whole = DatabaseFile {
+            profiled_on: Stack { cann: Some("8.3.RC1".to_owned()), torch_npu: Some("2.7.1".to_owned()) },
+            ..DatabaseFile::new(Kind::Npu)
+        };
+        let bytes = damaged(whole.print().as_bytes(), &damages);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let path = Path::new("database.yaml");
+        let (parsed, again) = in_time(move || {
+            let parsed = DatabaseFile::parse(path, &text).ok();
+            let again = parsed.as_ref().and_then(|file| DatabaseFile::parse(path, &file.print()).ok());
+            (parsed, again)
+        });
+        prop_assert_eq!(parsed, again, "what is read is written so that it is read again");
+    }
+
+    #[test]
+    fn damaged_tables_of_kernels_are_rows_or_an_error(damages in damage()) {
+        let text = "OP State,Accelerator Core,Input Shapes,Input Data Types,Input Formats,Output Shapes,\
+            Output Data Types,Output Formats,Average Duration(us),MicroBench Verdict,mine\r\n\
+            dynamic,AI_CORE,\"\"\"8,8;8,8\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"8,8\"\"\",FLOAT,ND,1.5,ok,\"a \"\"b\"\"\r\nc\"\r\n\
+            dynamic,AI_CORE,\"\"\"8,8;8,8\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"8,8\"\"\",FLOAT,ND,,,\r\n\
+            dynamic,AI_CORE,\"\"\"16;16\"\"\",FLOAT;FLOAT,ND;ND,16,FLOAT,ND,0,,x\r\n";
+        let bytes = damaged(text.as_bytes(), &damages);
+        let (folder, path) = written("Mul.csv", &bytes);
+        let copy = folder.path().join("copy");
+        let copied = in_time(move || {
+            check(folder.path()).expect("a folder with a table");
+            let database = Database::open(folder.path()).expect("a folder with a table");
+            normalize(&database, true).expect("nothing is written");
+            let table = KernelCsv::load(&path).ok()?;
+            table.save_as(&copy).expect("written");
+            let again = KernelCsv::load(&copy).expect("what was written can be read");
+            Some((table.len(), again.len(), fs::read(&copy).expect("there")))
+        });
+        if let Some((rows, again, copy)) = copied {
+            prop_assert_eq!(rows, again);
+            prop_assert!(copy.starts_with(&bytes[..bytes.len().min(copy.len())]), "rows that are not touched keep their bytes");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Several blocks, so that threads do share the work.
+    #[test]
+    fn damaged_tables_of_several_blocks_are_read_alike(damages in damage()) {
+        assert_same(&damaged(&table(6_000, "\n"), &damages))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The program ends with 0 and a sound database, or with 3 and none.
+    #[test]
+    fn a_damaged_profile_leaves_a_sound_database_or_none(damages in damage()) {
+        let context = Context::new();
+        fs::write(context.path("kernel_details.csv"), damaged(&table(9, "\n"), &damages)).expect("written");
+        let ran = context.run(&["ingest", "kernel_details.csv", "--db", "db", "--kind", "rehearsal"]);
+        if ran.code == 0 {
+            let checked = context.run(&["db", "check", "db"]);
+            let is_error = |line: &&str| line.contains(": error: ") && !line.ends_with("[name-case]");
+            prop_assert_eq!(checked.stdout.lines().find(is_error), None);
+        } else {
+            prop_assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+            prop_assert!(ran.stderr.starts_with("error: ") && ran.stderr.contains("\nhint: "), "{}", ran.stderr);
+            prop_assert!(!context.path("db").exists());
+        }
+    }
+}
+
+/// A database whose tables have several pages and an index.
+fn database() -> Vec<u8> {
+    let (_folder, path) = written("msprof_1.db", b"");
+    fs::remove_file(&path).expect("removed");
+    let connection = rusqlite::Connection::open(&path).expect("made");
+    connection
+        .execute_batch(
+            "PRAGMA page_size = 512;
+             CREATE TABLE STRING_IDS (id INTEGER PRIMARY KEY, value TEXT);
+             CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, globalTaskId INTEGER);
+             CREATE INDEX TaskIndex ON TASK (globalTaskId);
+             CREATE TABLE COMPUTE_TASK_INFO (globalTaskId INTEGER PRIMARY KEY, opType, inputShapes, inputDataTypes,
+                inputFormats, outputShapes, outputDataTypes, outputFormats);
+             CREATE TABLE TASK_PMU_INFO (globalTaskId INTEGER, name INTEGER, value NUMERIC);
+             CREATE TABLE COMMUNICATION_OP (opName INTEGER, opType INTEGER, opId INTEGER);
+             INSERT INTO STRING_IDS VALUES (1, 'Mul'), (2, '\"8,8\"'), (3, 'FLOAT'), (4, 'ND'), (5, 'aiv_total_time');
+             WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+                INSERT INTO STRING_IDS SELECT i, hex(zeroblob(i % 90)) FROM n;
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+                INSERT INTO TASK SELECT i * 1000, i * 1000 + 100 + i, i FROM n;
+             INSERT INTO COMPUTE_TASK_INFO SELECT globalTaskId, 1, 2, 3, 4, 2, 3, 4 FROM TASK;
+             INSERT INTO TASK_PMU_INFO SELECT globalTaskId, 5, globalTaskId * 1.5 FROM TASK;
+             INSERT INTO COMMUNICATION_OP SELECT 1, 1, globalTaskId FROM TASK WHERE globalTaskId < 50;",
+        )
+        .expect("valid");
+    connection.close().expect("closed");
+    fs::read(&path).expect("there")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Pages in the place of others make trees that are no trees, such as ones with circles in them.
+    #[test]
+    fn databases_with_pages_astray_are_records_or_an_error(
+        moves in prop::collection::vec((any::<Index>(), any::<Index>()), 1..4),
+        bytes in prop::collection::vec((any::<Index>(), 0_usize..24, any::<u8>()), 0..6),
+    ) {
+        const PAGE: usize = 512;
+        thread_local!(static WHOLE: Vec<u8> = database());
+        let mut database = WHOLE.with(Clone::clone);
+        let pages = database.len() / PAGE;
+        for (from, to) in moves {
+            let from = (1 + from.index(pages - 1)) * PAGE;
+            database.copy_within(from..from + PAGE, (1 + to.index(pages - 1)) * PAGE);
+        }
+        // The header of a page and its first pointers.
+        for (page, at, byte) in bytes {
+            database[(1 + page.index(pages - 1)) * PAGE + at] = byte;
+        }
+        let (_folder, path) = written("msprof_1.db", &database);
+        match in_time(move || by_groups(&path, 1)) {
+            Ok((records, _)) => prop_assert!(records < 100_000),
+            Err(error) => prop_assert!(error.contains("msprof_1.db")),
+        }
+    }
+}
+
+#[test]
+fn the_database_that_is_damaged_is_read_when_it_is_whole() {
+    let (_folder, path) = written("msprof_1.db", &database());
+    let (records, sums) = by_groups(&path, 1).expect("whole");
+    assert_eq!((records, sums["Mul"].0), (249, 200), "200 kernels and 49 collectives");
+}
+
+/// What stands behind a quote that is not closed is not taken into memory.
+#[test]
+fn a_row_that_does_not_end_is_refused_where_it_begins() {
+    let (_folder, path) = written("kernel_details.csv", &table(3, "\n"));
+    let mut file = fs::File::options().append(true).open(&path).expect("there");
+    file.write_all(b"50,\"").expect("written");
+    // Nothing of it is on the disk: a hole reads as zeros.
+    file.set_len(1 << 34).expect("16 GiB of nothing");
+    drop(file);
+    for workers in [1, 3] {
+        let path = path.clone();
+        let error = in_time(move || by_groups(&path, workers)).expect_err("refused");
+        assert!(error.ends_with(":5: the row that begins here has not ended after 16 MiB"), "{error}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Which records and rows are one, seen through the program.
+
+use crate::context::{Context, profile};
+
+fn matmul(duration: &str, shapes: &str, formats: &str) -> String {
+    format!("MatMulV2,{duration},\"\"\"{shapes}\"\"\",DT_BF16;DT_BF16,{formats},\"\"\"8,100\"\"\",DT_BF16,ND")
+}
+
+#[test]
+fn a_matmul_is_one_row_however_it_is_stored() {
+    let context = Context::new();
+    let records = [
+        matmul("10", "8,1000;100,1000", "ND;ND"),
+        matmul("20", "8,1000;1000,100", "ND;ND"),
+        matmul("60", "1000,8;1000,100", "ND;ND"),
+        matmul("5", "8,1000;63,7,16,16", "ND;FRACTAL_NZ"),
+        matmul("7", "8,1000;7,63,16,16", "ND;FRACTAL_NZ"),
+    ];
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    context.write("k.csv", &profile(&records));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = context.rows("db", "MatMulV2");
+    assert_eq!(rows.len(), 2, "blocked, and row-major");
+    assert_eq!(rows[1]["Input Shapes"], "\"8,1000;100,1000\"", "as it was recorded first");
+    assert_eq!(rows[1]["Profiling Average Duration(us)"], "30.000000");
+    assert_eq!(rows[0]["Profiling Average Duration(us)"], "6.000000");
+    // Another profile shows it in the other orientation.
+    context.write("other.csv", &profile(&[&matmul("12", "1000,8;100,1000", "ND;ND")]));
+    let ran = context.run(&["ingest", "other.csv", "--db", "db"]);
+    assert!(ran.stdout.ends_with("0 rows added, 1 updated, 0 unchanged\n"), "{}", ran.stdout);
+    assert_eq!(context.rows("db", "MatMulV2")[1]["Profiling Average Duration(us)"], "12.000000");
+}
+
+#[test]
+fn the_number_of_expert_ranks_tells_rows_apart_and_is_not_made_up() {
+    let context = Context::new();
+    let record = |duration: &str| {
+        format!("DispatchFFNCombine,{duration},\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND")
+    };
+    for (ranks, duration) in [("8", "10"), ("16", "20")] {
+        context.write("k.csv", &profile(&[&record(duration)]));
+        let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", ranks]);
+        assert!(ran.stdout.contains("1 rows added"), "{}", ran.stdout);
+    }
+    let sizes = |context: &Context| -> Vec<(String, String)> {
+        let rows = context.rows("db", "DispatchFFNCombine");
+        rows.iter()
+            .map(|row| (row["EP Size"].clone(), row["Profiling Average Duration(us)"].clone()))
+            .collect()
+    };
+    let pair = |size: &str, average: &str| (size.to_owned(), average.to_owned());
+    assert_eq!(sizes(&context), [pair("8", "10.000000"), pair("16", "20.000000")]);
+    // Its own profile without the size is known by its numbers; another one gets a row that leaves it open.
+    context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert_eq!(sizes(&context).len(), 2);
+    context.write("k.csv", &profile(&[&record("30")]));
+    context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert_eq!(sizes(&context)[2], pair("", "30.000000"));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "0"]);
+    assert_eq!(ran.code, 2);
+}
