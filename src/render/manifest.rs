@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model::{Case, CaseId, Dtype, Kind, Tensor},
-    spec::{Fill, Reading, Supplied},
+    model::{Case, CaseId, Dtype, Format, Kind, Tensor},
+    spec::{Fill, Reading, Supplied, SuppliedTensor},
 };
 
 /// Everything that one collection launches.
@@ -79,7 +79,7 @@ pub struct ManifestCase {
     pub outputs: Vec<Vec<u64>>,
 }
 
-/// One argument of a call: its name and exactly one of the other fields.
+/// One argument of a call: its name and exactly one of `tensor`, `destination`, `dtype` and `value`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ManifestArgument {
     /// Its name.
@@ -90,6 +90,12 @@ pub struct ManifestArgument {
     /// A tensor that the call writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<ManifestTensor>,
+    /// A type of torch, by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    /// Whether the call takes a list of such tensors.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub listed: bool,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
@@ -98,15 +104,18 @@ pub struct ManifestArgument {
 /// A tensor to build.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestTensor {
-    /// As it lies in memory.
+    /// As it lies in memory, without blocks.
     pub shape: Vec<u64>,
     /// Torch's name of the type.
     pub dtype: String,
-    /// What it is filled with: `activation`, `weight`, `ones`, `index` or `empty`.
+    /// What it is filled with: `empty`, or the catalogue's word.
     pub fill: String,
-    /// For `index`: values are below this.
+    /// What values are below, or how many items are shared, by `fill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub below: Option<i64>,
+    pub bound: Option<i64>,
+    /// The blocked format that it is cast to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// Whether the call sees the last two dimensions swapped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transposed: bool,
@@ -126,7 +135,7 @@ impl ManifestCase {
             kernel: case.kernel.as_str().to_owned(),
             reading: reading.form.clone(),
             arguments,
-            outputs: reading.outputs.iter().map(|tensor| tensor.dims.clone()).collect(),
+            outputs: reading.returns.clone(),
         }
     }
 }
@@ -134,16 +143,11 @@ impl ManifestCase {
 fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
     let mut argument = ManifestArgument { name: name.to_owned(), ..ManifestArgument::default() };
     match supplied {
-        Supplied::Tensor { tensor: described, transposed, fill } => {
-            let (kind, below) = match fill {
-                Fill::Activation => ("activation", None),
-                Fill::Weight => ("weight", None),
-                Fill::Ones => ("ones", None),
-                Fill::Below(bound) => ("index", Some(*bound)),
-            };
-            argument.tensor =
-                Some(ManifestTensor { below, transposed: *transposed, ..tensor(described, kind) });
+        Supplied::Tensor(supplied) => {
+            argument.tensor = Some(built(supplied));
+            argument.listed = supplied.listed;
         }
+        Supplied::Dtype(name) => argument.dtype = Some(name.clone()),
         Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
         // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.
         Supplied::Number(dtype) if dtype.is_float() => argument.value = Some(1.5.into()),
@@ -154,12 +158,38 @@ fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
     argument
 }
 
+fn built(supplied: &SuppliedTensor) -> ManifestTensor {
+    let SuppliedTensor { tensor: described, logical, transposed, fill, .. } = supplied;
+    let (word, bound) = match fill {
+        Fill::Activation => ("activation", None),
+        Fill::Weight => ("weight", None),
+        Fill::Ones => ("ones", None),
+        Fill::Zeros => ("zeros", None),
+        Fill::Scales => ("scales", None),
+        Fill::Causal => ("causal", None),
+        Fill::Index(bound) => ("index", Some(*bound)),
+        Fill::Zipf(bound) => ("zipf", Some(*bound)),
+        Fill::Counting(bound) => ("counting", Some(*bound)),
+        Fill::Distinct(bound) => ("distinct", Some(*bound)),
+        Fill::Experts(bound) => ("experts", Some(*bound)),
+        Fill::Cumulative(total) => ("cumulative", Some(*total)),
+        Fill::Counts(total) => ("counts", Some(*total)),
+    };
+    let format = match &described.format {
+        Format::Private(name) => Some(name.clone()),
+        Format::Base(_) => None,
+    };
+    let shape = logical.clone();
+    ManifestTensor { shape, bound, format, transposed: *transposed, ..tensor(described, word) }
+}
+
 fn tensor(described: &Tensor, fill: &str) -> ManifestTensor {
     ManifestTensor {
         shape: described.dims.clone(),
         dtype: described.dtype.torch_name().unwrap_or_default().to_owned(),
         fill: fill.to_owned(),
-        below: None,
+        bound: None,
+        format: None,
         transposed: false,
     }
 }

@@ -48,6 +48,8 @@ struct KernelContext {
     function: String,
     summary: String,
     call: String,
+    /// A Python list of names; nothing where the kernel needs none.
+    modules: Option<String>,
 }
 
 /// Renders the script that replays the given entries.
@@ -67,6 +69,8 @@ pub fn replay_script<'a>(
             function: function_name(kernel),
             summary: entry.summary.replace(['\n', '"', '\\'], " "),
             call: call(entry),
+            modules: (!entry.needs.modules.is_empty())
+                .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })
         .collect();
     render(assets, TEMPLATE, &Context { version: env!("CARGO_PKG_VERSION"), kernels })
@@ -91,23 +95,25 @@ fn function_name(kernel: &KernelName) -> String {
     format!("launch_{}", safe.collect::<String>())
 }
 
-/// The Python call: positional as long as no argument is left out and none is keyword-only.
+/// The Python call: positional as long as no argument is left out and none is keyword-only; what only some
+/// forms give is passed where the case has it.
 fn call(entry: &Entry) -> String {
-    let given = |name: &str| {
-        entry.arguments.contains_key(name)
-            || entry.inputs.iter().any(
-                |slot| matches!(slot, crate::spec::InputSlot::Tensor { argument, .. } if argument == name),
-            )
-    };
     let mut positional = true;
     let mut arguments = Vec::new();
+    let mut some = Vec::new();
     for argument in &entry.schema.arguments {
         let name = &argument.name;
-        positional &= !argument.keyword_only && given(name);
-        if given(name) {
+        let (in_some, in_all) = entry.gives(name);
+        positional &= !argument.keyword_only && in_all;
+        if in_all {
             let value = format!("a[\"{name}\"]");
             arguments.push(if positional { value } else { format!("{name}={value}") });
+        } else if in_some {
+            some.push(format!("\"{name}\""));
         }
+    }
+    if !some.is_empty() {
+        arguments.push(format!("**given(a, {})", some.join(", ")));
     }
     format!("{}({})", entry.api, arguments.join(", "))
 }

@@ -15,7 +15,7 @@ pub enum Value {
 
 impl Value {
     /// The number; a list counts as the product of its dimensions.
-    pub(super) fn number(&self) -> Result<i64, String> {
+    pub(crate) fn number(&self) -> Result<i64, String> {
         match self {
             Self::Number(number) => Ok(*number),
             Self::List(dims) => dims

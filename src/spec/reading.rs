@@ -1,7 +1,9 @@
 //! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
 
-use super::{Argument, Bindings, Entry, Form, InputSlot, Value, Values, Work, entry::OutputDtype};
-use crate::model::{Case, Dtype, Format, Slot, Tensor};
+use super::{
+    Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work, supply::Supply,
+};
+use crate::model::{Attributes, Case, Dtype, Format, RUNTIME, Slot, Tensor};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]
@@ -12,43 +14,12 @@ pub struct Reading {
     pub notes: Vec<String>,
     /// What the call is given, by argument, in the schema's order.
     pub arguments: Vec<(String, Supplied)>,
-    /// The outputs by the shape rule.
+    /// The outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
+    /// Shapes that Python sees.
+    pub returns: Vec<Vec<u64>>,
     /// What the device must do at the least.
     pub work: Work,
-}
-
-/// What one argument of the call is given.
-#[derive(Clone, Debug)]
-pub enum Supplied {
-    /// A tensor with values.
-    Tensor {
-        /// As it lies in device memory.
-        tensor: Tensor,
-        /// Whether the call sees its last two dimensions swapped.
-        transposed: bool,
-        /// What it is filled with.
-        fill: Fill,
-    },
-    /// A Python number, where the profiler shows a scalar of that type.
-    Number(Dtype),
-    /// A constant or something that follows from the shapes.
-    Constant(serde_json::Value),
-    /// A buffer that the call writes.
-    Destination(Tensor),
-}
-
-/// What a tensor is filled with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
-    /// See [`Values::Activation`].
-    Activation,
-    /// See [`Values::Weight`].
-    Weight,
-    /// Ones.
-    Ones,
-    /// Whole numbers, uniform from 0 to below this bound.
-    Below(i64),
 }
 
 /// Why a case cannot be replayed, in words.
@@ -62,7 +33,18 @@ pub enum Refusal {
     Contradiction(String),
 }
 
-fn contradiction(why: impl Into<String>) -> Refusal {
+/// Why a case cannot be meant by a form.
+#[derive(Debug, thiserror::Error)]
+enum Misfit {
+    /// Its slots, types or attributes are others.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its shapes do not fit the rule.
+    #[error("{0}")]
+    Shapes(String),
+}
+
+pub(super) fn contradiction(why: impl Into<String>) -> Refusal {
     Refusal::Contradiction(why.into())
 }
 
@@ -70,111 +52,128 @@ impl Entry {
     /// Reads a case by the shape rule.
     ///
     /// # Errors
-    /// [`Refusal`] where slots, types or shapes contradict the entry; it says which.
+    /// [`Refusal`] where slots, types, shapes or attributes contradict the entry; it says which.
     pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
-        let inputs = self.present_inputs(&case.inputs)?;
-        self.check_dtypes(&inputs)?;
-        if let Some(index) = inputs.iter().position(|tensor| tensor.elements() == 0) {
-            return Err(contradiction(format!(
-                "input {index} has no elements, so nothing would be launched"
-            )));
-        }
-        let dims: Vec<Vec<u64>> = inputs.iter().map(|tensor| tensor.dims.clone()).collect();
-        let recorded: Vec<Vec<u64>> =
-            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
-        let recorded_dims = (!recorded.is_empty()).then_some(recorded.as_slice());
-
-        let attempts: Vec<(&Form, Result<Bindings, String>)> = self
-            .forms
-            .iter()
-            .map(|form| (form, form.bind(&dims, recorded_dims, Bindings::default())))
-            .collect();
-        let fitting: Vec<(&Form, &Bindings)> =
+        let attempts: Vec<(&EntryForm, Result<Bindings, Misfit>)> =
+            self.forms.iter().map(|form| (form, self.fit(form, case))).collect();
+        let fitting: Vec<(&EntryForm, &Bindings)> =
             attempts.iter().filter_map(|(form, bound)| bound.as_ref().ok().map(|b| (*form, b))).collect();
         let Some(&(form, bindings)) = fitting.first() else {
             return Err(no_form_fits(case, &attempts));
         };
-        let outputs = self.outputs(form, bindings, &inputs)?;
+        let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
+        let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
+        let outputs = self.outputs(form, bindings, &inputs, &recorded)?;
         check_recorded_dtypes(&case.outputs, &outputs)?;
+        let returns = form.returns.as_ref().map(|returns| returns.dims(bindings)).transpose();
+        let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
-        bind_sizes(&mut bindings, &inputs, &outputs);
+        let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
+        bind_sizes(&mut bindings, &present, &outputs);
         Ok(Reading {
-            form: form.name.clone(),
+            form: form.rule.name.clone(),
             notes: self.notes(form, &fitting, &inputs),
-            arguments: self.supply(form, &bindings, &inputs, &outputs)?,
-            work: self.work(&bindings, &inputs)?,
+            arguments: Supply { entry: self, form, bindings: &bindings, outputs: &outputs, case }.all()?,
+            work: self.work(&bindings, &present)?,
+            returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
     }
 
-    fn present_inputs<'a>(&self, slots: &'a [Slot]) -> Result<Vec<&'a Tensor>, Refusal> {
-        if slots.len() != self.inputs.len() {
-            return Err(Refusal::NotCovered(format!(
-                "{} input slots are recorded, the entry of {} reads {}",
-                slots.len(),
-                self.kernel,
-                self.inputs.len()
-            )));
+    /// Whether a case can be meant by a form.
+    fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
+        let count = case.inputs.len();
+        let needed = (0..form.inputs.len()).rev().find(|slot| form.rule.takes(*slot)).map_or(0, |last| last + 1);
+        if count > form.inputs.len() || count < needed {
+            let why = format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
+            return Err(Refusal::NotCovered(why).into());
         }
-        let present = slots.iter().enumerate().map(|(index, slot)| {
-            slot.as_ref()
-                .ok_or_else(|| contradiction(format!("input slot {index} is empty, the call needs it")))
-        });
-        present.collect()
-    }
-
-    fn check_dtypes(&self, inputs: &[&Tensor]) -> Result<(), Refusal> {
-        for (index, (slot, tensor)) in self.inputs.iter().zip(inputs).enumerate() {
-            if let InputSlot::Tensor { dtypes, argument, .. } = slot {
-                if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
-                    let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
-                    let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
-                    return Err(contradiction(format!(
-                        "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
-                    )));
+        for (column, values) in &form.with {
+            match case.attributes.get(column) {
+                Some(value) if values.iter().any(|wanted| wanted == value) => {}
+                Some(value) => {
+                    let why = format!("`{column}` is {value}, not {}", values.join(" or "));
+                    return Err(Refusal::NotCovered(why).into());
                 }
-                if tensor.dtype.torch_name().is_none() {
-                    let why =
-                        format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
-                    return Err(Refusal::NotCovered(why));
-                }
-                if let Format::Private(format) = &tensor.format {
-                    let why =
-                        format!("input {index} ({argument}) is in {format}, which the entry does not build");
-                    return Err(Refusal::NotCovered(why));
-                }
+                None => return Err(not_known(column).into()),
             }
         }
-        Ok(())
+        let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(count);
+        for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
+            let Some(tensor) = tensor else {
+                if form.rule.takes(index) {
+                    return Err(contradiction(format!("input slot {index} is empty, the call needs it")).into());
+                }
+                dims.push(None);
+                continue;
+            };
+            if tensor.elements() == 0 {
+                let why = format!("input {index} has no elements, so nothing would be launched");
+                return Err(contradiction(why).into());
+            }
+            if let InputSlot::Tensor(slot) = slot {
+                check_tensor(index, slot, tensor)?;
+                dims.push(Some(logical_dims(slot, tensor)?));
+            } else {
+                dims.push(Some(tensor.dims.clone()));
+            }
+        }
+        let recorded: Vec<Vec<u64>> =
+            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
+        let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
+        form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)
     }
 
-    /// The outputs that a form gives.
+    /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.
     pub(crate) fn outputs(
         &self,
-        form: &Form,
+        form: &EntryForm,
         bindings: &Bindings,
-        inputs: &[&Tensor],
+        inputs: &[Option<&Tensor>],
+        recorded: &[Dtype],
     ) -> Result<Vec<Tensor>, Refusal> {
-        let shapes = form.outputs(bindings).map_err(Refusal::Contradiction)?;
-        let outputs = self.output_dtypes.iter().zip(shapes).map(|(dtype, dims)| {
+        let shapes = form.rule.outputs(bindings).map_err(Refusal::Contradiction)?;
+        let outputs = self.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype, dims))| {
             let dtype = match dtype {
-                OutputDtype::SameAs(slot) => inputs[*slot].dtype.clone(),
+                OutputDtype::SameAs(argument) => {
+                    let tensor = form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).copied().flatten());
+                    let tensor = tensor.ok_or_else(|| {
+                        contradiction(format!("output {index} is of the type of `{argument}`, which is left out"))
+                    })?;
+                    tensor.dtype.clone()
+                }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => promoted(inputs)?,
+                OutputDtype::Promoted => promoted(&inputs.iter().flatten().copied().collect::<Vec<_>>())?,
+                OutputDtype::Recorded(allowed) => match recorded.get(index) {
+                    Some(dtype) if allowed.contains(dtype) => dtype.clone(),
+                    Some(dtype) => {
+                        let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
+                        let allowed = allowed.join(", ");
+                        return Err(contradiction(format!(
+                            "output {index} is recorded as {dtype}, the kernel gives {allowed}"
+                        )));
+                    }
+                    None => allowed[0].clone(),
+                },
             };
             Ok(Tensor::new(dims, dtype))
         });
         outputs.collect()
     }
 
-    fn notes(&self, form: &Form, fitting: &[(&Form, &Bindings)], inputs: &[&Tensor]) -> Vec<String> {
+    fn notes(
+        &self,
+        form: &EntryForm,
+        fitting: &[(&EntryForm, &Bindings)],
+        inputs: &[Option<&Tensor>],
+    ) -> Vec<String> {
         let mut notes = Vec::new();
-        let others: Vec<&str> = fitting.iter().skip(1).map(|(other, _)| other.name.as_str()).collect();
+        let others: Vec<&str> = fitting.iter().skip(1).map(|(other, _)| other.rule.name.as_str()).collect();
         if !others.is_empty() {
-            notes.push(format!("read as {}; the shapes also fit {}", form.name, others.join(", ")));
+            notes.push(format!("read as {}; the shapes also fit {}", form.rule.name, others.join(", ")));
         }
-        for (slot, tensor) in self.inputs.iter().zip(inputs) {
-            let InputSlot::Tensor { argument, number_for, .. } = slot else { continue };
+        for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
+            let Some(tensor) = inputs.get(index).copied().flatten() else { continue };
             if tensor.is_scalar() && !number_for.is_empty() {
                 let read = if number_for.contains(&tensor.dtype) {
                     "a Python number"
@@ -186,57 +185,6 @@ impl Entry {
         }
         notes.extend(self.leaves_open.clone());
         notes
-    }
-
-    fn supply(
-        &self,
-        form: &Form,
-        bindings: &Bindings,
-        inputs: &[&Tensor],
-        outputs: &[Tensor],
-    ) -> Result<Vec<(String, Supplied)>, Refusal> {
-        let mut supplied = Vec::new();
-        for name in self.schema.arguments.iter().map(|argument| &argument.name) {
-            let slot = self
-                .inputs
-                .iter()
-                .position(|slot| matches!(slot, InputSlot::Tensor { argument, .. } if argument == name));
-            if let Some(slot) = slot {
-                let tensor = inputs[slot];
-                let transposed = form.transposed.contains(name);
-                supplied.push((name.clone(), self.supply_tensor(slot, tensor, transposed, bindings)?));
-            } else if let Some(argument) = self.arguments.get(name) {
-                supplied.push((name.clone(), supply_other(argument, bindings, outputs)?));
-            }
-        }
-        Ok(supplied)
-    }
-
-    fn supply_tensor(
-        &self,
-        slot: usize,
-        tensor: &Tensor,
-        transposed: bool,
-        bindings: &Bindings,
-    ) -> Result<Supplied, Refusal> {
-        let InputSlot::Tensor { values, number_for, .. } = &self.inputs[slot] else {
-            return Err(contradiction(format!("input slot {slot} is not a tensor")));
-        };
-        if tensor.is_scalar() && number_for.contains(&tensor.dtype) {
-            return Ok(Supplied::Number(tensor.dtype.clone()));
-        }
-        let fill = match values {
-            Values::Activation => Fill::Activation,
-            Values::Weight => Fill::Weight,
-            Values::Ones => Fill::Ones,
-            Values::Index(bound) => {
-                Fill::Below(bound.number(bindings).map_err(|error| contradiction(error.to_string()))?)
-            }
-        };
-        if matches!(fill, Fill::Below(bound) if bound < 1) {
-            return Err(contradiction(format!("input slot {slot} would index an empty range")));
-        }
-        Ok(Supplied::Tensor { tensor: tensor.clone(), transposed, fill })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
@@ -252,17 +200,79 @@ impl Entry {
     }
 }
 
-fn no_form_fits(case: &Case, attempts: &[(&Form, Result<Bindings, String>)]) -> Refusal {
-    let reasons: Vec<String> = attempts
+pub(super) fn not_known(column: &str) -> Refusal {
+    Refusal::NotCovered(format!("`{column}` is not known"))
+}
+
+/// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+fn known(attributes: &Attributes) -> Bindings {
+    let mut known = Bindings::default();
+    for (column, _) in attributes.iter() {
+        let name = column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase();
+        let numbers = attributes.numbers(column).unwrap_or_default();
+        let numbers: Option<Vec<i64>> = numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
+        match numbers.as_deref() {
+            Some([]) | None => {}
+            Some([single]) => known.set(&name, Value::Number(*single)),
+            Some(several) => known.set(&name, Value::List(several.to_vec())),
+        }
+    }
+    known
+}
+
+fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), Refusal> {
+    let TensorSlot { argument, dtypes, formats, .. } = slot;
+    if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
+        let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
+        let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
+        return Err(contradiction(format!("input {index} ({argument}) is {dtype}, the kernel takes {allowed}")));
+    }
+    if tensor.dtype.torch_name().is_none() {
+        let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
+        return Err(Refusal::NotCovered(why));
+    }
+    match &tensor.format {
+        Format::Private(format) if !formats.contains(format) => {
+            let why = format!("input {index} ({argument}) is in {format}, which the entry does not build");
+            Err(Refusal::NotCovered(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The dimensions that torch sees. In FRACTAL_NZ a matrix of r rows and c columns lies as
+/// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), with the dimensions of a batch in front.
+pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, Refusal> {
+    match (&tensor.format, tensor.dims.as_slice()) {
+        (Format::Private(_), [batch @ .., c1, r1, r0, c0]) if slot.formats.iter().any(|f| f == "FRACTAL_NZ") => {
+            let product = |one: u64, other: u64| {
+                one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
+            };
+            let matrix = [product(*r1, *r0)?, product(*c1, *c0)?];
+            Ok(batch.iter().copied().chain(matrix).collect())
+        }
+        _ => Ok(tensor.dims.clone()),
+    }
+}
+
+/// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
+/// all, nothing is wrong with it.
+fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, Misfit>)]) -> Refusal {
+    let misfits: Vec<(&str, &Misfit)> = attempts
         .iter()
-        .filter_map(|(form, bound)| bound.as_ref().err().map(|why| format!("{}: {why}", form.name)))
+        .filter_map(|(form, bound)| bound.as_ref().err().map(|why| (form.rule.name.as_str(), why)))
         .collect();
-    contradiction(format!(
-        "the shapes {} fit no form of {}: {}",
-        case.shapes(),
-        case.kernel,
-        reasons.join("; ")
-    ))
+    if let Some((_, Misfit::Refused(first))) = misfits.first()
+        && misfits.iter().all(|(_, why)| matches!(why, Misfit::Refused(refusal) if refusal == first))
+    {
+        return first.clone();
+    }
+    let reasons: Vec<String> = misfits.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let text = format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; "));
+    if misfits.iter().all(|(_, why)| matches!(why, Misfit::Refused(Refusal::NotCovered(_)))) {
+        return Refusal::NotCovered(text);
+    }
+    Refusal::Contradiction(text)
 }
 
 fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), Refusal> {
@@ -300,24 +310,4 @@ fn bind_sizes(bindings: &mut Bindings, inputs: &[&Tensor], outputs: &[Tensor]) {
     bindings.set("out_bytes", sum(&mut outputs.iter().map(Tensor::bytes)));
     bindings.set("in_numel", sum(&mut inputs.iter().map(|tensor| tensor.elements())));
     bindings.set("out_numel", sum(&mut outputs.iter().map(Tensor::elements)));
-}
-
-fn supply_other(argument: &Argument, bindings: &Bindings, outputs: &[Tensor]) -> Result<Supplied, Refusal> {
-    Ok(match argument {
-        Argument::Constant(constant) => Supplied::Constant(constant.clone()),
-        Argument::Expression(expr) => {
-            let value = expr.value(bindings).map_err(|error| contradiction(error.to_string()))?;
-            Supplied::Constant(match value {
-                Value::Number(number) => number.into(),
-                Value::Truth(truth) => truth.into(),
-                Value::List(list) => list.into(),
-            })
-        }
-        Argument::Destination(output) => {
-            let tensor = outputs.get(*output).cloned();
-            Supplied::Destination(
-                tensor.ok_or_else(|| contradiction(format!("there is no output {output}")))?,
-            )
-        }
-    })
 }

@@ -1,8 +1,9 @@
 //! Shape rules: patterns over the shapes of a kernel's slots, and the outputs that follow.
 //!
 //! A rule is written like the CSV cells it speaks of: `M,K;N,K -> M,N`. On the left a name stands for
-//! a dimension, `*B` for any number of dimensions, a number for itself. On the right each term is an
-//! expression or `*B`; a name that the inputs leave open is bound by the recorded output.
+//! a dimension, `*B` for any number of dimensions, a number for itself, and `-` for a slot that holds
+//! nothing. On the right each term is an expression or `*B`; a name that the inputs leave open is bound by
+//! the recorded output.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,8 @@ pub struct Form {
     /// Arguments that are passed as transposed views of what lies in memory.
     pub transposed: Vec<String>,
     source: String,
-    inputs: Vec<Vec<InputTerm>>,
+    /// `None` where the slot must hold nothing.
+    inputs: Vec<Option<Vec<InputTerm>>>,
     outputs: Vec<Vec<OutputTerm>>,
     conditions: Vec<Expr>,
 }
@@ -32,6 +34,28 @@ enum InputTerm {
 enum OutputTerm {
     Expr(Expr),
     Sequence(String),
+}
+
+/// Shapes that follow from a rule's names, such as `T,N,D; 0`.
+#[derive(Clone, Debug)]
+pub struct Returns(Vec<Vec<OutputTerm>>);
+
+impl Returns {
+    /// Parses shapes, with `;` between them.
+    ///
+    /// # Errors
+    /// [`RuleError::Expr`] quotes the term that cannot be read.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        Ok(Self(text.split(';').map(output_terms).collect::<Result<_, _>>()?))
+    }
+
+    /// The shapes.
+    ///
+    /// # Errors
+    /// The reason in words where a name has no value or a dimension comes out negative.
+    pub fn dims(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+        all_dims(&self.0, bindings)
+    }
 }
 
 /// Why a text is not a shape rule.
@@ -81,6 +105,12 @@ impl Form {
         &self.source
     }
 
+    /// Whether the rule wants something in an input slot.
+    #[must_use]
+    pub fn takes(&self, slot: usize) -> bool {
+        self.inputs.get(slot).is_some_and(Option::is_some)
+    }
+
     /// Number of input slots.
     #[must_use]
     pub fn input_count(&self) -> usize {
@@ -96,7 +126,7 @@ impl Form {
     /// Every name that has a value once inputs and outputs are bound.
     #[must_use]
     pub fn names(&self) -> BTreeSet<&str> {
-        let inputs = self.inputs.iter().flatten().filter_map(|term| match term {
+        let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
             InputTerm::Number(_) => None,
         });
@@ -107,23 +137,31 @@ impl Form {
         inputs.chain(outputs).collect()
     }
 
-    /// Binds the rule's names to shapes and checks every condition. Without recorded outputs, names
-    /// that the inputs leave open must be among `known`.
+    /// Binds the rule's names to shapes and checks every condition. An input is `None` where its slot holds
+    /// nothing, as slots at the end that are not recorded do. Without recorded outputs, names that the inputs
+    /// leave open must be among `known`.
     ///
     /// # Errors
     /// The reason in words, for the form does not fit.
     pub fn bind(
         &self,
-        inputs: &[Vec<u64>],
+        inputs: &[Option<Vec<u64>>],
         outputs: Option<&[Vec<u64>]>,
         known: Bindings,
     ) -> Result<Bindings, String> {
-        if inputs.len() != self.inputs.len() {
+        if inputs.len() > self.inputs.len() {
             return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
         }
         let mut bindings = known;
-        for (slot, (terms, dims)) in self.inputs.iter().zip(inputs).enumerate() {
-            bind_slot(terms, &signed(dims), &mut bindings).map_err(|why| format!("input {slot}: {why}"))?;
+        for (slot, terms) in self.inputs.iter().enumerate() {
+            let dims = inputs.get(slot).and_then(Option::as_ref);
+            match (terms, dims) {
+                (None, None) => Ok(()),
+                (Some(terms), Some(dims)) => bind_slot(terms, &signed(dims), &mut bindings),
+                (None, Some(_)) => Err("the rule leaves it out".to_owned()),
+                (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
+            }
+            .map_err(|why| format!("input {slot}: {why}"))?;
         }
         if let Some(outputs) = outputs {
             self.bind_outputs(outputs, &mut bindings)?;
@@ -162,22 +200,29 @@ impl Form {
     /// # Errors
     /// The reason in words where a name has no value or a dimension comes out negative.
     pub fn outputs(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        let shapes = self.outputs.iter().map(|terms| {
-            let dims = output_dims(terms, bindings)?;
-            dims.into_iter().map(|dim| u64::try_from(dim).map_err(|_| format!("dimension {dim}"))).collect()
-        });
-        shapes.collect()
+        all_dims(&self.outputs, bindings)
     }
+}
+
+fn all_dims(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    let shapes = shapes.iter().map(|terms| {
+        let dims = output_dims(terms, bindings)?;
+        dims.into_iter().map(|dim| u64::try_from(dim).map_err(|_| format!("dimension {dim}"))).collect()
+    });
+    shapes.collect()
 }
 
 fn signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
-fn input_terms(slot: &str, rule: &str) -> Result<Vec<InputTerm>, RuleError> {
+fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<InputTerm>>, RuleError> {
     let slot = slot.trim();
+    if slot == "-" {
+        return Ok(None);
+    }
     if slot.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
     let terms: Vec<InputTerm> = slot
         .split(',')
@@ -197,7 +242,7 @@ fn input_terms(slot: &str, rule: &str) -> Result<Vec<InputTerm>, RuleError> {
     if terms.iter().filter(|term| matches!(term, InputTerm::Sequence(_))).count() > 1 {
         return Err(RuleError::TwoSequences(slot.to_owned()));
     }
-    Ok(terms)
+    Ok(Some(terms))
 }
 
 fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
@@ -267,7 +312,11 @@ mod tests {
     }
 
     fn outputs(form: &Form, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.outputs(&form.bind(inputs, None, Bindings::default())?)
+        form.outputs(&form.bind(&present(inputs), None, Bindings::default())?)
+    }
+
+    fn present(inputs: &[Vec<u64>]) -> Vec<Option<Vec<u64>>> {
+        inputs.iter().cloned().map(Some).collect()
     }
 
     #[test]
@@ -290,6 +339,7 @@ mod tests {
     fn recorded_outputs_bind_what_the_inputs_leave_open() {
         let slice = form("*X;R;R -> *Y", &["R == rank(X)", "within(Y, X)"]);
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
+        let inputs = present(&inputs);
         let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("Y"), Some(&Value::List(vec![4096, 8, 256])));
         let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
@@ -299,8 +349,18 @@ mod tests {
     #[test]
     fn recorded_outputs_must_agree() {
         let mm = form("M,K;K,N -> M,N", &[]);
-        let got = mm.bind(&[vec![2, 3], vec![3, 4]], Some(&[vec![2, 5]]), Bindings::default());
+        let got = mm.bind(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
         assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
+    }
+
+    #[test]
+    fn a_slot_can_be_left_out() {
+        let form = form("N; -; N; - -> N", &[]);
+        let bind = |inputs: &[Option<Vec<u64>>]| form.bind(inputs, None, Bindings::default()).map(drop);
+        assert_eq!(bind(&[Some(vec![4]), None, Some(vec![4])]), Ok(()));
+        let full = [Some(vec![4]), Some(vec![4]), Some(vec![4])];
+        assert_eq!(bind(&full), Err("input 1: the rule leaves it out".to_owned()));
+        assert_eq!(bind(&[Some(vec![4])]), Err("input 2: is empty, the rule needs it".to_owned()));
     }
 
     #[test]

@@ -159,7 +159,7 @@ mod tests {
         let outputs = vec![tensor.clone()];
         let kernel = format!("Kernel{number}");
         let operation =
-            Operation { name: format!("aclnnX_{kernel}"), kernel, task, inputs: vec![tensor], outputs, work };
+            Operation { name: format!("aclnnX_{kernel}"), kernel, task, inputs: vec![Some(tensor)], outputs, work };
         let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
         Launch { device, task_id: number, variation: number, start, duration: Nanos(12_340), operation }
     }
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(record.duration().expect("a time"), Some(expected.duration));
             assert_eq!(record.device(), Some(3));
             let slots = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect::<Vec<_>>();
-            let shown = if operation.task == Task::Random { Vec::new() } else { slots(&operation.inputs) };
+            let shown = if operation.task == Task::Random { Vec::new() } else { operation.inputs.clone() };
             assert_eq!(record.inputs().expect("text").parse().expect("cells"), shown);
             assert_eq!(record.outputs().expect("text").parse().expect("cells"), slots(&operation.outputs));
             let filled: Vec<bool> = record.counters().map(|counter| counter.is_some()).collect();

@@ -10,7 +10,7 @@ use super::{
     counters,
 };
 use crate::{
-    model::{Nanos, Tensor},
+    model::{Nanos, Slot, Tensor},
     profile::{COUNTERS, REHEARSAL_PREFIX},
     spec::DeviceProfile,
 };
@@ -75,7 +75,7 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[Launch]) -> String
             launch.start,
             launch.duration,
             counters::blocks(profile, launch),
-            signature(&operation.outputs),
+            signature(&operation.outputs.iter().cloned().map(Some).collect::<Vec<_>>()),
             counters::cells(profile, launch),
         ));
     }
@@ -98,14 +98,17 @@ const fn task_type(task: Task) -> &'static str {
 }
 
 /// Shapes, types and formats of one side.
-fn signature(tensors: &[Tensor]) -> String {
-    if tensors.is_empty() {
+fn signature(slots: &[Slot]) -> String {
+    if slots.is_empty() {
         return "N/A,N/A,N/A".to_owned();
     }
-    let joined = |cell: fn(&Tensor) -> String| tensors.iter().map(cell).collect::<Vec<_>>().join(";");
-    let shapes = joined(|tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
-    let dtypes = joined(|tensor| tensor.dtype.to_string());
-    let formats = joined(|tensor| tensor.format.to_string());
+    let joined = |absent: &str, cell: fn(&Tensor) -> String| {
+        let cells = slots.iter().map(|slot| slot.as_ref().map_or_else(|| absent.to_owned(), cell));
+        cells.collect::<Vec<_>>().join(";")
+    };
+    let shapes = joined("", |tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let dtypes = joined("DT_UNDEFINED", |tensor| tensor.dtype.to_string());
+    let formats = joined("NULL", |tensor| tensor.format.to_string());
     format!("\"\"\"{shapes}\"\"\",{dtypes},{formats}")
 }
 
@@ -167,7 +170,7 @@ mod tests {
 
     fn launch(device: u32, start: i64, task: Task) -> Launch {
         let tensor = Tensor { format: Format::Base("NCL".to_owned()), ..Tensor::new([4, 1, 8], Dtype::Bf16) };
-        let inputs = vec![tensor, Tensor::new([], Dtype::Bf16)];
+        let inputs = vec![Some(tensor), Some(Tensor::new([], Dtype::Bf16))];
         let outputs = vec![Tensor::new([4, 1, 8], Dtype::Bf16)];
         let work = Work { flops: 0.0, bytes: 0.0, unit: Unit::Vector, dtype: Dtype::Bf16 };
         let operation = Operation {

@@ -3,7 +3,7 @@
 use super::{
     arguments::{Bound, bind},
     factories,
-    memory::{Contents, Handle, Operand, Place},
+    memory::{Contents, Handle, Layout, Operand, Place},
     session::{Session, plain_operation},
     wire::{Arguments, Given, Raised, Reply, runtime},
 };
@@ -26,6 +26,9 @@ pub(super) fn call(session: &mut Session, api: &str, arguments: &Arguments) -> O
         "torch.Tensor.mul_" => scale(session, arguments),
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),
         "torch.t" | "torch.Tensor.t" => matrix_transpose(session, arguments),
+        "torch.triu" => upper_triangle(session, arguments),
+        "torch.Tensor.to" => moved(session, arguments),
+        "torch_npu.npu_format_cast" => blocked(session, arguments),
         _ => return factories::call(session, api, arguments),
     };
     Some(answer)
@@ -167,3 +170,49 @@ fn matrix_transpose(session: &mut Session, arguments: &Arguments) -> Result<Repl
     let view = session.memory.transposed(tensor, 0, 1)?;
     Ok(Reply::Tensor(session.memory.describe(view)?))
 }
+
+/// `torch.triu` on the host, which causal masks are made by.
+fn upper_triangle(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised> {
+    let bound = bound("triu(Tensor self, int diagonal=0) -> Tensor", arguments, &[])?;
+    let Operand { tensor, place, .. } = readable(session, "torch.triu", handle(&bound, "self")?)?;
+    if place != Place::Cpu {
+        return Err(runtime("rehearsal: triu is known on the host only"));
+    }
+    let output = Tensor::new(tensor.dims, tensor.dtype);
+    let result = session.memory.allocate(&output, place, Contents::Unknown)?;
+    Ok(Reply::Tensor(session.memory.describe(result)?))
+}
+
+/// `tensor.to(device)`: a copy there, which launches no kernel.
+fn moved(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised> {
+    let bound = bound("to(Tensor self, Device device) -> Tensor", arguments, &[])?;
+    let Operand { tensor, dims, contents, .. } = readable(session, "to", handle(&bound, "self")?)?;
+    let place = place(session, bound.get("device"))?;
+    let result = session.memory.allocate(&Tensor::new(dims, tensor.dtype), place, contents)?;
+    Ok(Reply::Tensor(session.memory.describe(result)?))
+}
+
+/// `npu_format_cast(tensor, 29)`: the same values in FRACTAL_NZ.
+fn blocked(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised> {
+    let bound = bound("npu_format_cast(Tensor self, int acl_format) -> Tensor", arguments, &[])?;
+    let source = handle(&bound, "self")?;
+    let Operand { tensor, dims, place, contents, layout } = readable(session, "npu_format_cast", source)?;
+    if int(&bound, "acl_format") != Some(FRACTAL_NZ) {
+        return Err(runtime("rehearsal: npu_format_cast knows FRACTAL_NZ (29) only"));
+    }
+    if layout != Layout::Contiguous {
+        return Err(runtime("rehearsal: npu_format_cast of a view would block the view, not what lies in memory"));
+    }
+    let plain = Tensor::new(dims, tensor.dtype.clone());
+    let result = session.memory.allocate(&plain, place, contents)?;
+    session.memory.block(result)?;
+    if let Place::Npu(device) = place {
+        let output = session.memory.operand(result)?.tensor;
+        let name = "aclnnNpuFormatCast_TransData_TransData";
+        session.tape.launch(device, plain_operation(name, "TransData", vec![tensor], output));
+    }
+    Ok(Reply::Tensor(session.memory.describe(result)?))
+}
+
+/// CANN's number of the format.
+const FRACTAL_NZ: i64 = 29;

@@ -159,18 +159,36 @@ fn arange(bound: &Bound) -> Result<Made, Raised> {
     Ok(Made::new(vec![length], Dtype::Int64, Contents::Between(start, (end - 1).max(start)), origin))
 }
 
-/// Numbers copied from the host.
+/// Numbers copied from the host, in a list for each dimension.
 fn from_data(data: Option<&Given>) -> Result<Made, Raised> {
-    let items = match data {
-        Some(Given::List(items)) => items.as_slice(),
-        Some(single @ (Given::Int(_) | Given::Float(_) | Given::Bool(_))) => std::slice::from_ref(single),
-        _ => return Err(runtime("rehearsal: torch.tensor takes a number or a flat list of numbers")),
-    };
-    let dims = if matches!(data, Some(Given::List(_))) { vec![items.len() as u64] } else { Vec::new() };
+    let mut dims = Vec::new();
+    let mut items: Vec<&Given> = data.into_iter().collect();
+    while let Some(Given::List(first)) = items.first() {
+        let length = first.len();
+        let inner: Option<Vec<&[Given]>> = items
+            .iter()
+            .map(|item| match item {
+                Given::List(inner) if inner.len() == length => Some(inner.as_slice()),
+                _ => None,
+            })
+            .collect();
+        let inner = inner.ok_or_else(|| runtime(format!("expected sequence of length {length} at dim {}", dims.len())))?;
+        dims.push(length as u64);
+        items = inner.into_iter().flatten().collect();
+    }
+    if items.is_empty() && dims.is_empty()
+        || items.iter().any(|item| !matches!(item, Given::Int(_) | Given::Float(_) | Given::Bool(_)))
+    {
+        return Err(runtime("rehearsal: torch.tensor takes numbers"));
+    }
     let whole: Option<Vec<i64>> =
         items.iter().map(|item| if let Given::Int(number) = item { Some(*number) } else { None }).collect();
-    let numbers = whole.as_deref().unwrap_or_default();
-    let (dtype, contents) = match (numbers.iter().min(), numbers.iter().max()) {
+    let mut numbers = whole.unwrap_or_default();
+    numbers.sort_unstable();
+    let (dtype, contents) = match (numbers.first(), numbers.last()) {
+        (Some(&least), Some(&most)) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => {
+            (Dtype::Int64, Contents::Different(least, most))
+        }
         (Some(&least), Some(&most)) => (Dtype::Int64, Contents::Between(least, most)),
         _ => (Dtype::Float, Contents::Unknown),
     };
@@ -196,7 +214,7 @@ impl Made {
             _ => return Ok(()),
         };
         match self.contents {
-            Contents::Between(low, high) if low < least || high > most => {
+            Contents::Between(low, high) | Contents::Different(low, high) if low < least || high > most => {
                 let wrong = if low < least { low } else { high };
                 Err(runtime(format!("value {wrong} cannot be converted to type {dtype}: out of bounds")))
             }

@@ -5,21 +5,24 @@
 
 use super::{
     arguments::{Bound, bind},
-    forms::{Slot, fitting_form, layout_words},
-    memory::{Contents, Handle, Layout, Memory, Operand, Place},
+    forms::{Misfit, Trial, layout_words},
+    memory::{Handle, Layout, Memory, Operand, Place},
     wire::{Arguments, Given, Raised, runtime},
 };
 use crate::{
-    model::{Attributes, Case, Dtype, Tensor},
-    spec::{Argument, Bindings, Entry, InputSlot, Values, Work},
+    model::{Case, Dtype, Slot, Tensor},
+    spec::{Argument, Entry, EntryForm, Work},
 };
 
 /// A call that may be launched.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
     pub(super) device: u32,
-    pub(super) inputs: Vec<Tensor>,
+    pub(super) inputs: Vec<Slot>,
+    /// As the profiler shows them.
     pub(super) outputs: Vec<Tensor>,
+    /// Shapes that Python sees.
+    pub(super) returns: Vec<Vec<u64>>,
     /// Outputs that the caller provides, by their place.
     pub(super) destinations: Vec<(usize, Handle)>,
     pub(super) work: Work,
@@ -30,36 +33,45 @@ pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Re
     let bound = bind(&entry.schema, arguments, &numbers_allowed(entry))?;
     let operands = Operands::new(entry, &bound, memory)?;
     let device = operands.device()?;
-    check_constants(entry, &bound)?;
-    let slots = slots(entry, &bound, &operands)?;
-    let fitting = fitting_form(entry, &bound, &slots)?;
-    check_indices(entry, &slots, &fitting.bindings)?;
-    let inputs: Vec<&Tensor> = fitting.inputs.iter().collect();
+    let mut reasons = Vec::new();
+    let mut refusal = None;
+    let mut fitting = None;
+    for form in &entry.forms {
+        match (Trial { entry, form, bound: &bound, operands: &operands }).fit() {
+            Ok(found) => {
+                fitting = Some(found);
+                break;
+            }
+            Err(Misfit::Refused(raised)) => refusal = refusal.or(Some(raised)),
+            Err(Misfit::Shapes(why)) => reasons.push(format!("{}: {why}", form.rule.name)),
+        }
+    }
+    let fitting = fitting.ok_or_else(|| match refusal {
+        Some(raised) => raised,
+        None => operands.fit_no_form(&reasons),
+    })?;
     let refused = |why: crate::spec::Refusal| runtime(format!("{}: {why}", entry.api));
-    let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs).map_err(refused)?;
-    let destinations = destinations(entry, &bound, &operands, &outputs)?;
-    let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
-    let case =
-        Case {
-            kernel: entry.kernel.clone(),
-            inputs: present(&fitting.inputs),
-            outputs: present(&outputs),
-            attributes: Attributes::default(),
-        };
-    let work = entry.read(&case).map_err(refused)?.work;
-    Ok(Accepted { device, inputs: fitting.inputs, outputs, destinations, work })
+    let inputs: Vec<Option<&Tensor>> = fitting.inputs.iter().map(Option::as_ref).collect();
+    let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs, &fitting.asked).map_err(refused)?;
+    let destinations = destinations(entry, fitting.form, &bound, &operands, &outputs)?;
+    let case = Case {
+        kernel: entry.kernel.clone(),
+        inputs: fitting.inputs.clone(),
+        outputs: outputs.iter().cloned().map(Some).collect(),
+        attributes: fitting.attributes,
+    };
+    let reading = entry.read(&case).map_err(refused)?;
+    let (returns, work) = (reading.returns, reading.work);
+    Ok(Accepted { device, inputs: fitting.inputs, outputs, returns, destinations, work })
 }
 
 fn numbers_allowed(entry: &Entry) -> Vec<&str> {
-    let names = entry.inputs.iter().filter_map(|slot| match slot {
-        InputSlot::Tensor { argument, number_for, .. } if !number_for.is_empty() => Some(argument.as_str()),
-        _ => None,
-    });
-    names.collect()
+    let slots = entry.forms.iter().flat_map(EntryForm::tensors);
+    slots.filter(|(_, slot)| !slot.number_for.is_empty()).map(|(_, slot)| slot.argument.as_str()).collect()
 }
 
 /// The tensors of a call, by argument.
-struct Operands<'a> {
+pub(super) struct Operands<'a> {
     entry: &'a Entry,
     by_name: Vec<(String, Handle, Operand)>,
 }
@@ -68,13 +80,8 @@ impl<'a> Operands<'a> {
     fn new(entry: &'a Entry, bound: &Bound, memory: &Memory) -> Result<Self, Raised> {
         let mut by_name = Vec::new();
         for (name, given) in bound {
-            let declared = entry.arguments.contains_key(name)
-                || entry
-                    .inputs
-                    .iter()
-                    .any(|slot| matches!(slot, InputSlot::Tensor { argument, .. } if argument == name));
             for handle in Memory::handles(given) {
-                if !declared {
+                if !entry.gives(name).0 {
                     return Err(runtime(format!(
                         "rehearsal: the catalogue's entry of {} does not say what the kernel does with `{name}`",
                         entry.kernel
@@ -86,7 +93,19 @@ impl<'a> Operands<'a> {
         Ok(Self { entry, by_name })
     }
 
-    fn get(&self, name: &str) -> Option<&(String, Handle, Operand)> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.iter().map(|(name, ..)| name.as_str())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Operand> {
+        self.find(name).map(|(.., operand)| operand)
+    }
+
+    pub(super) fn first_dtype(&self) -> Option<Dtype> {
+        self.by_name.first().map(|(.., operand)| operand.tensor.dtype.clone())
+    }
+
+    fn find(&self, name: &str) -> Option<&(String, Handle, Operand)> {
         self.by_name.iter().find(|(argument, ..)| argument == name)
     }
 
@@ -103,144 +122,33 @@ impl<'a> Operands<'a> {
             _ => Err(runtime(format!("rehearsal: {} was given no tensor on an NPU", self.entry.api))),
         }
     }
-}
 
-/// The entry passes one constant; another may start another kernel.
-fn check_constants(entry: &Entry, bound: &Bound) -> Result<(), Raised> {
-    for (name, argument) in &entry.arguments {
-        if let (Argument::Constant(constant), Some(given)) = (argument, bound.get(name))
-            && !same_constant(constant, given)
-        {
-            return Err(runtime(format!(
-                "rehearsal: {name}={given}, the catalogue's entry of {} knows {name}={constant} only",
-                entry.kernel
-            )));
-        }
+    fn fit_no_form(&self, reasons: &[String]) -> Raised {
+        // In the order of the schema, as the call was written.
+        let arguments = self.entry.schema.arguments.iter();
+        let shapes: Vec<String> =
+            arguments.filter_map(|argument| self.get(&argument.name)).map(|o| o.tensor.to_string()).collect();
+        runtime(format!(
+            "{}: {} fit no form of {}: {}",
+            self.entry.api,
+            shapes.join(" and "),
+            self.entry.kernel,
+            reasons.join("; ")
+        ))
     }
-    Ok(())
-}
-
-fn same_constant(constant: &serde_json::Value, given: &Given) -> bool {
-    match given {
-        Given::None => constant.is_null(),
-        Given::Bool(truth) => constant.as_bool() == Some(*truth),
-        Given::Int(number) => constant.as_i64() == Some(*number),
-        Given::Float(number) => constant.as_f64() == Some(*number),
-        Given::Text(text) => constant.as_str() == Some(text),
-        Given::List(items) => constant.as_array().is_some_and(|constants| {
-            constants.len() == items.len()
-                && constants.iter().zip(items).all(|(constant, item)| same_constant(constant, item))
-        }),
-        _ => false,
-    }
-}
-
-/// The tensor slots, in the entry's order; `None` for what the kernel reads from the host.
-fn slots(entry: &Entry, bound: &Bound, operands: &Operands<'_>) -> Result<Vec<Option<Slot>>, Raised> {
-    let mut slots = Vec::new();
-    for (index, slot) in entry.inputs.iter().enumerate() {
-        let InputSlot::Tensor { argument, dtypes, .. } = slot else {
-            slots.push(None);
-            continue;
-        };
-        let slot = match operands.get(argument) {
-            Some((.., operand)) => tensor_slot(entry, argument, operand)?,
-            None => number_slot(entry, argument, bound.get(argument), operands)?,
-        };
-        if !dtypes.is_empty() && !dtypes.contains(&slot.tensor.dtype) {
-            let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
-            let (api, dtype, allowed) = (&entry.api, &slot.tensor.dtype, allowed.join(", "));
-            return Err(runtime(format!(
-                "{api}: input {index} ({argument}) is {dtype}, the kernel {} takes {allowed}",
-                entry.kernel
-            )));
-        }
-        slots.push(Some(slot));
-    }
-    Ok(slots)
-}
-
-fn tensor_slot(entry: &Entry, argument: &str, operand: &Operand) -> Result<Slot, Raised> {
-    if operand.contents == Contents::Uninitialised {
-        return Err(runtime(format!(
-            "rehearsal: {}: uninitialised input `{argument}`: it comes from `torch.empty` and nothing wrote it",
-            entry.api
-        )));
-    }
-    let Operand { tensor, layout, contents, .. } = operand.clone();
-    Ok(Slot { tensor, layout, contents })
-}
-
-/// Whether a Python number beside tensors of that type launches this kernel.
-fn takes_number(entry: &Entry, argument: &str, dtype: &Dtype) -> bool {
-    entry.inputs.iter().any(|slot| {
-        matches!(slot, InputSlot::Tensor { argument: name, number_for, .. }
-            if name == argument && number_for.contains(dtype))
-    })
-}
-
-/// A Python number, which the profiler shows as a scalar of the tensors' type.
-fn number_slot(
-    entry: &Entry,
-    argument: &str,
-    given: Option<&Given>,
-    operands: &Operands<'_>,
-) -> Result<Slot, Raised> {
-    let tensors = operands.by_name.first().map(|(.., operand)| operand.tensor.dtype.clone());
-    match (given, tensors) {
-        (Some(number @ Given::Float(_)), Some(dtype)) if !dtype.is_float() => Err(runtime(format!(
-            "rehearsal: {}: `{argument}` = {number} with {dtype} gives another type, which the entry of {} does not \
-             describe",
-            entry.api, entry.kernel
-        ))),
-        (Some(number @ (Given::Int(_) | Given::Float(_) | Given::Bool(_))), Some(dtype))
-            if !takes_number(entry, argument, &dtype) =>
-        {
-            let (api, kernel) = (&entry.api, &entry.kernel);
-            Err(runtime(format!(
-                "rehearsal: {api}: `{argument}` = {number} with {dtype} does not run as {kernel}"
-            )))
-        }
-        (Some(Given::Int(_) | Given::Float(_) | Given::Bool(_)), Some(dtype)) => Ok(Slot {
-            tensor: Tensor::new([], dtype),
-            layout: Layout::Contiguous,
-            contents: Contents::Unknown,
-        }),
-        _ => Err(runtime(format!("{}: the kernel {} needs `{argument}`", entry.api, entry.kernel))),
-    }
-}
-
-/// Indices must be known to lie inside the range that the entry names.
-fn check_indices(entry: &Entry, slots: &[Option<Slot>], bindings: &Bindings) -> Result<(), Raised> {
-    for (declared, slot) in entry.inputs.iter().zip(slots) {
-        let (InputSlot::Tensor { argument, values: Values::Index(bound), .. }, Some(slot)) = (declared, slot)
-        else {
-            continue;
-        };
-        let below = bound.number(bindings).map_err(|error| runtime(error.to_string()))?;
-        let found = match slot.contents {
-            Contents::Between(least, most) if least >= 0 && most < below => continue,
-            Contents::Between(least, most) => format!("its values lie in [{least}, {most}]"),
-            _ => "its values are not known".to_owned(),
-        };
-        return Err(runtime(format!(
-            "rehearsal: {}: index out of range: `{argument}` must lie in [0, {below}), {found}",
-            entry.api
-        )));
-    }
-    Ok(())
 }
 
 fn destinations(
     entry: &Entry,
+    form: &EntryForm,
     bound: &Bound,
     operands: &Operands<'_>,
     outputs: &[Tensor],
 ) -> Result<Vec<(usize, Handle)>, Raised> {
     let mut found = Vec::new();
-    for (name, argument) in &entry.arguments {
+    for (name, argument) in &form.arguments {
         let Argument::Destination(output) = argument else { continue };
-        let (Some((_, handle, operand)), Some(expected)) = (operands.get(name), outputs.get(*output)) else {
+        let (Some((_, handle, operand)), Some(expected)) = (operands.find(name), outputs.get(*output)) else {
             let given = bound.get(name).map_or("nothing", Given::python_type);
             return Err(runtime(format!(
                 "{}: `{name}` must be a tensor to write to, not {given}",

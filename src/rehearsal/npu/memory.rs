@@ -31,6 +31,8 @@ pub(super) enum Contents {
     Uninitialised,
     /// Whole numbers from the first to the second.
     Between(i64, i64),
+    /// Whole numbers from the first to the second, each at most once.
+    Different(i64, i64),
     /// Some values.
     Unknown,
 }
@@ -42,6 +44,8 @@ struct Storage {
     place: Place,
     contents: Contents,
     handles: u32,
+    /// Blocked as FRACTAL_NZ.
+    blocked: bool,
 }
 
 /// How a handle sees its storage: which of its dimensions is the n-th.
@@ -54,8 +58,11 @@ struct View {
 /// One tensor as the judge looks at it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Operand {
-    /// As it lies in memory, in the format that torch_npu takes a tensor of its rank for.
+    /// As the profiler shows it: blocked where it was cast, else in the format that torch_npu takes a
+    /// tensor of its rank for.
     pub(super) tensor: Tensor,
+    /// Dimensions as they lie in memory, without blocks.
+    pub(super) dims: Vec<u64>,
     /// How the dimensions are seen.
     pub(super) layout: Layout,
     pub(super) place: Place,
@@ -128,7 +135,7 @@ impl Memory {
         self.last += 1;
         let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
         let order = (0..dims.len()).collect();
-        self.storages.insert(self.last, Storage { dims, dtype, place, contents, handles: 1 });
+        self.storages.insert(self.last, Storage { dims, dtype, place, contents, handles: 1, blocked: false });
         self.views.insert(self.last, View { storage: self.last, order });
         Ok(self.last)
     }
@@ -191,9 +198,25 @@ impl Memory {
             (false, true) => Layout::Transposed,
             (false, false) => Layout::Permuted,
         };
-        let format = recorded_format(storage.dims.len());
-        let tensor = Tensor { dims: storage.dims.clone(), dtype: storage.dtype.clone(), format };
-        Ok(Operand { tensor, layout, place: storage.place, contents: storage.contents })
+        Ok(Operand {
+            tensor: storage.recorded(),
+            dims: storage.dims.clone(),
+            layout,
+            place: storage.place,
+            contents: storage.contents,
+        })
+    }
+
+    /// Blocks a tensor as FRACTAL_NZ, where it lies.
+    pub(super) fn block(&mut self, handle: Handle) -> Result<(), Raised> {
+        let storage = self.view(handle)?.storage;
+        if let Some(storage) = self.storages.get_mut(&storage) {
+            if storage.dims.len() < 2 {
+                return Err(runtime("npu_format_cast: FRACTAL_NZ needs at least two dimensions"));
+            }
+            storage.blocked = true;
+        }
+        Ok(())
     }
 
     /// What Python sees of a tensor.
@@ -221,6 +244,20 @@ impl Memory {
         let view = self.view(handle)?;
         let storage = self.storages.get(&view.storage);
         Ok((view, storage.ok_or_else(|| runtime(format!("rehearsal: tensor {handle} has no storage")))?))
+    }
+}
+
+impl Storage {
+    /// As the profiler shows it: blocks of 16 rows and 32 bytes.
+    fn recorded(&self) -> Tensor {
+        let ([batch @ .., rows, columns], true) = (self.dims.as_slice(), self.blocked) else {
+            let format = recorded_format(self.dims.len());
+            return Tensor { dims: self.dims.clone(), dtype: self.dtype.clone(), format };
+        };
+        let width = 32 / self.dtype.bytes().unwrap_or(2).max(1);
+        let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
+        let dims = batch.iter().copied().chain(blocks).collect();
+        Tensor { dims, dtype: self.dtype.clone(), format: Format::Private("FRACTAL_NZ".to_owned()) }
     }
 }
 

@@ -103,7 +103,7 @@ impl Session {
 
     /// Launches an accepted call and gives Python its results.
     fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
-        let Accepted { device, inputs, outputs, destinations, work } = accepted;
+        let Accepted { device, inputs, outputs, returns, destinations, work } = accepted;
         // Memory is taken before the launch, so that a call which finds none leaves no record.
         let mut results = Vec::new();
         for (index, (output, declared)) in outputs.iter().zip(&entry.output_dtypes).enumerate() {
@@ -112,7 +112,8 @@ impl Session {
                 continue;
             }
             let dtype = if is_cast(entry, declared) { Dtype::Int64 } else { output.dtype.clone() };
-            match self.allocate(&Tensor { dtype, ..output.clone() }, device) {
+            let dims = returns.get(index).unwrap_or(&output.dims).clone();
+            match self.allocate(&Tensor { dims, dtype, ..output.clone() }, device) {
                 Ok(result) => results.push(result),
                 Err(raised) => {
                     self.release(&results);
@@ -185,6 +186,7 @@ pub(super) fn plain_operation(name: &str, kernel: &str, inputs: Vec<Tensor>, out
         dtype: output.dtype.clone(),
     };
     let outputs = vec![output];
+    let inputs = inputs.into_iter().map(Some).collect();
     Operation { name: name.to_owned(), kernel: kernel.to_owned(), task: Task::Vector, inputs, outputs, work }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    model::{Attributes, Case, KernelName, Nanos, Tensor},
+    model::{Attributes, Case, KernelName, Nanos, Slot, Tensor},
     rehearsal::{
         Config,
         timing::{self, Moment, TICK_NS},
@@ -30,7 +30,8 @@ pub(in crate::rehearsal) struct Operation {
     pub(in crate::rehearsal) name: String,
     pub(in crate::rehearsal) kernel: String,
     pub(in crate::rehearsal) task: Task,
-    pub(in crate::rehearsal) inputs: Vec<Tensor>,
+    /// With nothing in slots that were left out.
+    pub(in crate::rehearsal) inputs: Vec<Slot>,
     pub(in crate::rehearsal) outputs: Vec<Tensor>,
     pub(in crate::rehearsal) work: Work,
 }
@@ -158,13 +159,12 @@ impl Tape {
 }
 
 fn signature(operation: &Operation) -> u64 {
-    let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
     let kernel = KernelName::new(&operation.kernel);
     kernel.map_or(0, |kernel| {
         Case {
             kernel,
-            inputs: present(&operation.inputs),
-            outputs: present(&operation.outputs),
+            inputs: operation.inputs.clone(),
+            outputs: operation.outputs.iter().cloned().map(Some).collect(),
             attributes: Attributes::default(),
         }
         .id().seed()

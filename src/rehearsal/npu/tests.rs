@@ -76,7 +76,8 @@ fn shown(launch: &Launch) -> String {
         tensors.iter().map(|t| format!("{t}{}", t.format)).collect::<Vec<_>>().join(" ")
     };
     let operation = &launch.operation;
-    format!("{} {} -> {}", operation.kernel, side(&operation.inputs), side(&operation.outputs))
+    let inputs: Vec<crate::model::Tensor> = operation.inputs.iter().flatten().cloned().collect();
+    format!("{} {} -> {}", operation.kernel, side(&inputs), side(&operation.outputs))
 }
 
 fn refused(session: &mut Session, api: &str, args: Value, kwargs: Value) -> (String, String) {

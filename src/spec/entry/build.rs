@@ -1,0 +1,353 @@
+//! From the YAML of an entry to the entry, with every contradiction named.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    Argument, Entry, EntryForm, InputSlot, Needs, OutputDtype, TensorSlot, Values,
+    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
+};
+use crate::{
+    model::{Attributes, Dtype, KernelName, KernelNameError},
+    spec::{
+        Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError, SchemaType, SpecError, yaml,
+    },
+};
+
+/// What is wrong with an entry, before it is tied to a line.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Kernel(#[from] KernelNameError),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    #[error(transparent)]
+    Expr(#[from] ExprError),
+    #[error("{problem}")]
+    Other { needle: String, problem: String },
+}
+
+fn fault(needle: &str, problem: String) -> Fault {
+    Fault::Other { needle: needle.to_owned(), problem }
+}
+
+/// Parses and checks an entry.
+pub(super) fn entry(file: &Path, text: &str) -> Result<Entry, SpecError> {
+    let raw: RawEntry = yaml::parse(file, text)?;
+    build(raw, file).map_err(|error| {
+        let needle = match &error {
+            Fault::Kernel(_) => "kernel:".to_owned(),
+            Fault::Schema(_) => "schema:".to_owned(),
+            Fault::Rule(RuleError::NoArrow(rule) | RuleError::Term { rule, .. }) => rule.clone(),
+            Fault::Rule(RuleError::TwoSequences(slot)) => slot.clone(),
+            Fault::Rule(RuleError::Expr(inner)) | Fault::Expr(inner) => expr_text(inner),
+            Fault::Other { needle, .. } => needle.clone(),
+        };
+        SpecError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
+    })
+}
+
+fn expr_text(error: &ExprError) -> String {
+    match error {
+        ExprError::Syntax { source_text, .. } | ExprError::Value { source_text, .. } => source_text.clone(),
+        ExprError::Unknown(name) => name.clone(),
+    }
+}
+
+fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
+    let kernel = KernelName::new(&raw.kernel)?;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    if stem != kernel.file_stem() {
+        return Err(fault("kernel:", format!("kernel `{kernel}` stands in a file named for `{stem}`")));
+    }
+    if !is_python_path(&raw.api) {
+        let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
+        return Err(fault("api:", problem));
+    }
+    let schema = Schema::parse(&raw.schema)?;
+    let output_dtypes: Vec<OutputDtype> =
+        raw.outputs.iter().map(|output| output_dtype(output, &raw)).collect::<Result<_, _>>()?;
+    let forms = raw.forms.iter().map(|form| entry_form(form, &raw)).collect::<Result<_, _>>()?;
+    let entry = Entry {
+        kernel,
+        summary: raw.summary,
+        api: raw.api,
+        schema,
+        schema_text: raw.schema,
+        also_named: raw.also_named,
+        unit: raw.unit,
+        needs: needs(raw.needs)?,
+        output_dtypes,
+        forms,
+        flops: raw.cost.flops.as_deref().map(Expr::parse).transpose()?,
+        bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
+        leaves_open: raw.leaves_open,
+        beside: raw.beside,
+        file: file.to_owned(),
+    };
+    check_api(&entry)?;
+    check_forms(&entry)?;
+    entry.forms.iter().try_for_each(|form| check_form(&entry, form))?;
+    Ok(entry)
+}
+
+/// `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
+fn is_python_path(api: &str) -> bool {
+    let mut parts = api.split('.');
+    matches!(parts.next(), Some("torch" | "torch_npu")) && parts.clone().count() > 0 && parts.all(is_identifier)
+}
+
+fn is_identifier(part: &str) -> bool {
+    !part.is_empty()
+        && !part.as_bytes()[0].is_ascii_digit()
+        && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
+    if let Some(module) = raw.modules.iter().find(|module| !module.split('.').all(is_identifier)) {
+        return Err(fault(module, format!("`{module}` is not the name of a Python module")));
+    }
+    Ok(Needs {
+        modules: raw.modules,
+        custom_operators: raw.custom_operators,
+        graph: raw.graph,
+        several_devices: raw.several_devices,
+    })
+}
+
+fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
+    let rule = Form::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?;
+    let mut inputs: Vec<InputSlot> =
+        raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
+    // Slots at the end that a rule leaves out need not be told.
+    while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
+        inputs.push(InputSlot::Unused);
+    }
+    let mut arguments = BTreeMap::new();
+    for (name, argument) in entry.arguments.iter().chain(&raw.arguments) {
+        arguments.insert(name.clone(), other_argument(name, argument)?);
+    }
+    if let Some(column) = raw.with.keys().find(|column| Attributes::name_of(column).is_none()) {
+        return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+    }
+    let with = raw.with.clone();
+    let returns = raw.returns.as_deref().map(Returns::parse).transpose()?;
+    Ok(EntryForm { rule, inputs, arguments, with, returns })
+}
+
+fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
+    let known = |name: &String| match Dtype::parse(name) {
+        Some(dtype) if dtype.torch_name().is_some() => Ok(dtype),
+        _ => Err(fault(name, format!("`{name}` is not a type of torch"))),
+    };
+    names.iter().map(known).collect()
+}
+
+fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
+    let Some(raw) = raw else { return Ok(InputSlot::Unused) };
+    let dtypes = dtypes_of(&raw.dtypes)?;
+    match (&raw.argument, &raw.host_dims) {
+        (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
+            argument: argument.clone(),
+            values: values(argument, raw.values, raw.below.as_deref(), raw.total.as_deref())?,
+            dtypes,
+            number_for: dtypes_of(&raw.number_for)?,
+            formats: raw.formats.clone(),
+        })),
+        (None, Some(dims)) => {
+            let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);
+            Ok(InputSlot::Host { dims: Expr::parse(dims)?, dtype })
+        }
+        _ => Err(fault("inputs:", "each input has either `argument:` or `host_dims:`".to_owned())),
+    }
+}
+
+fn values(
+    argument: &str,
+    values: Option<RawValues>,
+    below: Option<&str>,
+    total: Option<&str>,
+) -> Result<Values, Fault> {
+    let Some(values) = values else {
+        let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
+        return Err(fault(argument, problem));
+    };
+    let wanted = match values {
+        RawValues::Index | RawValues::Zipf | RawValues::Counting | RawValues::Distinct | RawValues::Experts => {
+            Some("below")
+        }
+        RawValues::Cumulative | RawValues::Counts => Some("total"),
+        _ => None,
+    };
+    for (key, given) in [("below", below), ("total", total)] {
+        match (wanted == Some(key), given) {
+            (true, None) => {
+                let why = if key == "below" { "over which range" } else { "how many items are shared" };
+                let problem = format!("`{argument}` is {values:?}: `{key}:` must say {why}");
+                return Err(fault(argument, problem));
+            }
+            (false, Some(_)) => {
+                return Err(fault(key, format!("`{key}:` of `{argument}` does not go with `{values:?}`")));
+            }
+            _ => {}
+        }
+    }
+    let bound = || Expr::parse(below.or(total).unwrap_or_default());
+    Ok(match values {
+        RawValues::Activation => Values::Activation,
+        RawValues::Weight => Values::Weight,
+        RawValues::Ones => Values::Ones,
+        RawValues::Zeros => Values::Zeros,
+        RawValues::Scales => Values::Scales,
+        RawValues::Causal => Values::Causal,
+        RawValues::Index => Values::Index(bound()?),
+        RawValues::Zipf => Values::Zipf(bound()?),
+        RawValues::Counting => Values::Counting(bound()?),
+        RawValues::Distinct => Values::Distinct(bound()?),
+        RawValues::Experts => Values::Experts(bound()?),
+        RawValues::Cumulative => Values::Cumulative(bound()?),
+        RawValues::Counts => Values::Counts(bound()?),
+    })
+}
+
+fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
+    let mut found: Vec<Argument> = Vec::new();
+    found.extend(raw.constant.clone().map(Argument::Constant));
+    if let Some(text) = &raw.expression {
+        found.push(Argument::Expression(Expr::parse(text)?));
+    }
+    if let Some(text) = &raw.inverse_root {
+        found.push(Argument::InverseRoot(Expr::parse(text)?));
+    }
+    found.extend(raw.destination.map(Argument::Destination));
+    found.extend(raw.dtype_of_output.map(|output| Argument::DtypeOf { output, quantised: raw.quantised }));
+    if let Some(column) = &raw.attribute {
+        if Attributes::name_of(column).is_none() {
+            return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+        }
+        found.push(Argument::Attribute(column.clone()));
+    }
+    if let Some(dims) = &raw.tensor {
+        let dtype = dtypes_of(raw.dtype.as_slice())?.into_iter().next();
+        let dtype = dtype.ok_or_else(|| fault(name, format!("tensor `{name}` needs a `dtype:`")))?;
+        let values = values(name, raw.values, raw.below.as_deref(), raw.total.as_deref())?;
+        found.push(Argument::Tensor { dims: Returns::parse(dims)?, dtype, values });
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(argument), true) => Ok(argument),
+        _ => {
+            let problem = format!(
+                "argument `{name}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
+                 `dtype_of_output:`, `attribute:`, `tensor:`"
+            );
+            Err(fault(name, problem))
+        }
+    }
+}
+
+fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault> {
+    let text = match raw {
+        RawOutput::Recorded { recorded } if recorded.is_empty() => {
+            return Err(fault("recorded", "`recorded:` lists the types that the output can be of".to_owned()));
+        }
+        RawOutput::Recorded { recorded } => return Ok(OutputDtype::Recorded(dtypes_of(recorded)?)),
+        RawOutput::Word(text) => text,
+    };
+    let slots = entry.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&entry.inputs]);
+    let is_argument =
+        slots.flatten().flatten().any(|slot| slot.argument.as_ref().is_some_and(|name| name == text));
+    match (is_argument, text.as_str()) {
+        (true, _) => Ok(OutputDtype::SameAs(text.clone())),
+        (false, "promoted") => Ok(OutputDtype::Promoted),
+        (false, other) => match Dtype::parse(other) {
+            Some(dtype) if dtype.torch_name().is_some() => Ok(OutputDtype::Fixed(dtype)),
+            _ => {
+                let problem = format!("`{other}` is neither an argument, `promoted` nor a type");
+                Err(fault("outputs:", problem))
+            }
+        },
+    }
+}
+
+/// The function is the schema's; torch names an overload behind it.
+fn check_api(entry: &Entry) -> Result<(), Fault> {
+    let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
+    let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
+    let function = without.rsplit('.').next().unwrap_or(without);
+    if function == entry.schema.short_name() {
+        return Ok(());
+    }
+    let problem =
+        format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
+    Err(fault("api:", problem))
+}
+
+fn check_forms(entry: &Entry) -> Result<(), Fault> {
+    if entry.forms.is_empty() {
+        return Err(fault("forms:", "there is no form, so nothing can be replayed".to_owned()));
+    }
+    for form in &entry.forms {
+        let rule = &form.rule;
+        let counts = [
+            ("input", rule.input_count(), form.inputs.len()),
+            ("output", rule.output_count(), entry.output_dtypes.len()),
+        ];
+        for (side, in_form, declared) in counts {
+            if in_form != declared {
+                let problem =
+                    format!("form `{}` has {in_form} {side} slots, `{side}s:` has {declared}", rule.name);
+                return Err(fault(rule.source(), problem));
+            }
+        }
+        let unused = form.inputs.iter().enumerate();
+        let mut unused = unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
+        if let Some((index, _)) = unused.next() {
+            let problem = format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
+            return Err(fault(rule.source(), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Every argument of the call exists in the schema, every one without default is given, and constants are
+/// of the types that it takes.
+fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
+    let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
+    let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
+    let transposed = form.rule.transposed.iter().map(String::as_str);
+    for name in given.iter().copied().chain(transposed) {
+        if entry.schema.argument(name).is_none() {
+            let names: Vec<&str> = entry.schema.arguments.iter().map(|known| known.name.as_str()).collect();
+            let problem = format!("the schema has no argument `{name}`; it has {}", names.join(", "));
+            return Err(fault(name, problem));
+        }
+    }
+    for (index, name) in given.iter().enumerate() {
+        if given[..index].contains(name) {
+            return Err(fault(name, format!("argument `{name}` is given twice")));
+        }
+    }
+    let missing = entry.schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
+    if let Some(argument) = missing {
+        let problem = format!("argument `{}` has no default and is not given", argument.name);
+        return Err(fault("schema:", problem));
+    }
+    for (name, argument) in &form.arguments {
+        let Some(declared) = entry.schema.argument(name) else { continue };
+        match argument {
+            Argument::Constant(constant)
+                if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
+            {
+                let problem =
+                    format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
+                return Err(fault(name, problem));
+            }
+            Argument::Tensor { .. } if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) => {
+                return Err(fault(name, format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
