@@ -9,9 +9,10 @@
 //! | 1 | [`spec`], [`profile`], [`events`] |
 //! | 2 | [`render`], [`store`], [`process`] |
 //! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 4 | [`engine`], [`rehearsal`], [`report`] |
+//! | 4 | [`engine`], [`check`], [`rehearsal`], [`report`] |
 //! | 5 | [`cli`] |
 
+pub mod check;
 pub mod cli;
 pub mod device;
 pub mod engine;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::{
+    check::CheckError,
     device::DeviceError,
     engine::EngineError,
     exit::Exit,
@@ -50,6 +51,16 @@ bad_input!(ProfileError, StoreError, PlanError, RenderError);
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
+    }
+}
+
+impl From<CheckError> for Failure {
+    fn from(error: CheckError) -> Self {
+        let exit = match error {
+            CheckError::Python { .. } => Exit::CannotMeasure,
+            _ => Exit::BadInput,
+        };
+        Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
     }
 }
 

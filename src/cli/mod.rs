@@ -3,10 +3,14 @@
 //!
 //! Layer 5: imports everything below and holds no logic of its own.
 
+mod check;
 mod db;
+mod doctor;
 mod failure;
 mod fia_backfill;
 mod ingest;
+mod kernels;
+mod new_kernel;
 mod options;
 mod render;
 mod run;
@@ -28,9 +32,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Doctor(doctor::Options),
     Ingest(ingest::Options),
+    Check(check::Options),
     Run(run::Options),
     Render(render::Options),
+    Kernels(kernels::Options),
+    NewKernel(new_kernel::Options),
     #[command(subcommand)]
     Db(db::Command),
     FiaBackfill(fia_backfill::Options),
@@ -55,9 +63,13 @@ pub fn main() -> u8 {
         }
     };
     let result = match cli.command {
+        Command::Doctor(options) => doctor::run(&options),
         Command::Ingest(options) => ingest::run(&options),
+        Command::Check(options) => check::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Render(options) => render::run(&options),
+        Command::Kernels(options) => kernels::run(&options),
+        Command::NewKernel(options) => new_kernel::run(&options),
         Command::Db(command) => db::run(&command),
         Command::FiaBackfill(options) => fia_backfill::run(&options),
         Command::StandIn { arguments } => return rehearsal::stand_in(&arguments),

@@ -19,6 +19,14 @@ pub(super) struct AssetOptions {
 }
 
 impl AssetOptions {
+    /// The built-in ones where the folder is not there yet, for a command that makes it.
+    pub(super) fn load_where_there(&self) -> Result<Assets, Failure> {
+        match &self.assets {
+            Some(folder) if !folder.exists() => Ok(Assets::embedded()),
+            _ => self.load(),
+        }
+    }
+
     pub(super) fn load(&self) -> Result<Assets, Failure> {
         Ok(match &self.assets {
             Some(folder) => Assets::overlaid(folder)?,

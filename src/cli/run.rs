@@ -1,7 +1,7 @@
 //! `npubench run`: measures what a database lacks.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process,
@@ -15,18 +15,22 @@ use super::{
     options::{AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices},
 };
 use crate::{
-    device::{self, Fingerprint, search_path},
+    check::package_folders,
+    device::{self, Fingerprint, custom_operators, environment_of, search_path},
     engine::{self, Settings},
     events::Event,
     exit::Exit,
-    model::{Kind, Nanos},
+    model::{CaseId, CheckVerdict, Kind, Nanos},
     plan::{Costs, Plan, Selection, Update, select},
     process::find_program,
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
     spec::{Catalogue, DeviceProfile},
-    store::{Database, Ledger, REHEARSAL_RUN, ledger::DeviceReading},
+    store::{
+        Database, Ledger, REHEARSAL_RUN,
+        ledger::{Check, DeviceReading},
+    },
 };
 
 /// Launches of a case before its samples.
@@ -71,6 +75,9 @@ pub(super) struct Options {
     /// Python that has torch and torch_npu
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
+    /// Launches also what `npubench check` found rejected by the vendor's code
+    #[arg(long)]
+    ignore_check: bool,
     /// `json` prints every event as a line of JSON
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
@@ -135,7 +142,11 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         UpdateWord::Missing => Update::Missing,
         UpdateWord::All => Update::All,
     };
-    let selection = Selection { update, kernels: &kernels, measured: &measured };
+    let rejected = match database.existing_ledger()? {
+        Some(ledger) if !options.ignore_check => rejected_calls(&ledger)?,
+        _ => BTreeMap::new(),
+    };
+    let selection = Selection { update, kernels: &kernels, measured: &measured, rejected: &rejected };
     let plan = select(&database, &catalogue, &device, &selection)?;
     // From here on there is something to keep.
     database.adopt(&mut lock)?;
@@ -159,6 +170,19 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         assets,
     };
     measure(options, &database, &mut ledger, settings, plan, &info, &chips)
+}
+
+/// Calls that the vendor's code rejected when it was asked, with what it said.
+fn rejected_calls(ledger: &Ledger) -> Result<BTreeMap<CaseId, (String, String)>, Failure> {
+    let rejected =
+        ledger.checks()?.into_iter().filter(|(_, check)| check.outcome.verdict == CheckVerdict::Rejected);
+    let said = |check: Check| {
+        (
+            check.digest,
+            format!("rejected by {} when it was checked: {}", check.software, check.outcome.message),
+        )
+    };
+    Ok(rejected.map(|(case, check)| (case, said(check))).collect())
 }
 
 /// Carries the plan out and prints the closing table.
@@ -258,7 +282,10 @@ fn host_environment(
     database: &Database,
 ) -> Result<Vec<(String, String)>, Failure> {
     if kind == Kind::Npu {
-        return Ok(Vec::new());
+        // Operators that a Python package brings are not found by themselves.
+        let variable = |name: &str| std::env::var(name).ok();
+        let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
+        return Ok(environment_of(&packages, variable));
     }
     let io = |error: std::io::Error| {
         Failure::bad_input(

@@ -2,8 +2,12 @@
 //!
 //! Layer 3: imports `model`, `profile` and `process`. It asks `npu-smi` and never schedules.
 
+mod custom_operators;
+pub mod diagnosis;
 mod lease;
 
+pub use custom_operators::{CustomOperators, custom_operators, environment_of};
+pub use diagnosis::{Point, State};
 pub use lease::Lease;
 
 use std::{

@@ -15,6 +15,7 @@ mod signature;
 mod stack;
 mod tensor;
 mod time;
+mod vendor_check;
 mod verdict;
 
 pub use attention::{Attention, AttentionSlot, attention_attribute};
@@ -31,4 +32,5 @@ pub use signature::keeps_input_shapes;
 pub use stack::Stack;
 pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
+pub use vendor_check::{CheckOutcome, CheckVerdict, CheckedBy, UnknownOutcome};
 pub use verdict::{Finding, Verdict};

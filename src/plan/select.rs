@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     model::{Case, CaseId, Finding, KernelName, Nanos, Verdict},
+    render::call_digest,
     spec::{Catalogue, DeviceProfile, Reading, Refusal},
     store::{Database, StoreError, row_cases},
 };
@@ -26,6 +27,8 @@ pub struct Selection<'a> {
     pub kernels: &'a [KernelName],
     /// Cases that the ledger holds an accepted result of.
     pub measured: &'a BTreeSet<CaseId>,
+    /// Calls that the vendor's code has rejected: by case, the call and what was said.
+    pub rejected: &'a BTreeMap<CaseId, (String, String)>,
 }
 
 /// A case that will be measured.
@@ -124,12 +127,28 @@ pub fn select(
                 continue;
             }
             match read(catalogue, device, &case) {
-                Ok((reading, fastest)) => plan.cases.push(Planned { case, reading, fastest }),
+                Ok((reading, fastest)) => {
+                    let planned = Planned { case, reading, fastest };
+                    match rejection(catalogue, &planned, selection) {
+                        Some(finding) => plan.refused.push((planned.case, finding)),
+                        None => plan.cases.push(planned),
+                    }
+                }
                 Err(finding) => plan.refused.push((case, finding)),
             }
         }
     }
     Ok(plan)
+}
+
+/// What the vendor's code said of this very call, where it rejected it.
+fn rejection(catalogue: &Catalogue, planned: &Planned, selection: &Selection<'_>) -> Option<Finding> {
+    if selection.rejected.is_empty() {
+        return None;
+    }
+    let (digest, message) = selection.rejected.get(&planned.case.id())?;
+    let call = call_digest(&planned.case, &planned.reading, catalogue.entry(&planned.case.kernel));
+    (*digest == call).then(|| Finding::new(Verdict::InvalidArgs, message.clone()))
 }
 
 fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {

@@ -289,7 +289,9 @@ impl ProfileError {
             }
             Self::Cell { .. } => "export the profile again",
             Self::DumpLine { .. } => "mend or remove the line; docs/attention.md names the fields",
-            Self::EmptyDump { .. } => "was the dump's patch loaded before the first call? docs/attention.md says how",
+            Self::EmptyDump { .. } => {
+                "was the dump's patch loaded before the first call? docs/attention.md says how"
+            }
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use super::{Config, variables};
 use crate::{
     render::shell_quoted,
-    spec::{AssetsError, SpecError},
+    spec::{AssetsError, Catalogue, SpecError},
 };
 
 /// The Python packages, by their place below `python/`.
@@ -122,11 +122,38 @@ pub(super) fn install_with(
     for (name, text) in PYTHON {
         write(&python.join(name), text, 0o644)?;
     }
+    // Modules that register operators on a device have nothing to register here.
+    for module in Catalogue::load(&config.assets()?)?.entries().flat_map(|entry| entry.needs.modules.clone())
+    {
+        let (module, function) = match module.strip_suffix("()").and_then(|call| call.rsplit_once('.')) {
+            Some((module, function)) => (module, Some(function)),
+            None => (module.as_str(), None),
+        };
+        write_module(&python, module, function)?;
+    }
     let file = folder.join(SETTINGS);
     let settings = serde_json::to_string_pretty(config)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
     write(&file, &settings, 0o644)?;
     Ok(variables)
+}
+
+/// An empty module and the packages around it, and a function in it that does nothing.
+fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(), HostError> {
+    let mut folder = python.to_owned();
+    for part in module.split('.') {
+        folder.push(part);
+        let file = folder.join("__init__.py");
+        if !file.exists() {
+            write(&file, "", 0o644)?;
+        }
+    }
+    match function {
+        Some(function) => {
+            write(&folder.join("__init__.py"), &format!("def {function}():\n    pass\n"), 0o644)
+        }
+        None => Ok(()),
+    }
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), HostError> {

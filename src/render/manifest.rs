@@ -79,7 +79,7 @@ pub struct ManifestCase {
     pub outputs: Vec<Vec<u64>>,
 }
 
-/// One argument of a call: its name and exactly one of `tensor`, `destination`, `dtype` and `value`.
+/// One argument of a call: its name and exactly one of `tensor`, `tensors`, `destination`, `same_as`, `dtype` and `value`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ManifestArgument {
     /// Its name.
@@ -87,9 +87,15 @@ pub struct ManifestArgument {
     /// A tensor with values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor: Option<ManifestTensor>,
+    /// A list of several tensors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<ManifestTensor>,
     /// A tensor that the call writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<ManifestTensor>,
+    /// The argument whose tensor it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
     /// A type of torch, by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
@@ -113,6 +119,12 @@ pub struct ManifestTensor {
     /// What values are below, or how many items are shared, by `fill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<i64>,
+    /// The numbers themselves, or how many blocks each row uses, by `fill`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<i64>,
+    /// Whether it stays on the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_host: bool,
     /// The blocked format that it is cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
@@ -147,6 +159,8 @@ fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
             argument.tensor = Some(built(supplied));
             argument.listed = supplied.listed;
         }
+        Supplied::Same(other) => argument.same_as = Some(other.clone()),
+        Supplied::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
         Supplied::Dtype(name) => argument.dtype = Some(name.clone()),
         Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
         // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.
@@ -159,7 +173,11 @@ fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
 }
 
 fn built(supplied: &SuppliedTensor) -> ManifestTensor {
-    let SuppliedTensor { tensor: described, logical, transposed, fill, .. } = supplied;
+    let SuppliedTensor { tensor: described, logical, transposed, fill, on_host, .. } = supplied;
+    let items = match fill {
+        Fill::Listed(items) | Fill::Blocks { used: items, .. } => items.clone(),
+        _ => Vec::new(),
+    };
     let (word, bound) = match fill {
         Fill::Activation => ("activation", None),
         Fill::Weight => ("weight", None),
@@ -174,13 +192,24 @@ fn built(supplied: &SuppliedTensor) -> ManifestTensor {
         Fill::Experts(bound) => ("experts", Some(*bound)),
         Fill::Cumulative(total) => ("cumulative", Some(*total)),
         Fill::Counts(total) => ("counts", Some(*total)),
+        Fill::Picks(bound) => ("picks", Some(*bound)),
+        Fill::Listed(_) => ("listed", None),
+        Fill::Blocks { below, .. } => ("blocks", Some(*below)),
     };
     let format = match &described.format {
         Format::Private(name) => Some(name.clone()),
         Format::Base(_) => None,
     };
     let shape = logical.clone();
-    ManifestTensor { shape, bound, format, transposed: *transposed, ..tensor(described, word) }
+    ManifestTensor {
+        shape,
+        bound,
+        items,
+        on_host: *on_host,
+        format,
+        transposed: *transposed,
+        ..tensor(described, word)
+    }
 }
 
 fn tensor(described: &Tensor, fill: &str) -> ManifestTensor {
@@ -189,6 +218,8 @@ fn tensor(described: &Tensor, fill: &str) -> ManifestTensor {
         dtype: described.dtype.torch_name().unwrap_or_default().to_owned(),
         fill: fill.to_owned(),
         bound: None,
+        items: Vec::new(),
+        on_host: false,
         format: None,
         transposed: false,
     }

@@ -10,7 +10,7 @@ mod replay;
 
 pub use collect::{CollectScript, collect_script, shell_quoted};
 pub use manifest::{Manifest, ManifestArgument, ManifestCase, ManifestTensor, Sentinels};
-pub use replay::{RenderError, replay_script};
+pub use replay::{RenderError, call_digest, replay_script};
 
 /// File names inside the folder of a collection.
 pub mod files {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use handlebars::{Handlebars, no_escape};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
+use super::ManifestCase;
 use crate::{
-    model::KernelName,
-    spec::{Assets, AssetsError, Entry},
+    model::{Case, KernelName},
+    spec::{Assets, AssetsError, Entry, Reading},
 };
 
 /// A template that cannot be rendered.
@@ -74,6 +76,17 @@ pub fn replay_script<'a>(
         })
         .collect();
     render(assets, TEMPLATE, &Context { version: env!("CARGO_PKG_VERSION"), kernels })
+}
+
+/// What tells the call of a case from another: the function, what it is given, and what it must return. A
+/// check of a call holds as long as this stays the same.
+#[must_use]
+pub fn call_digest(case: &Case, reading: &Reading, entry: Option<&Entry>) -> String {
+    let mut described = ManifestCase::new(0, case, reading, 0);
+    described.seed = 0;
+    let call = entry.map(call).unwrap_or_default();
+    let text = format!("{call}\n{}", serde_json::to_string(&described).unwrap_or_default());
+    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn render(

@@ -9,7 +9,7 @@ mod table;
 
 pub use human::Human;
 pub use json::JsonLines;
-pub use table::closing_table;
+pub use table::{closing_table, kernels_table};
 
 use std::{
     io::{self, Write as _},

@@ -1,10 +1,13 @@
-//! The closing table of a run.
+//! Tables: the end of a run, the catalogue.
 
 use std::collections::BTreeMap;
 
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
-use crate::model::{Case, Finding, KernelName, Verdict};
+use crate::{
+    model::{Case, Finding, KernelName, Verdict},
+    spec::Catalogue,
+};
 
 /// Cases by kernel and verdict, with the sums below; verdicts that did not occur have no column.
 #[must_use]
@@ -35,6 +38,26 @@ pub fn closing_table(findings: &[(Case, Finding)]) -> String {
     }));
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// The kernels of a catalogue: what launches them, what they need, what judges their calls.
+#[must_use]
+pub fn kernels_table(catalogue: &Catalogue) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
+    for entry in catalogue.entries() {
+        let rehearsed = if entry.is_rehearsed() { "yes" } else { "no" };
+        let cells = [
+            entry.kernel.as_str().to_owned(),
+            entry.api.clone(),
+            entry.judged_by.as_str().to_owned(),
+            rehearsed.to_owned(),
+            entry.needs.words().join(", "),
+        ];
+        table.add_row(cells);
     }
     table.trim_fmt() + "\n"
 }

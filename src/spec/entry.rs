@@ -30,8 +30,8 @@ pub struct Entry {
     pub unit: Unit,
     /// What the call needs besides torch_npu.
     pub needs: Needs,
-    /// Element types of the outputs, in their order.
-    pub output_dtypes: Vec<OutputDtype>,
+    /// What judges its calls where there is no device.
+    pub judged_by: JudgedBy,
     /// The ways in which it is called: the first whose shapes fit is taken.
     pub forms: Vec<EntryForm>,
     /// Floating-point operations; one per output element where the file says nothing.
@@ -53,18 +53,26 @@ pub struct EntryForm {
     pub rule: Form,
     /// What the profiler's input slots are, in their order.
     pub inputs: Vec<InputSlot>,
+    /// Element types of the outputs, in their order.
+    pub output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
     pub arguments: BTreeMap<String, Argument>,
     /// What attributes must say for the form to be meant, such as a layout.
     pub with: BTreeMap<String, Vec<String>>,
     /// Shapes that Python sees, where they are not those that the profiler shows.
     pub returns: Option<Returns>,
+    /// Whether it is one of several that differ in how many tensors a list has.
+    pub of_list: bool,
+    /// Floating-point operations, where they are others than the entry's.
+    pub flops: Option<Expr>,
+    /// Bytes that must move, where they are others than the entry's.
+    pub bytes: Option<Expr>,
 }
 
 /// What a call needs besides torch and torch_npu.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Python modules that register the operator.
+    /// Python modules that register the operator; with `()` behind it, a function of one that must be called.
     pub modules: Vec<String>,
     /// Operators that CANN does not bring: their package must be in the environment.
     pub custom_operators: bool,
@@ -72,6 +80,46 @@ pub struct Needs {
     pub graph: bool,
     /// The kernel talks to other devices.
     pub several_devices: bool,
+}
+
+impl Needs {
+    /// In words; nothing where it needs nothing.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = self.modules.clone();
+        let flags = [
+            (self.custom_operators, "custom operators"),
+            (self.graph, "graph mode"),
+            (self.several_devices, "several devices"),
+        ];
+        words.extend(flags.into_iter().filter(|(needed, _)| *needed).map(|(_, word)| word.to_owned()));
+        words
+    }
+}
+
+/// What of the vendor's code judges a call without a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JudgedBy {
+    /// The operator's Meta kernel.
+    #[default]
+    Meta,
+    /// Its fake implementation only.
+    Fake,
+    /// Nothing: npubench's own rule is all there is.
+    Rule,
+}
+
+impl JudgedBy {
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Fake => "fake",
+            Self::Rule => "rule",
+        }
+    }
 }
 
 /// What one input slot of the profiler is.
@@ -86,6 +134,9 @@ pub enum InputSlot {
         /// Its type.
         dtype: Dtype,
     },
+    /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
+    /// without dimensions.
+    LeftOut(Dtype),
     /// No form reads it.
     Unused,
 }
@@ -99,10 +150,14 @@ pub struct TensorSlot {
     pub values: Values,
     /// Types that the kernel takes; any where empty.
     pub dtypes: Vec<Dtype>,
+    /// Another argument whose type it must have.
+    pub same_type_as: Option<String>,
     /// Types for which a slot without dimensions is passed as a Python number.
     pub number_for: Vec<Dtype>,
     /// Blocked formats that the replay can build, besides row-major.
     pub formats: Vec<String>,
+    /// Whether the profiler shows a blocked matrix without its blocks.
+    pub shown_whole: bool,
 }
 
 /// What a tensor is filled with, seeded.
@@ -134,6 +189,20 @@ pub enum Values {
     Counts(Expr),
     /// 1 above the diagonal, 0 elsewhere: what a causal mask hides.
     Causal,
+    /// Different whole numbers in [0, bound) in each row, in random order: what a selection keeps.
+    Picks(Expr),
+    /// The numbers of a list, such as lengths.
+    Listed(Expr),
+    /// It is the tensor of that argument itself, as latent attention takes its keys for values.
+    SameAs(String),
+    /// Which blocks of a pool hold each sequence: as many in each row as that sequence uses, each once, in
+    /// order; 0 behind them.
+    Blocks {
+        /// Blocks of the pool.
+        below: Expr,
+        /// How many each sequence uses.
+        used: Expr,
+    },
 }
 
 /// Where an argument that is no input slot comes from.
@@ -164,6 +233,8 @@ pub enum Argument {
         dtype: Dtype,
         /// What it is filled with.
         values: Values,
+        /// Whether it stays on the host, where the call reads it.
+        on_host: bool,
     },
 }
 
@@ -178,6 +249,8 @@ pub enum OutputDtype {
     Fixed(Dtype),
     /// What the profiler recorded, one of these; the first where nothing is recorded.
     Recorded(Vec<Dtype>),
+    /// The same, and another than that of an input.
+    RecordedUnlike(Vec<Dtype>, String),
 }
 
 impl Entry {
@@ -186,13 +259,20 @@ impl Entry {
         build::entry(file, text)
     }
 
-    /// Input slots that the kernel reads from the host, in some form.
+    /// Input slots that the kernel reads from the host or that are left out, in some form: how the profiler
+    /// shows them depends on the library that launches.
     #[must_use]
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
-        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. }));
+        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::LeftOut(_)));
         let hosts: BTreeSet<usize> = hosts.map(|(index, _)| index).collect();
         hosts.into_iter().collect()
+    }
+
+    /// Whether the rehearsal host can play it: it has one device at a time.
+    #[must_use]
+    pub const fn is_rehearsed(&self) -> bool {
+        !self.needs.several_devices
     }
 
     /// The names under which the profiler may show the kernel.
@@ -221,6 +301,12 @@ impl EntryForm {
     #[must_use]
     pub fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
         self.tensors().find(|(_, slot)| slot.argument == argument)
+    }
+
+    /// The slots of a list of tensors, in their order.
+    #[must_use]
+    pub fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
+        self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }
 
     /// Whether the form gives the call an argument.

@@ -1,7 +1,8 @@
 //! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
 
 use super::{
-    Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work, supply::Supply,
+    Argument, Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work,
+    supply::Supply,
 };
 use crate::model::{Attributes, Case, Dtype, Format, RUNTIME, Slot, Tensor};
 
@@ -54,8 +55,20 @@ impl Entry {
     /// # Errors
     /// [`Refusal`] where slots, types, shapes or attributes contradict the entry; it says which.
     pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
+        // Of forms that differ in the length of a list, one can be meant.
+        let can_be = |form: &&EntryForm| !form.of_list || form.inputs.len() == case.inputs.len();
         let attempts: Vec<(&EntryForm, Result<Bindings, Misfit>)> =
-            self.forms.iter().map(|form| (form, self.fit(form, case))).collect();
+            self.forms.iter().filter(can_be).map(|form| (form, self.fit(form, case))).collect();
+        if attempts.is_empty() {
+            let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
+                (least.min(form.inputs.len()), most.max(form.inputs.len()))
+            });
+            let count = case.inputs.len();
+            return Err(Refusal::NotCovered(format!(
+                "{count} input slots are recorded, the entry of {} reads {least} to {most}",
+                self.kernel
+            )));
+        }
         let fitting: Vec<(&EntryForm, &Bindings)> =
             attempts.iter().filter_map(|(form, bound)| bound.as_ref().ok().map(|b| (*form, b))).collect();
         let Some(&(form, bindings)) = fitting.first() else {
@@ -70,11 +83,16 @@ impl Entry {
         let mut bindings = bindings.clone();
         let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
         bind_sizes(&mut bindings, &present, &outputs);
+        for (slot, argument) in form.tensors().map(|(index, slot)| (index, &slot.argument)) {
+            let bytes = inputs.get(slot).copied().flatten().map_or(0, Tensor::bytes);
+            let bytes = Value::Number(i64::try_from(bytes).unwrap_or(i64::MAX));
+            bindings.set(&format!("{argument}_bytes"), bytes);
+        }
         Ok(Reading {
             form: form.rule.name.clone(),
             notes: self.notes(form, &fitting, &inputs),
             arguments: Supply { entry: self, form, bindings: &bindings, outputs: &outputs, case }.all()?,
-            work: self.work(&bindings, &present)?,
+            work: self.work(form, &bindings, &present)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
@@ -82,12 +100,6 @@ impl Entry {
 
     /// Whether a case can be meant by a form.
     fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
-        let count = case.inputs.len();
-        let needed = (0..form.inputs.len()).rev().find(|slot| form.rule.takes(*slot)).map_or(0, |last| last + 1);
-        if count > form.inputs.len() || count < needed {
-            let why = format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
-            return Err(Refusal::NotCovered(why).into());
-        }
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value) => {}
@@ -98,11 +110,28 @@ impl Entry {
                 None => return Err(not_known(column).into()),
             }
         }
+        for argument in form.arguments.values() {
+            if let Argument::Attribute(column) = argument
+                && case.attributes.get(column).is_none()
+            {
+                return Err(not_known(column).into());
+            }
+        }
+        let count = case.inputs.len();
+        let needed =
+            (0..form.inputs.len()).rev().find(|slot| form.rule.takes(*slot)).map_or(0, |last| last + 1);
+        if count > form.inputs.len() || count < needed {
+            let why =
+                format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
+            return Err(Refusal::NotCovered(why).into());
+        }
         let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(count);
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
                 if form.rule.takes(index) {
-                    return Err(contradiction(format!("input slot {index} is empty, the call needs it")).into());
+                    return Err(
+                        contradiction(format!("input slot {index} is empty, the call needs it")).into()
+                    );
                 }
                 dims.push(None);
                 continue;
@@ -111,13 +140,16 @@ impl Entry {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why).into());
             }
-            if let InputSlot::Tensor(slot) = slot {
+            if let InputSlot::Tensor(slot) = slot
+                && form.rule.takes(index)
+            {
                 check_tensor(index, slot, tensor)?;
                 dims.push(Some(logical_dims(slot, tensor)?));
             } else {
                 dims.push(Some(tensor.dims.clone()));
             }
         }
+        check_same_types(form, case)?;
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
         let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
@@ -133,28 +165,48 @@ impl Entry {
         recorded: &[Dtype],
     ) -> Result<Vec<Tensor>, Refusal> {
         let shapes = form.rule.outputs(bindings).map_err(Refusal::Contradiction)?;
-        let outputs = self.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype, dims))| {
-            let dtype = match dtype {
+        let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
+            let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {
-                    let tensor = form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).copied().flatten());
+                    let tensor =
+                        form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).copied().flatten());
                     let tensor = tensor.ok_or_else(|| {
-                        contradiction(format!("output {index} is of the type of `{argument}`, which is left out"))
+                        contradiction(format!(
+                            "output {index} is of the type of `{argument}`, which is left out"
+                        ))
                     })?;
                     tensor.dtype.clone()
                 }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
                 OutputDtype::Promoted => promoted(&inputs.iter().flatten().copied().collect::<Vec<_>>())?,
-                OutputDtype::Recorded(allowed) => match recorded.get(index) {
-                    Some(dtype) if allowed.contains(dtype) => dtype.clone(),
-                    Some(dtype) => {
-                        let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
-                        let allowed = allowed.join(", ");
-                        return Err(contradiction(format!(
-                            "output {index} is recorded as {dtype}, the kernel gives {allowed}"
-                        )));
+                OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
+                    match recorded.get(index) {
+                        Some(dtype) if allowed.contains(dtype) => {
+                            let other = match dtype_of {
+                                OutputDtype::RecordedUnlike(_, other) => form.tensor(other),
+                                _ => None,
+                            };
+                            let tensor = other.and_then(|(slot, _)| inputs.get(slot).copied().flatten());
+                            if let (Some((_, other)), Some(tensor)) = (other, tensor)
+                                && tensor.dtype == *dtype
+                            {
+                                return Err(contradiction(format!(
+                                    "output {index} is {dtype} as `{}` is: nothing would be launched",
+                                    other.argument
+                                )));
+                            }
+                            dtype.clone()
+                        }
+                        Some(dtype) => {
+                            let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
+                            let allowed = allowed.join(", ");
+                            return Err(contradiction(format!(
+                                "output {index} is recorded as {dtype}, the kernel gives {allowed}"
+                            )));
+                        }
+                        None => allowed[0].clone(),
                     }
-                    None => allowed[0].clone(),
-                },
+                }
             };
             Ok(Tensor::new(dims, dtype))
         });
@@ -188,13 +240,14 @@ impl Entry {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
-    fn work(&self, bindings: &Bindings, inputs: &[&Tensor]) -> Result<Work, Refusal> {
+    fn work(&self, form: &EntryForm, bindings: &Bindings, inputs: &[&Tensor]) -> Result<Work, Refusal> {
         let number =
             |expr: &super::Expr| expr.number(bindings).map_err(|error| contradiction(error.to_string()));
         let size = |name: &str| bindings.get(name).and_then(|value| value.number().ok()).unwrap_or_default();
-        let flops = self.flops.as_ref().map_or(Ok(size("out_numel")), number)?;
-        let bytes =
-            self.bytes.as_ref().map_or(Ok(size("in_bytes").saturating_add(size("out_bytes"))), number)?;
+        let (flops, bytes) =
+            (form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref()));
+        let flops = flops.map_or(Ok(size("out_numel")), number)?;
+        let bytes = bytes.map_or(Ok(size("in_bytes").saturating_add(size("out_bytes"))), number)?;
         let dtype = inputs.first().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         Ok(Work { flops: flops as f64, bytes: bytes as f64, unit: self.unit, dtype })
     }
@@ -210,7 +263,8 @@ fn known(attributes: &Attributes) -> Bindings {
     for (column, _) in attributes.iter() {
         let name = column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase();
         let numbers = attributes.numbers(column).unwrap_or_default();
-        let numbers: Option<Vec<i64>> = numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
+        let numbers: Option<Vec<i64>> =
+            numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
         match numbers.as_deref() {
             Some([]) | None => {}
             Some([single]) => known.set(&name, Value::Number(*single)),
@@ -225,7 +279,9 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
         let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
         let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
-        return Err(contradiction(format!("input {index} ({argument}) is {dtype}, the kernel takes {allowed}")));
+        return Err(contradiction(format!(
+            "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
+        )));
     }
     if tensor.dtype.torch_name().is_none() {
         let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
@@ -240,11 +296,40 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     }
 }
 
+/// Types that must be those of another argument, or of a list's first tensor.
+fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), Refusal> {
+    let tensor = |slot: usize| case.inputs.get(slot).and_then(Option::as_ref);
+    for (index, slot) in form.tensors() {
+        let first = form.tensor(&slot.argument).and_then(|(first, _)| tensor(first));
+        if let (Some(first), Some(tensor)) = (first, tensor(index))
+            && first.dtype != tensor.dtype
+        {
+            return Err(contradiction(format!(
+                "input {index} is {}, the first of `{}` is {}: the kernel takes one type",
+                tensor.dtype, slot.argument, first.dtype
+            )));
+        }
+        let other = slot.same_type_as.as_deref().and_then(|name| form.tensor(name));
+        if let (Some((other, known)), Some(tensor)) = (other, tensor(index))
+            && let Some(wanted) = case.inputs.get(other).and_then(Option::as_ref)
+            && tensor.dtype != wanted.dtype
+        {
+            return Err(contradiction(format!(
+                "input {index} ({}) is {}, `{}` is {}: the kernel takes one type",
+                slot.argument, tensor.dtype, known.argument, wanted.dtype
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The dimensions that torch sees. In FRACTAL_NZ a matrix of r rows and c columns lies as
 /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), with the dimensions of a batch in front.
 pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, Refusal> {
     match (&tensor.format, tensor.dims.as_slice()) {
-        (Format::Private(_), [batch @ .., c1, r1, r0, c0]) if slot.formats.iter().any(|f| f == "FRACTAL_NZ") => {
+        (Format::Private(_), [batch @ .., c1, r1, r0, c0])
+            if slot.formats.iter().any(|f| f == "FRACTAL_NZ") =>
+        {
             let product = |one: u64, other: u64| {
                 one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
             };

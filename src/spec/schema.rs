@@ -12,6 +12,8 @@ pub struct Schema {
     pub arguments: Vec<SchemaArgument>,
     /// How many values it returns.
     pub returns: usize,
+    /// Whether it returns one list.
+    pub returns_list: bool,
 }
 
 /// One argument of a schema.
@@ -102,11 +104,12 @@ impl Schema {
             arguments.push(argument.ok_or_else(|| error("expected `type name` or `type name=default`"))?);
         }
         let returns = returns.trim();
+        let returns_list = returns.ends_with("[]");
         let returned = returns.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
         let returns = returned.map_or(1, |inner| {
             split_outside_brackets(inner).iter().filter(|part| !part.trim().is_empty()).count()
         });
-        Ok(Self { name: name.trim().to_owned(), arguments, returns })
+        Ok(Self { name: name.trim().to_owned(), arguments, returns, returns_list })
     }
 
     /// The argument of that name.
@@ -155,7 +158,9 @@ mod tests {
                     SymInt[]? lengths=None, str layout=\"BSH\", int[2] k=[1, 2]) -> (Tensor, Tensor[])";
         let schema = Schema::parse(text).expect("a schema");
         assert_eq!(schema.short_name(), "npu_x");
-        assert_eq!(schema.returns, 2);
+        assert_eq!((schema.returns, schema.returns_list), (2, false));
+        let list = Schema::parse("npu::npu_x(Tensor[] x) -> Tensor[]").expect("a schema");
+        assert_eq!((list.returns, list.returns_list), (1, true));
         let names: Vec<&str> = schema.arguments.iter().map(|argument| argument.name.as_str()).collect();
         assert_eq!(names, ["self", "size", "bias", "eps", "lengths", "layout", "k"]);
         let bias = schema.argument("bias").expect("is there");

@@ -2,8 +2,8 @@
 //!
 //! A rule is written like the CSV cells it speaks of: `M,K;N,K -> M,N`. On the left a name stands for
 //! a dimension, `*B` for any number of dimensions, a number for itself, and `-` for a slot that holds
-//! nothing. On the right each term is an expression or `*B`; a name that the inputs leave open is bound by
-//! the recorded output.
+//! nothing. On the right each term is an expression or `*B`; a name alone that the inputs leave open is bound
+//! by the recorded output.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,8 @@ pub struct Form {
     inputs: Vec<Option<Vec<InputTerm>>>,
     outputs: Vec<Vec<OutputTerm>>,
     conditions: Vec<Expr>,
+    /// Names that follow from the recorded output backwards.
+    inferred: Vec<(String, Expr)>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,12 +43,13 @@ enum OutputTerm {
 pub struct Returns(Vec<Vec<OutputTerm>>);
 
 impl Returns {
-    /// Parses shapes, with `;` between them.
+    /// Parses shapes, with `;` between them; `-` is nothing that Python sees.
     ///
     /// # Errors
     /// [`RuleError::Expr`] quotes the term that cannot be read.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
-        Ok(Self(text.split(';').map(output_terms).collect::<Result<_, _>>()?))
+        let shapes = text.split(';').filter(|shape| shape.trim() != "-");
+        Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 
     /// The shapes.
@@ -96,7 +99,22 @@ impl Form {
         let outputs = right.split(';').map(output_terms).collect::<Result<_, _>>()?;
         let conditions = conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
         let source = rule.trim().to_owned();
-        Ok(Self { name: name.to_owned(), transposed, source, inputs, outputs, conditions })
+        Ok(Self {
+            name: name.to_owned(),
+            transposed,
+            source,
+            inputs,
+            outputs,
+            conditions,
+            inferred: Vec::new(),
+        })
+    }
+
+    /// Adds names that the inputs leave open and the first recorded output tells, as `output` in expressions.
+    #[must_use]
+    pub fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
+        self.inferred = inferred;
+        self
     }
 
     /// The rule as it was written.
@@ -132,9 +150,28 @@ impl Form {
         });
         let outputs = self.outputs.iter().flatten().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
-            OutputTerm::Expr(_) => None,
+            OutputTerm::Expr(expr) => expr.bare_name(),
         });
-        inputs.chain(outputs).collect()
+        inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
+    }
+
+    /// Whether the outputs follow from the inputs.
+    #[must_use]
+    pub fn outputs_follow(&self) -> bool {
+        let known: BTreeSet<&str> = self
+            .inputs
+            .iter()
+            .flatten()
+            .flatten()
+            .filter_map(|term| match term {
+                InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
+                InputTerm::Number(_) => None,
+            })
+            .collect();
+        self.outputs.iter().flatten().all(|term| match term {
+            OutputTerm::Sequence(name) => known.contains(name.as_str()),
+            OutputTerm::Expr(expr) => expr.names().is_subset(&known),
+        })
     }
 
     /// Binds the rule's names to shapes and checks every condition. An input is `None` where its slot holds
@@ -154,16 +191,18 @@ impl Form {
         }
         let mut bindings = known;
         for (slot, terms) in self.inputs.iter().enumerate() {
-            let dims = inputs.get(slot).and_then(Option::as_ref);
+            let dims = inputs.get(slot).and_then(Option::as_deref);
             match (terms, dims) {
-                (None, None) => Ok(()),
                 (Some(terms), Some(dims)) => bind_slot(terms, &signed(dims), &mut bindings),
+                // Some kernels are shown a slot without dimensions where nothing is given.
+                (None, None | Some([])) => Ok(()),
                 (None, Some(_)) => Err("the rule leaves it out".to_owned()),
                 (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
             }
             .map_err(|why| format!("input {slot}: {why}"))?;
         }
         if let Some(outputs) = outputs {
+            self.infer(outputs, &mut bindings)?;
             self.bind_outputs(outputs, &mut bindings)?;
         }
         for condition in &self.conditions {
@@ -174,9 +213,25 @@ impl Form {
         Ok(bindings)
     }
 
+    fn infer(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
+        for (name, expr) in &self.inferred {
+            if bindings.get(name).is_some() {
+                continue;
+            }
+            let mut known = bindings.clone();
+            known.set("output", Value::List(signed(outputs.first().map_or(&[], Vec::as_slice))));
+            let value = expr.value(&known).map_err(|error| error.to_string())?;
+            bindings.set(name, value);
+        }
+        Ok(())
+    }
+
     fn bind_outputs(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
-        if outputs.len() != self.outputs.len() {
-            return Err(format!("{} output slots, the rule has {}", outputs.len(), self.outputs.len()));
+        // Results that the call leaves out stand at the end without dimensions, or not at all.
+        let left_out = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
+        let (most, least) = (self.outputs.len(), self.outputs.len() - left_out);
+        if outputs.len() > most || outputs.len() < least.max(1) {
+            return Err(format!("{} output slots, the rule has {most}", outputs.len()));
         }
         for (slot, (terms, dims)) in self.outputs.iter().zip(outputs).enumerate() {
             let recorded = signed(dims);
@@ -186,6 +241,7 @@ impl Form {
                 bindings.set(name, Value::List(recorded));
                 continue;
             }
+            bind_open_names(terms, &recorded, bindings);
             let expected = output_dims(terms, bindings).map_err(|why| format!("output {slot}: {why}"))?;
             if expected != recorded {
                 let (recorded, expected) = (Value::List(recorded), Value::List(expected));
@@ -284,6 +340,24 @@ fn bind_slot(terms: &[InputTerm], dims: &[i64], bindings: &mut Bindings) -> Resu
     Ok(())
 }
 
+/// Gives names that the inputs leave open the dimensions that stand in their places.
+fn bind_open_names(terms: &[OutputTerm], recorded: &[i64], bindings: &mut Bindings) {
+    let mut at = 0;
+    for term in terms {
+        if let OutputTerm::Expr(expr) = term
+            && let Some(name) = expr.bare_name()
+            && bindings.get(name).is_none()
+            && let Some(dim) = recorded.get(at)
+        {
+            bindings.set(name, Value::Number(*dim));
+        }
+        match output_dims(std::slice::from_ref(term), bindings) {
+            Ok(dims) => at += dims.len(),
+            Err(_) => return,
+        }
+    }
+}
+
 fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
     let mut dims = Vec::new();
     for term in terms {
@@ -320,6 +394,22 @@ mod tests {
     }
 
     #[test]
+    fn a_dimension_that_the_inputs_leave_open_is_bound_by_the_recorded_output() {
+        let top = form("T,E -> T,K; T,K; T,E", &["K <= E"]);
+        let bind =
+            |outputs: &[Vec<u64>]| top.bind(&present(&[vec![64, 256]]), Some(outputs), Bindings::default());
+        let bound = bind(&[vec![64, 8], vec![64, 8], vec![64, 256]]).expect("fits");
+        assert_eq!(bound.get("K"), Some(&Value::Number(8)));
+        let why = |outputs: &[Vec<u64>]| bind(outputs).expect_err("does not fit");
+        assert_eq!(
+            why(&[vec![64, 8], vec![64, 6], vec![64, 256]]),
+            "output 1 is [64,6], the inputs give [64,8]"
+        );
+        assert_eq!(why(&[vec![64, 300], vec![64, 300], vec![64, 256]]), "`K <= E` does not hold");
+        assert_eq!(why(&[vec![64], vec![64, 8], vec![64, 256]]), "output 0: `K` has no value here");
+    }
+
+    #[test]
     fn sequences_take_what_is_left() {
         let rms = form("*B,D;D -> *B,D;*B,1", &[]);
         let got = outputs(&rms, &[vec![4096, 1, 16, 128], vec![128]]);
@@ -342,8 +432,26 @@ mod tests {
         let inputs = present(&inputs);
         let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("Y"), Some(&Value::List(vec![4096, 8, 256])));
+        let heads = form("T,W -> T,Q; T,(W-Q)/2", &[]);
+        let bound =
+            heads.bind(&present(&[vec![8, 96]]), Some(&[vec![8, 64], vec![8, 16]]), Bindings::default());
+        assert_eq!(bound.expect("fits").get("Q"), Some(&Value::Number(64)));
         let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
         assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
+    }
+
+    #[test]
+    fn what_only_the_output_tells_is_inferred() {
+        let inferred = vec![("P".to_owned(), Expr::parse("permutation(X, output)").expect("an expression"))];
+        let rule = form("*X; R -> permuted(X, P)", &["R == rank(X)"]).with_inferred(inferred);
+        let inputs = present(&[vec![32, 5], vec![2]]);
+        let bound = rule.bind(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
+        assert_eq!(bound.get("P"), Some(&Value::List(vec![1, 0])));
+        assert!(rule.bind(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
+        let mut known = Bindings::default();
+        known.set("P", Value::List(vec![0, 1]));
+        let bound = rule.bind(&inputs, None, known).expect("fits");
+        assert_eq!(rule.outputs(&bound), Ok(vec![vec![32, 5]]));
     }
 
     #[test]
@@ -351,6 +459,13 @@ mod tests {
         let mm = form("M,K;K,N -> M,N", &[]);
         let got = mm.bind(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
         assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
+        let lse = form("M -> M; ", &[]);
+        let bind = |outputs: &[Vec<u64>]| {
+            lse.bind(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
+        };
+        assert_eq!(bind(&[vec![2]]), Ok(()), "what is left out need not be recorded");
+        assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
+        assert_eq!(bind(&[vec![2], vec![2]]), Err("output 1 is [2], the inputs give []".to_owned()));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::model::{Case, Dtype, Tensor};
 pub enum Supplied {
     /// A tensor with values.
     Tensor(SuppliedTensor),
+    /// A list of several tensors.
+    Tensors(Vec<SuppliedTensor>),
     /// A Python number, where the profiler shows a scalar of that type.
     Number(Dtype),
     /// A constant or something that follows from the shapes.
@@ -19,6 +21,8 @@ pub enum Supplied {
     Dtype(String),
     /// A buffer that the call writes.
     Destination(Tensor),
+    /// The tensor of that argument itself.
+    Same(String),
 }
 
 /// A tensor to build.
@@ -34,10 +38,12 @@ pub struct SuppliedTensor {
     pub listed: bool,
     /// What it is filled with.
     pub fill: Fill,
+    /// Whether it stays on the host.
+    pub on_host: bool,
 }
 
 /// What a tensor is filled with; see [`Values`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// See [`Values::Activation`].
     Activation,
@@ -65,6 +71,17 @@ pub enum Fill {
     Cumulative(i64),
     /// See [`Values::Counts`].
     Counts(i64),
+    /// See [`Values::Picks`].
+    Picks(i64),
+    /// See [`Values::Listed`].
+    Listed(Vec<i64>),
+    /// See [`Values::Blocks`].
+    Blocks {
+        /// Blocks of the pool.
+        below: i64,
+        /// How many each row uses.
+        used: Vec<i64>,
+    },
 }
 
 /// Everything that one call is given.
@@ -81,7 +98,16 @@ impl Supply<'_> {
     pub(super) fn all(&self) -> Result<Vec<(String, Supplied)>, Refusal> {
         let mut supplied = Vec::new();
         for argument in &self.entry.schema.arguments {
-            if let Some((index, slot)) = self.form.tensor(&argument.name) {
+            let list = self.form.list(&argument.name);
+            if list.len() > 1 {
+                let mut tensors = Vec::with_capacity(list.len());
+                for (index, slot) in list {
+                    if let Supplied::Tensor(tensor) = self.slot(index, slot, argument.kind)? {
+                        tensors.push(tensor);
+                    }
+                }
+                supplied.push((argument.name.clone(), Supplied::Tensors(tensors)));
+            } else if let Some((index, slot)) = self.form.tensor(&argument.name) {
                 supplied.push((argument.name.clone(), self.slot(index, slot, argument.kind)?));
             } else if let Some(other) = self.form.arguments.get(&argument.name) {
                 supplied.push((argument.name.clone(), self.other(other, argument.kind)?));
@@ -96,6 +122,13 @@ impl Supply<'_> {
         if tensor.is_scalar() && slot.number_for.contains(&tensor.dtype) {
             return Ok(Supplied::Number(tensor.dtype.clone()));
         }
+        if let Values::SameAs(other) = &slot.values {
+            let first = self.form.tensor(other).and_then(|(index, _)| self.case.inputs.get(index)?.as_ref());
+            return match first.filter(|first| first.dims == tensor.dims && first.dtype == tensor.dtype) {
+                Some(_) => Ok(Supplied::Same(other.clone())),
+                None => Err(contradiction(format!("`{}` must be like `{other}`", slot.argument))),
+            };
+        }
         let logical = logical_dims(slot, tensor)?;
         let fill = self.fill(&slot.values, &slot.argument, &logical)?;
         Ok(Supplied::Tensor(SuppliedTensor {
@@ -104,13 +137,13 @@ impl Supply<'_> {
             transposed: self.form.is_transposed(&slot.argument),
             listed: kind == SchemaType::TensorList,
             fill,
+            on_host: false,
         }))
     }
 
     fn fill(&self, values: &Values, argument: &str, dims: &[u64]) -> Result<Fill, Refusal> {
-        let number = |expr: &Expr| {
-            expr.number(self.bindings).map_err(|error| contradiction(error.to_string()))
-        };
+        let number =
+            |expr: &Expr| expr.number(self.bindings).map_err(|error| contradiction(error.to_string()));
         let range = |expr: &Expr| match number(expr)? {
             bound @ 1.. => Ok(bound),
             _ => Err(contradiction(format!("`{argument}` would index an empty range"))),
@@ -122,6 +155,10 @@ impl Supply<'_> {
             }
             Err(contradiction(format!("`{argument}` needs {count} different values, there are {bound}")))
         };
+        let list = |expr: &Expr| {
+            let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+            value.items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
+        };
         Ok(match values {
             Values::Activation => Fill::Activation,
             Values::Weight => Fill::Weight,
@@ -129,13 +166,49 @@ impl Supply<'_> {
             Values::Zeros => Fill::Zeros,
             Values::Scales => Fill::Scales,
             Values::Causal => Fill::Causal,
+            Values::SameAs(_) => return Err(contradiction(format!("`{argument}` has no values of its own"))),
             Values::Index(bound) => Fill::Index(range(bound)?),
             Values::Zipf(bound) => Fill::Zipf(range(bound)?),
             Values::Counting(bound) => Fill::Counting(range(bound)?),
             Values::Distinct(bound) => Fill::Distinct(enough(range(bound)?, dims.iter().product())?),
-            Values::Experts(bound) => Fill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?),
+            Values::Experts(bound) => {
+                Fill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
+            }
             Values::Cumulative(total) => Fill::Cumulative(number(total)?),
             Values::Counts(total) => Fill::Counts(number(total)?),
+            Values::Picks(bound) => Fill::Picks(enough(range(bound)?, dims.last().copied().unwrap_or(1))?),
+            Values::Listed(items) => {
+                let (items, count) = (list(items)?, dims.iter().product::<u64>());
+                if items.len() as u64 != count {
+                    return Err(contradiction(format!(
+                        "`{argument}` holds {count} numbers, {} are known",
+                        items.len()
+                    )));
+                }
+                Fill::Listed(items)
+            }
+            Values::Blocks { below, used } => {
+                let (below, used) = (range(below)?, list(used)?);
+                let (&[rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
+                    return Err(contradiction(format!(
+                        "`{argument}` must be a table with a row for each sequence"
+                    )));
+                };
+                if used.len() as u64 != rows {
+                    return Err(contradiction(format!(
+                        "`{argument}` has {rows} rows for {} sequences",
+                        used.len()
+                    )));
+                }
+                let most = used.iter().copied().max().unwrap_or_default().unsigned_abs();
+                if most > width {
+                    return Err(contradiction(format!(
+                        "a sequence needs {most} blocks, a row of `{argument}` has {width}"
+                    )));
+                }
+                let all = used.iter().fold(0_u64, |sum, blocks| sum.saturating_add(blocks.unsigned_abs()));
+                Fill::Blocks { below: enough(below, all)?, used }
+            }
         })
     }
 
@@ -168,8 +241,9 @@ impl Supply<'_> {
                 Supplied::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
             Argument::Attribute(column) => Supplied::Constant(self.attribute(column, kind)?),
-            Argument::Tensor { dims, dtype, values } => {
-                let dims = dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();
+            Argument::Tensor { dims, dtype, values, on_host } => {
+                let dims =
+                    dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();
                 let fill = self.fill(values, "tensor", &dims)?;
                 Supplied::Tensor(SuppliedTensor {
                     tensor: Tensor::new(dims.clone(), dtype.clone()),
@@ -177,6 +251,7 @@ impl Supply<'_> {
                     transposed: false,
                     listed: kind == SchemaType::TensorList,
                     fill,
+                    on_host: *on_host,
                 })
             }
         })

@@ -13,8 +13,14 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use super::StoreError;
 use crate::model::{Case, CaseId, Finding, Kind, Nanos, Verdict};
 
-const LAYOUT: i64 = 1;
+mod checks;
+
+pub use checks::{Check, NewCheck};
+
+const LAYOUT: i64 = 2;
 const SCHEMA: &str = include_str!("ledger.sql");
+/// What layout 2 added to layout 1.
+const CHECKS: &str = include_str!("ledger_checks.sql");
 
 /// The open ledger of a database.
 #[derive(Debug)]
@@ -120,10 +126,13 @@ impl Ledger {
             return Err(StoreError::NewerLedger { path: path.to_owned(), found: layout, known: LAYOUT });
         }
         let ledger = Self { path: path.to_owned(), connection };
-        if layout == 0 {
-            let script = format!("BEGIN;\n{SCHEMA}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
-            ledger.connection.execute_batch(&script).map_err(fail)?;
-        }
+        let missing = match layout {
+            0 => format!("{SCHEMA}\n{CHECKS}"),
+            1 => CHECKS.to_owned(),
+            _ => return Ok(ledger),
+        };
+        let script = format!("BEGIN;\n{missing}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
+        ledger.connection.execute_batch(&script).map_err(fail)?;
         Ok(ledger)
     }
 

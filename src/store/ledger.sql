@@ -1,4 +1,4 @@
--- Layout 1 of the ledger. Times are nanoseconds: instants since the epoch, or durations.
+-- Layout 2 of the ledger. Times are nanoseconds: instants since the epoch, or durations.
 CREATE TABLE runs (
     run        TEXT PRIMARY KEY,
     kind       TEXT NOT NULL CHECK (kind IN ('npu', 'rehearsal')),
@@ -78,3 +78,4 @@ CREATE TABLE verdicts (
     at_ns   INTEGER NOT NULL,
     PRIMARY KEY (run, case_id)
 ) STRICT;
+

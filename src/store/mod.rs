@@ -29,7 +29,7 @@ pub use error::StoreError;
 pub use kernel_csv::KernelCsv;
 pub use ledger::Ledger;
 pub use lock::Lock;
-pub use normalize::{Change, Mended, normalize};
 pub use merge::{Merged, merge_groups};
+pub use normalize::{Change, Mended, normalize};
 pub use rows::{RowCase, row_cases};
 pub use write_back::{Measurement, RowResult, Written, write_back, write_back_kernel};

@@ -10,7 +10,7 @@ use super::{
     samples::{accepted, noise},
 };
 use crate::{
-    model::{Case, Dtype, Finding, Nanos, Slot, Verdict},
+    model::{Case, Dtype, Finding, Nanos, Slot, Tensor, Verdict},
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
     store::ledger::{Attempt, Launch},
@@ -301,10 +301,18 @@ fn difference(expected: &Expected<'_>, record: &RawRecord) -> Option<String> {
         ("input", inputs(&case.inputs), inputs(&record.inputs)),
         ("output", outputs(&case.outputs), outputs(&record.outputs)),
     ];
-    for (side, wanted, recorded) in sides {
+    for (side, mut wanted, mut recorded) in sides {
         // Kernels that work in place show no outputs.
         if side == "output" && (wanted.is_empty() || recorded.is_empty()) {
             continue;
+        }
+        // Results that are left out stand behind the others without dimensions, or not at all.
+        let length = wanted.len().min(recorded.len());
+        for slots in [&mut wanted, &mut recorded].into_iter().filter(|_| side == "output") {
+            let left_out = |(_, slot): &(usize, Slot)| slot.as_ref().is_none_or(Tensor::is_scalar);
+            while slots.len() > length && slots.last().is_some_and(left_out) {
+                slots.pop();
+            }
         }
         if wanted.len() != recorded.len() {
             return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), wanted.len()));
@@ -319,7 +327,8 @@ fn difference(expected: &Expected<'_>, record: &RawRecord) -> Option<String> {
                                 && wanted.format.same_layout(&recorded.format)))
                 }
                 (None, None) => true,
-                _ => false,
+                // What is left out is shown as nothing or without dimensions, by the library that launches.
+                (Some(only), None) | (None, Some(only)) => only.is_scalar(),
             };
             if !same {
                 let said =

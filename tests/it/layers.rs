@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The layer of each module, as in `docs/design/README.md`.
-const LAYERS: [(&str, u8); 18] = [
+const LAYERS: [(&str, u8); 19] = [
     ("exit", 0),
     ("model", 0),
     ("stats", 0),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, u8); 18] = [
     ("plan", 3),
     ("sched", 3),
     ("verify", 3),
+    ("check", 4),
     ("rehearsal", 4),
     ("report", 4),
     ("engine", 4),

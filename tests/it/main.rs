@@ -1,8 +1,10 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
-mod bad_input;
-mod sameness;
 mod attention;
+mod bad_input;
+mod catalogue_attention;
+mod catalogue_elementwise;
+mod catalogue_matmul;
 mod check;
 mod context;
 mod databases;
@@ -13,5 +15,7 @@ mod names;
 mod papers;
 mod real_profiles;
 mod rehearsal;
+mod sameness;
 mod variants;
 mod vendor;
+mod vendor_check;

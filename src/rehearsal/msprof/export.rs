@@ -158,8 +158,14 @@ mod tests {
         let work = Work { flops: 1.0, bytes: 1.0, unit: Unit::Vector, dtype: Dtype::Float16 };
         let outputs = vec![tensor.clone()];
         let kernel = format!("Kernel{number}");
-        let operation =
-            Operation { name: format!("aclnnX_{kernel}"), kernel, task, inputs: vec![Some(tensor)], outputs, work };
+        let operation = Operation {
+            name: format!("aclnnX_{kernel}"),
+            kernel,
+            task,
+            inputs: vec![Some(tensor)],
+            outputs,
+            work,
+        };
         let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
         Launch { device, task_id: number, variation: number, start, duration: Nanos(12_340), operation }
     }

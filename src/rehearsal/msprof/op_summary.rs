@@ -106,7 +106,8 @@ fn signature(slots: &[Slot]) -> String {
         let cells = slots.iter().map(|slot| slot.as_ref().map_or_else(|| absent.to_owned(), cell));
         cells.collect::<Vec<_>>().join(";")
     };
-    let shapes = joined("", |tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let shapes =
+        joined("", |tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
     let dtypes = joined("DT_UNDEFINED", |tensor| tensor.dtype.to_string());
     let formats = joined("NULL", |tensor| tensor.format.to_string());
     format!("\"\"\"{shapes}\"\"\",{dtypes},{formats}")

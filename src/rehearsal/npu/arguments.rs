@@ -74,7 +74,8 @@ fn check(
             (matches!(value, Given::Tensor(_)) || number, "Tensor")
         }
         SchemaType::TensorList => (is_list_of(|item| matches!(item, Given::Tensor(_))), "tuple of Tensors"),
-        SchemaType::Int => (matches!(value, Given::Int(_)), "int"),
+        // Torch's own parser takes the number of a type.
+        SchemaType::Int => (matches!(value, Given::Int(_) | Given::Dtype(_)), "int"),
         SchemaType::IntList => (is_list_of(|item| matches!(item, Given::Int(_))), "tuple of ints"),
         SchemaType::Float => (matches!(value, Given::Int(_) | Given::Float(_)), "float"),
         SchemaType::FloatList => {

@@ -3,7 +3,7 @@
 use super::{
     arguments::{Bound, bind},
     factories,
-    memory::{Contents, Handle, Layout, Operand, Place},
+    memory::{Contents, Handle, Layout, Memory, Operand, Place},
     session::{Session, plain_operation},
     wire::{Arguments, Given, Raised, Reply, runtime},
 };
@@ -22,7 +22,7 @@ pub(super) fn call(session: &mut Session, api: &str, arguments: &Arguments) -> O
         "torch.npu.device_count" => Ok(Reply::Int(u64::from(session.devices))),
         "torch.npu.current_device" => Ok(Reply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(Reply::Bool(session.devices > 0)),
-        "torch.neg" => negate(session, arguments),
+        "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
         "torch.Tensor.mul_" => scale(session, arguments),
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),
         "torch.t" | "torch.Tensor.t" => matrix_transpose(session, arguments),
@@ -104,6 +104,14 @@ fn readable(session: &Session, api: &str, handle: Handle) -> Result<Operand, Rai
         return Err(runtime(format!("rehearsal: {api}: uninitialised input: nothing wrote the tensor")));
     }
     Ok(operand)
+}
+
+/// Whether a call of `torch.neg` is one that a sentinel could be: of whole numbers, which its entry refuses.
+fn is_sentinel(session: &Session, arguments: &Arguments) -> bool {
+    let given = arguments.positional.first().or_else(|| arguments.keyword.get("self"));
+    let operand = given.and_then(|given| Memory::handles(given).first().copied());
+    let operand = operand.and_then(|handle| session.memory.operand(handle).ok());
+    operand.is_none_or(|operand| operand.tensor.dtype == Dtype::Int32 || operand.place == Place::Cpu)
 }
 
 /// `torch.neg`, which the sentinels are.
@@ -201,7 +209,9 @@ fn blocked(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised
         return Err(runtime("rehearsal: npu_format_cast knows FRACTAL_NZ (29) only"));
     }
     if layout != Layout::Contiguous {
-        return Err(runtime("rehearsal: npu_format_cast of a view would block the view, not what lies in memory"));
+        return Err(runtime(
+            "rehearsal: npu_format_cast of a view would block the view, not what lies in memory",
+        ));
     }
     let plain = Tensor::new(dims, tensor.dtype.clone());
     let result = session.memory.allocate(&plain, place, contents)?;

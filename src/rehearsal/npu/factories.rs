@@ -172,7 +172,8 @@ fn from_data(data: Option<&Given>) -> Result<Made, Raised> {
                 _ => None,
             })
             .collect();
-        let inner = inner.ok_or_else(|| runtime(format!("expected sequence of length {length} at dim {}", dims.len())))?;
+        let inner = inner
+            .ok_or_else(|| runtime(format!("expected sequence of length {length} at dim {}", dims.len())))?;
         dims.push(length as u64);
         items = inner.into_iter().flatten().collect();
     }

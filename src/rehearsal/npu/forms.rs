@@ -8,7 +8,9 @@ use super::{
 };
 use crate::{
     model::{Attributes, Dtype, Slot as Recorded, Tensor},
-    spec::{Argument, Bindings, Entry, EntryForm, Form, InputSlot, TensorSlot, Value, Values, logical_dims},
+    spec::{
+        Argument, Bindings, Entry, EntryForm, Expr, Form, InputSlot, TensorSlot, Value, Values, logical_dims,
+    },
 };
 
 /// One input slot as it was given.
@@ -61,7 +63,8 @@ impl<'a> Trial<'a> {
         let known = self.named_by_arguments().map_err(Misfit::Shapes)?;
         let inputs = self.with_host_slots(&slots, known.clone()).map_err(Misfit::Shapes)?;
         let dims = self.dims(&inputs).map_err(Misfit::Shapes)?;
-        let bindings = self.form.rule.bind(&dims, None, known).map_err(Misfit::Shapes)?;
+        let written = self.written();
+        let bindings = self.form.rule.bind(&dims, written.as_deref(), known).map_err(Misfit::Shapes)?;
         self.check_expressions(&bindings).map_err(Misfit::Shapes)?;
         // An output that has no shape is a reason to try the next form as well.
         self.form.rule.outputs(&bindings).map_err(Misfit::Shapes)?;
@@ -116,8 +119,9 @@ impl<'a> Trial<'a> {
         let mut slots: Vec<Option<Slot>> = self.form.inputs.iter().map(|_| None).collect();
         for (index, declared) in self.form.tensors() {
             let TensorSlot { argument, dtypes, .. } = declared;
-            let slot = match self.operands.get(argument) {
-                Some(operand) => self.tensor_slot(argument, operand)?,
+            let place = self.form.list(argument).iter().take_while(|(other, _)| *other != index).count();
+            let slot = match self.operands.nth(argument, place) {
+                Some(operand) => self.tensor_slot(declared, operand)?,
                 None if self.bound.contains_key(argument) => self.number_slot(declared)?,
                 None if self.entry.forms.len() > 1 => {
                     return Err(Misfit::Shapes(format!("`{argument}` is missing")));
@@ -137,14 +141,18 @@ impl<'a> Trial<'a> {
         Ok(slots)
     }
 
-    fn tensor_slot(&self, argument: &str, operand: &Operand) -> Result<Slot, Raised> {
+    fn tensor_slot(&self, declared: &TensorSlot, operand: &Operand) -> Result<Slot, Raised> {
+        let argument = &declared.argument;
         if operand.contents == Contents::Uninitialised {
             return Err(runtime(format!(
                 "rehearsal: {}: uninitialised input `{argument}`: it comes from `torch.empty` and nothing wrote it",
                 self.entry.api
             )));
         }
-        let Operand { tensor, layout, contents, .. } = operand.clone();
+        let Operand { mut tensor, dims, layout, contents, .. } = operand.clone();
+        if declared.shown_whole {
+            tensor.dims = dims;
+        }
         Ok(Slot { tensor, layout, contents })
     }
 
@@ -183,6 +191,21 @@ impl<'a> Trial<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The outputs, where the inputs do not tell them and the call brings all of them with it.
+    fn written(&self) -> Option<Vec<Vec<u64>>> {
+        if self.form.rule.outputs_follow() {
+            return None;
+        }
+        let dims = (0..self.form.output_dtypes.len()).map(|output| {
+            let is_its =
+                |argument: &Argument| matches!(argument, Argument::Destination(place) if *place == output);
+            let name =
+                self.form.arguments.iter().find(|(_, argument)| is_its(argument)).map(|(name, _)| name);
+            name.and_then(|name| self.operands.get(name)).map(|operand| operand.dims.clone())
+        });
+        dims.collect()
     }
 
     /// An argument whose expression is a bare name gives that name its value; so does an attribute.
@@ -228,7 +251,9 @@ impl<'a> Trial<'a> {
                     let number = expr.number(bindings).map_err(|error| error.to_string())?;
                     let expected = 1.0 / (number as f64).sqrt();
                     if !matches!(given, Given::Float(found) if (found - expected).abs() <= 1e-9 * expected) {
-                        return Err(format!("`{name}` is {given}, the entry passes 1/sqrt({expr}) = {expected}"));
+                        return Err(format!(
+                            "`{name}` is {given}, the entry passes 1/sqrt({expr}) = {expected}"
+                        ));
                     }
                 }
                 Argument::Tensor { dims, dtype, .. } => {
@@ -249,26 +274,35 @@ impl<'a> Trial<'a> {
 
     /// Types that the call asks for, by output; those that nothing asks for are the first recorded one.
     fn asked(&self) -> Result<Vec<Dtype>, Raised> {
-        let mut asked: Vec<Option<Dtype>> = vec![None; self.entry.output_dtypes.len()];
+        let mut asked: Vec<Option<Dtype>> = vec![None; self.form.output_dtypes.len()];
         for (name, argument) in &self.form.arguments {
             if let (Argument::DtypeOf { output, .. }, Some(given)) = (argument, self.bound.get(name)) {
                 let dtype = match given {
                     Given::Dtype(name) => Dtype::from_torch(name.strip_prefix('q').unwrap_or(name)),
                     _ => None,
                 };
-                let dtype = dtype.ok_or_else(|| runtime(format!("`{name}` must be a torch.dtype, not {given}")))?;
+                let dtype =
+                    dtype.ok_or_else(|| runtime(format!("`{name}` must be a torch.dtype, not {given}")))?;
                 if let Some(place) = asked.get_mut(*output) {
                     *place = Some(dtype);
                 }
+            }
+        }
+        for (name, argument) in &self.form.arguments {
+            if let (Argument::Destination(output), Some(operand)) = (argument, self.operands.get(name))
+                && let Some(place @ None) = asked.get_mut(*output)
+            {
+                *place = Some(operand.tensor.dtype.clone());
             }
         }
         // Only a whole list says which output is meant.
         if asked.iter().all(Option::is_none) {
             return Ok(Vec::new());
         }
-        let defaults = self.entry.output_dtypes.iter().map(|declared| match declared {
+        let defaults = self.form.output_dtypes.iter().map(|declared| match declared {
             crate::spec::OutputDtype::Fixed(dtype) => dtype.clone(),
-            crate::spec::OutputDtype::Recorded(allowed) => allowed[0].clone(),
+            crate::spec::OutputDtype::Recorded(allowed)
+            | crate::spec::OutputDtype::RecordedUnlike(allowed, _) => allowed[0].clone(),
             _ => Dtype::Float,
         });
         Ok(asked.into_iter().zip(defaults).map(|(asked, default)| asked.unwrap_or(default)).collect())
@@ -279,17 +313,29 @@ impl<'a> Trial<'a> {
     fn with_host_slots(&self, slots: &[Option<Slot>], known: Bindings) -> Result<Vec<Recorded>, String> {
         let rule = &self.form.rule;
         let left = rule.source().split("->").next().unwrap_or_default();
-        let given: Vec<Recorded> = slots.iter().map(|slot| slot.as_ref().map(|slot| slot.tensor.clone())).collect();
+        let given: Vec<Recorded> =
+            slots.iter().map(|slot| slot.as_ref().map(|slot| slot.tensor.clone())).collect();
         let terms: Vec<&str> = left
             .split(';')
             .zip(&given)
             .map(|(terms, slot)| if slot.is_some() { terms } else { "-" })
             .collect();
-        let partial = Form::parse(&rule.name, &format!("{} ->", terms.join(";")), &[], Vec::new())
+        let written = self.written();
+        let right = match &written {
+            Some(_) => rule.source().split_once("->").map_or("", |(_, right)| right),
+            None => "",
+        };
+        let partial = Form::parse(&rule.name, &format!("{} -> {right}", terms.join(";")), &[], Vec::new())
             .map_err(|error| error.to_string())?;
-        let bindings = partial.bind(&self.dims(&given)?, None, known)?;
+        let bindings = partial.bind(&self.dims(&given)?, written.as_deref(), known)?;
         let inputs = self.form.inputs.iter().zip(given).enumerate().map(|(index, (declared, slot))| {
-            let InputSlot::Host { dims, dtype } = declared else { return Ok(slot) };
+            let (dims, dtype) = match declared {
+                InputSlot::Host { dims, dtype } => (dims, dtype),
+                InputSlot::LeftOut(dtype) if rule.takes(index) => {
+                    return Ok(Some(Tensor::new([], dtype.clone())));
+                }
+                _ => return Ok(slot),
+            };
             if !rule.takes(index) {
                 return Ok(None);
             }
@@ -325,11 +371,22 @@ impl<'a> Trial<'a> {
     fn check_values(&self, slots: &[Option<Slot>], bindings: &Bindings) -> Result<(), Raised> {
         for (index, TensorSlot { argument, values, .. }) in self.form.tensors() {
             let Some(slot) = &slots[index] else { continue };
+            if let Values::Cumulative(total) | Values::Counts(total) = values {
+                self.check_shares(argument, total, slot.contents, bindings)?;
+                continue;
+            }
             let (bound, distinct) = match values {
-                Values::Index(bound) | Values::Zipf(bound) | Values::Counting(bound) | Values::Experts(bound) => {
-                    (bound, false)
-                }
+                Values::Index(bound)
+                | Values::Zipf(bound)
+                | Values::Counting(bound)
+                | Values::Experts(bound) => (bound, false),
+                Values::Picks(bound) | Values::Blocks { below: bound, .. } => (bound, false),
                 Values::Distinct(bound) => (bound, true),
+                Values::Listed(items) => {
+                    let items = items.value(bindings).map_err(|error| runtime(error.to_string()))?;
+                    self.check_list(argument, &items, slot.contents)?;
+                    continue;
+                }
                 _ => continue,
             };
             let below = bound.number(bindings).map_err(|error| runtime(error.to_string()))?;
@@ -351,6 +408,51 @@ impl<'a> Trial<'a> {
             )));
         }
         Ok(())
+    }
+    /// Where groups end, or how many items they have, must be known to share no more than there are.
+    fn check_shares(
+        &self,
+        argument: &str,
+        total: &Expr,
+        contents: Contents,
+        bindings: &Bindings,
+    ) -> Result<(), Raised> {
+        let total = total.number(bindings).map_err(|error| runtime(error.to_string()))?;
+        let found = match contents {
+            Contents::Between(least, most) | Contents::Different(least, most)
+                if least >= 0 && most <= total =>
+            {
+                return Ok(());
+            }
+            Contents::Between(least, most) | Contents::Different(least, most) => {
+                format!("its values lie in [{least}, {most}]")
+            }
+            _ => "its values are not known".to_owned(),
+        };
+        Err(runtime(format!("rehearsal: {}: `{argument}` must lie in [0, {total}], {found}", self.entry.api)))
+    }
+}
+
+impl Trial<'_> {
+    /// Of a list that a tensor must hold, its least and its greatest number are looked at.
+    fn check_list(&self, argument: &str, items: &Value, contents: Contents) -> Result<(), Raised> {
+        let items = match items {
+            Value::List(items) => items.clone(),
+            other => vec![other.number().map_err(runtime)?],
+        };
+        let wanted = (items.iter().copied().min(), items.iter().copied().max());
+        match contents {
+            Contents::Between(least, most) | Contents::Different(least, most)
+                if wanted == (Some(least), Some(most)) =>
+            {
+                Ok(())
+            }
+            found => Err(runtime(format!(
+                "rehearsal: {}: `{argument}` must hold {}, its values are {found:?}",
+                self.entry.api,
+                Value::List(items)
+            ))),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     model::{Case, Dtype, Slot, Tensor},
-    spec::{Argument, Entry, EntryForm, Work},
+    spec::{Argument, Entry, EntryForm, OutputDtype, Work},
 };
 
 /// A call that may be launched.
@@ -21,6 +21,8 @@ pub(super) struct Accepted {
     pub(super) inputs: Vec<Slot>,
     /// As the profiler shows them.
     pub(super) outputs: Vec<Tensor>,
+    /// Where their types come from.
+    pub(super) output_dtypes: Vec<OutputDtype>,
     /// Shapes that Python sees.
     pub(super) returns: Vec<Vec<u64>>,
     /// Outputs that the caller provides, by their place.
@@ -28,15 +30,24 @@ pub(super) struct Accepted {
     pub(super) work: Work,
 }
 
-/// Judges a call.
-pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Result<Accepted, Raised> {
+/// Judges a call. Where several forms fit, `preferred` goes first.
+pub(super) fn judge(
+    entry: &Entry,
+    arguments: &Arguments,
+    memory: &Memory,
+    preferred: Option<&str>,
+) -> Result<Accepted, Raised> {
     let bound = bind(&entry.schema, arguments, &numbers_allowed(entry))?;
     let operands = Operands::new(entry, &bound, memory)?;
     let device = operands.device()?;
     let mut reasons = Vec::new();
     let mut refusal = None;
     let mut fitting = None;
-    for form in &entry.forms {
+    // Of forms that differ in the length of a list, one can be meant.
+    let can_be = |form: &&EntryForm| !form.of_list || operands.has_lists_of(form);
+    let mut forms: Vec<&EntryForm> = entry.forms.iter().filter(can_be).collect();
+    forms.sort_by_key(|form| preferred != Some(form.rule.name.as_str()));
+    for form in forms {
         match (Trial { entry, form, bound: &bound, operands: &operands }).fit() {
             Ok(found) => {
                 fitting = Some(found);
@@ -62,7 +73,8 @@ pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Re
     };
     let reading = entry.read(&case).map_err(refused)?;
     let (returns, work) = (reading.returns, reading.work);
-    Ok(Accepted { device, inputs: fitting.inputs, outputs, returns, destinations, work })
+    let (output_dtypes, inputs) = (fitting.form.output_dtypes.clone(), fitting.inputs);
+    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work })
 }
 
 fn numbers_allowed(entry: &Entry) -> Vec<&str> {
@@ -80,7 +92,18 @@ impl<'a> Operands<'a> {
     fn new(entry: &'a Entry, bound: &Bound, memory: &Memory) -> Result<Self, Raised> {
         let mut by_name = Vec::new();
         for (name, given) in bound {
-            for handle in Memory::handles(given) {
+            let handles = Memory::handles(given);
+            let mut known = entry.forms.iter().map(|form| form.list(name).len());
+            if handles.len() > 1 && known.all(|length| length != handles.len()) {
+                let longest = entry.forms.iter().map(|form| form.list(name).len()).max().unwrap_or_default();
+                return Err(runtime(format!(
+                    "rehearsal: `{name}` is a list of {} tensors, the catalogue's entry of {} knows lists of {}",
+                    handles.len(),
+                    entry.kernel,
+                    if longest > 1 { format!("up to {longest}") } else { "one".to_owned() }
+                )));
+            }
+            for handle in handles {
                 if !entry.gives(name).0 {
                     return Err(runtime(format!(
                         "rehearsal: the catalogue's entry of {} does not say what the kernel does with `{name}`",
@@ -101,6 +124,19 @@ impl<'a> Operands<'a> {
         self.find(name).map(|(.., operand)| operand)
     }
 
+    /// That tensor of a list; the first of an argument that is no list.
+    pub(super) fn nth(&self, name: &str, place: usize) -> Option<&Operand> {
+        self.by_name.iter().filter(|(argument, ..)| argument == name).nth(place).map(|(.., operand)| operand)
+    }
+
+    /// Whether lists are as long as the form's.
+    fn has_lists_of(&self, form: &EntryForm) -> bool {
+        form.tensors().all(|(_, slot)| {
+            let given = self.names().filter(|name| *name == slot.argument).count();
+            given == form.list(&slot.argument).len()
+        })
+    }
+
     pub(super) fn first_dtype(&self) -> Option<Dtype> {
         self.by_name.first().map(|(.., operand)| operand.tensor.dtype.clone())
     }
@@ -110,7 +146,12 @@ impl<'a> Operands<'a> {
     }
 
     fn device(&self) -> Result<u32, Raised> {
-        let mut places = self.by_name.iter().map(|(.., operand)| operand.place);
+        let on_host = |name: &str| {
+            let mut given = self.entry.forms.iter().filter_map(|form| form.arguments.get(name));
+            given.any(|argument| matches!(argument, Argument::Tensor { on_host: true, .. }))
+        };
+        let on_device = self.by_name.iter().filter(|(name, ..)| !on_host(name));
+        let mut places = on_device.map(|(.., operand)| operand.place);
         let first = places.next();
         if let (Some(first), Some(other)) = (first, places.find(|place| Some(*place) != first)) {
             return Err(runtime(format!(

@@ -84,13 +84,14 @@ impl Session {
             ));
         }
         // Which of several kernels CANN picks is not modelled: the case's own goes first.
-        let wanted = self.tape.kernel_of_case().map(str::to_owned);
+        let case = self.tape.kernel_of_case().map(|(kernel, form)| (kernel.to_owned(), form.to_owned()));
+        let (wanted, form) = case.unzip();
         let as_wanted =
             |entry: &Entry| wanted.as_deref().filter(|kernel| entry.names().any(|name| name == *kernel));
         entries.sort_by_key(|entry| as_wanted(entry).is_none());
         let mut refusal = None;
         for entry in entries {
-            match judge(entry, arguments, &self.memory) {
+            match judge(entry, arguments, &self.memory, form.as_deref()) {
                 Ok(accepted) => {
                     let kernel = as_wanted(entry).unwrap_or(entry.kernel.as_str());
                     return self.execute(entry, kernel, accepted);
@@ -103,17 +104,24 @@ impl Session {
 
     /// Launches an accepted call and gives Python its results.
     fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
-        let Accepted { device, inputs, outputs, returns, destinations, work } = accepted;
+        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work } = accepted;
         // Memory is taken before the launch, so that a call which finds none leaves no record.
         let mut results = Vec::new();
-        for (index, (output, declared)) in outputs.iter().zip(&entry.output_dtypes).enumerate() {
+        for (index, dims) in returns.iter().enumerate() {
+            // Where Python sees the results in another order, their shapes tell which is which.
+            let same = |index: &usize| outputs.get(*index).is_some_and(|output| output.dims == *dims);
+            let from = Some(index).filter(same).or_else(|| (0..outputs.len()).find(same)).unwrap_or(index);
+            let (Some(output), Some(declared)) = (outputs.get(from), output_dtypes.get(from)) else {
+                // What Python sees beyond what the kernel writes.
+                results.push(self.allocate(&Tensor::new(dims.clone(), Dtype::Float), device)?);
+                continue;
+            };
             if let Some((_, handle)) = destinations.iter().find(|(place, _)| *place == index) {
                 results.push(Reply::Same(*handle));
                 continue;
             }
             let dtype = if is_cast(entry, declared) { Dtype::Int64 } else { output.dtype.clone() };
-            let dims = returns.get(index).unwrap_or(&output.dims).clone();
-            match self.allocate(&Tensor { dims, dtype, ..output.clone() }, device) {
+            match self.allocate(&Tensor { dims: dims.clone(), dtype, ..output.clone() }, device) {
                 Ok(result) => results.push(result),
                 Err(raised) => {
                     self.release(&results);
@@ -129,8 +137,7 @@ impl Session {
             Operation { name, kernel: kernel.to_owned(), task, inputs, outputs: outputs.clone(), work },
         );
         for beside in &entry.beside {
-            let cast =
-                outputs.iter().zip(&entry.output_dtypes).find(|(_, declared)| is_cast(entry, declared));
+            let cast = outputs.iter().zip(&output_dtypes).find(|(_, declared)| is_cast(entry, declared));
             let from = cast.map(|(output, _)| output).or(outputs.first());
             if let Some(from) = from.cloned() {
                 let to = Tensor {
@@ -149,7 +156,7 @@ impl Session {
         self.release(results.get(entry.schema.returns..).unwrap_or_default());
         results.truncate(entry.schema.returns);
         Ok(match results.as_slice() {
-            [single] if entry.schema.returns == 1 => single.clone(),
+            [single] if entry.schema.returns == 1 && !entry.schema.returns_list => single.clone(),
             _ => Reply::Tuple(results),
         })
     }

@@ -61,8 +61,8 @@ pub(super) struct Tape {
     config: Config,
     profile: DeviceProfile,
     collection: u32,
-    /// The kernel of each case, by ordinal.
-    kernels: BTreeMap<u64, String>,
+    /// The kernel of each case and the form of its call, by ordinal.
+    kernels: BTreeMap<u64, (String, String)>,
     started: Nanos,
     streams: BTreeMap<u32, Stream>,
     case: Option<u64>,
@@ -88,7 +88,10 @@ impl Tape {
             config,
             profile,
             collection: manifest.map_or(0, |manifest| manifest.collection),
-            kernels: cases.iter().map(|case| (u64::from(case.ordinal), case.kernel.clone())).collect(),
+            kernels: cases
+                .iter()
+                .map(|case| (u64::from(case.ordinal), (case.kernel.clone(), case.reading.clone())))
+                .collect(),
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),
             case: None,
@@ -116,9 +119,10 @@ impl Tape {
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
-    /// The kernel of the case between whose sentinels the program is.
-    pub(super) fn kernel_of_case(&self) -> Option<&str> {
-        self.case.and_then(|ordinal| self.kernels.get(&ordinal)).map(String::as_str)
+    /// The kernel of the case between whose sentinels the program is, and the form of its call.
+    pub(super) fn kernel_of_case(&self) -> Option<(&str, &str)> {
+        let case = self.case.and_then(|ordinal| self.kernels.get(&ordinal));
+        case.map(|(kernel, form)| (kernel.as_str(), form.as_str()))
     }
 
     /// Executes.
@@ -167,7 +171,8 @@ fn signature(operation: &Operation) -> u64 {
             outputs: operation.outputs.iter().cloned().map(Some).collect(),
             attributes: Attributes::default(),
         }
-        .id().seed()
+        .id()
+        .seed()
     })
 }
 

@@ -8,9 +8,7 @@ use super::{
 };
 use crate::{
     model::{Attributes, Dtype, KernelName, KernelNameError},
-    spec::{
-        Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError, SchemaType, SpecError, yaml,
-    },
+    spec::{Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError, SchemaType, SpecError, yaml},
 };
 
 /// What is wrong with an entry, before it is tied to a line.
@@ -66,9 +64,17 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         return Err(fault("api:", problem));
     }
     let schema = Schema::parse(&raw.schema)?;
-    let output_dtypes: Vec<OutputDtype> =
-        raw.outputs.iter().map(|output| output_dtype(output, &raw)).collect::<Result<_, _>>()?;
-    let forms = raw.forms.iter().map(|form| entry_form(form, &raw)).collect::<Result<_, _>>()?;
+    let slots = raw.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&raw.inputs]);
+    let mut named = slots.flatten().flatten().filter_map(|slot| slot.argument.as_ref());
+    if let Some(name) = named.find(|name| schema.argument(name).is_none()) {
+        return Err(no_such_argument(&schema, name));
+    }
+    let mut forms = Vec::new();
+    for form in &raw.forms {
+        for form in expanded(form, &raw)? {
+            forms.push(form);
+        }
+    }
     let entry = Entry {
         kernel,
         summary: raw.summary,
@@ -78,7 +84,7 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         also_named: raw.also_named,
         unit: raw.unit,
         needs: needs(raw.needs)?,
-        output_dtypes,
+        judged_by: raw.judged_by,
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose()?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
@@ -95,7 +101,9 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
 /// `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
 fn is_python_path(api: &str) -> bool {
     let mut parts = api.split('.');
-    matches!(parts.next(), Some("torch" | "torch_npu")) && parts.clone().count() > 0 && parts.all(is_identifier)
+    matches!(parts.next(), Some("torch" | "torch_npu"))
+        && parts.clone().count() > 0
+        && parts.all(is_identifier)
 }
 
 fn is_identifier(part: &str) -> bool {
@@ -105,7 +113,11 @@ fn is_identifier(part: &str) -> bool {
 }
 
 fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
-    if let Some(module) = raw.modules.iter().find(|module| !module.split('.').all(is_identifier)) {
+    if let Some(module) = raw
+        .modules
+        .iter()
+        .find(|module| !module.strip_suffix("()").unwrap_or(module).split('.').all(is_identifier))
+    {
         return Err(fault(module, format!("`{module}` is not the name of a Python module")));
     }
     Ok(Needs {
@@ -116,14 +128,65 @@ fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
     })
 }
 
+/// Behind a name in a rule: a slot for each tensor of a list.
+const LIST: &str = "...";
+/// Longer lists than CANN's kernels take.
+const LONGEST_LIST: usize = 64;
+
+/// A form whose rule has a list such as `*X...` is a form for every length of the list from 2 on: its slots are
+/// `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`.
+fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, Fault> {
+    let left = raw.shapes.split("->").next().unwrap_or_default();
+    let Some((place, term)) = left.split(';').enumerate().find(|(_, term)| term.trim().ends_with(LIST))
+    else {
+        return Ok(vec![entry_form(raw, entry)?]);
+    };
+    let term = term.trim();
+    let Some(name) = term.trim_end_matches(LIST).strip_prefix('*').filter(|name| is_identifier(name)) else {
+        let problem = format!("`{term}` is not the list of a name, such as `*X...`");
+        return Err(fault(term, problem));
+    };
+    let named = format!("{name}{LIST}");
+    let lengths = (2..=LONGEST_LIST).map(|length| {
+        let each = |prefix: &str, between: &str| {
+            let names: Vec<String> = (0..length).map(|index| format!("{prefix}{name}_{index}")).collect();
+            names.join(between)
+        };
+        let (slots, names) = (each("*", "; "), each("", ", "));
+        let in_full = |text: &String| text.replace(&named, &names);
+        let mut form = raw.clone();
+        form.shapes = raw.shapes.replace(term, &slots).replace(&named, &names);
+        form.conditions.iter_mut().for_each(|condition| *condition = in_full(condition));
+        form.infer.values_mut().for_each(|inferred| *inferred = in_full(inferred));
+        let mut arguments = entry.arguments.clone();
+        arguments.extend(raw.arguments.clone());
+        arguments.values_mut().for_each(|argument| {
+            argument.expression = argument.expression.as_ref().map(in_full);
+        });
+        form.arguments = arguments;
+        let mut inputs = raw.inputs.as_ref().unwrap_or(&entry.inputs).clone();
+        if let Some(slot) = inputs.get(place).cloned() {
+            inputs.splice(place..=place, vec![slot; length]);
+        }
+        form.inputs = Some(inputs);
+        Ok(EntryForm { of_list: true, ..entry_form(&form, entry)? })
+    });
+    lengths.collect()
+}
+
 fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
-    let rule = Form::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?;
+    let inferred = raw.infer.iter().map(|(name, text)| Ok((name.clone(), Expr::parse(text)?)));
+    let inferred = inferred.collect::<Result<_, Fault>>()?;
+    let rule =
+        Form::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?.with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // Slots at the end that a rule leaves out need not be told.
     while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
         inputs.push(InputSlot::Unused);
     }
+    let outputs = raw.outputs.as_ref().unwrap_or(&entry.outputs).iter();
+    let output_dtypes = outputs.map(|output| output_dtype(output, entry)).collect::<Result<_, _>>()?;
     let mut arguments = BTreeMap::new();
     for (name, argument) in entry.arguments.iter().chain(&raw.arguments) {
         arguments.insert(name.clone(), other_argument(name, argument)?);
@@ -133,7 +196,9 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
     }
     let with = raw.with.clone();
     let returns = raw.returns.as_deref().map(Returns::parse).transpose()?;
-    Ok(EntryForm { rule, inputs, arguments, with, returns })
+    let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose()?;
+    let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose()?;
+    Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list: false, flops, bytes })
 }
 
 fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
@@ -147,43 +212,65 @@ fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
 fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
     let Some(raw) = raw else { return Ok(InputSlot::Unused) };
     let dtypes = dtypes_of(&raw.dtypes)?;
+    if let (Some(dtype), None, None) = (&raw.left_out, &raw.argument, &raw.host_dims) {
+        let dtype = dtypes_of(std::slice::from_ref(dtype))?.into_iter().next();
+        return dtype
+            .map(InputSlot::LeftOut)
+            .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
+    }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
             argument: argument.clone(),
-            values: values(argument, raw.values, raw.below.as_deref(), raw.total.as_deref())?,
+            values: match &raw.same_as {
+                Some(other) => Values::SameAs(other.clone()),
+                None => values(argument, raw.values, &Details::of_input(raw))?,
+            },
             dtypes,
+            same_type_as: raw.same_type_as.clone(),
             number_for: dtypes_of(&raw.number_for)?,
             formats: raw.formats.clone(),
+            shown_whole: raw.shown_whole,
         })),
         (None, Some(dims)) => {
             let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);
+            if dims == "scalar" {
+                return Ok(InputSlot::LeftOut(dtype));
+            }
             Ok(InputSlot::Host { dims: Expr::parse(dims)?, dtype })
         }
-        _ => Err(fault("inputs:", "each input has either `argument:` or `host_dims:`".to_owned())),
+        _ => Err(fault(
+            "inputs:",
+            "each input has one of `argument:`, `host_dims:` and `left_out:`".to_owned(),
+        )),
     }
 }
 
-fn values(
-    argument: &str,
-    values: Option<RawValues>,
-    below: Option<&str>,
-    total: Option<&str>,
-) -> Result<Values, Fault> {
+fn values(argument: &str, values: Option<RawValues>, details: &Details<'_>) -> Result<Values, Fault> {
     let Some(values) = values else {
         let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
         return Err(fault(argument, problem));
     };
-    let wanted = match values {
-        RawValues::Index | RawValues::Zipf | RawValues::Counting | RawValues::Distinct | RawValues::Experts => {
-            Some("below")
-        }
-        RawValues::Cumulative | RawValues::Counts => Some("total"),
-        _ => None,
+    let wanted: &[&str] = match values {
+        RawValues::Index
+        | RawValues::Zipf
+        | RawValues::Counting
+        | RawValues::Distinct
+        | RawValues::Experts
+        | RawValues::Picks => &["below"],
+        RawValues::Cumulative | RawValues::Counts => &["total"],
+        RawValues::Listed => &["items"],
+        RawValues::Blocks => &["below", "used"],
+        _ => &[],
     };
-    for (key, given) in [("below", below), ("total", total)] {
-        match (wanted == Some(key), given) {
+    let Details { below, total, used, items } = *details;
+    for (key, why, given) in [
+        ("below", "over which range", below),
+        ("total", "how many items are shared", total),
+        ("used", "how many blocks each sequence uses", used),
+        ("items", "which numbers", items),
+    ] {
+        match (wanted.contains(&key), given) {
             (true, None) => {
-                let why = if key == "below" { "over which range" } else { "how many items are shared" };
                 let problem = format!("`{argument}` is {values:?}: `{key}:` must say {why}");
                 return Err(fault(argument, problem));
             }
@@ -193,7 +280,7 @@ fn values(
             _ => {}
         }
     }
-    let bound = || Expr::parse(below.or(total).unwrap_or_default());
+    let bound = || Expr::parse(below.or(total).or(items).unwrap_or_default());
     Ok(match values {
         RawValues::Activation => Values::Activation,
         RawValues::Weight => Values::Weight,
@@ -208,7 +295,40 @@ fn values(
         RawValues::Experts => Values::Experts(bound()?),
         RawValues::Cumulative => Values::Cumulative(bound()?),
         RawValues::Counts => Values::Counts(bound()?),
+        RawValues::Picks => Values::Picks(bound()?),
+        RawValues::Listed => Values::Listed(bound()?),
+        RawValues::Blocks => Values::Blocks { below: bound()?, used: Expr::parse(used.unwrap_or_default())? },
     })
+}
+
+/// What stands beside `values:`.
+struct Details<'a> {
+    below: Option<&'a str>,
+    total: Option<&'a str>,
+    used: Option<&'a str>,
+    items: Option<&'a str>,
+}
+
+impl<'a> Details<'a> {
+    fn of_input(raw: &'a RawInput) -> Self {
+        let RawInput { below, total, used, items, .. } = raw;
+        Self {
+            below: below.as_deref(),
+            total: total.as_deref(),
+            used: used.as_deref(),
+            items: items.as_deref(),
+        }
+    }
+
+    fn of_argument(raw: &'a RawArgument) -> Self {
+        let RawArgument { below, total, used, items, .. } = raw;
+        Self {
+            below: below.as_deref(),
+            total: total.as_deref(),
+            used: used.as_deref(),
+            items: items.as_deref(),
+        }
+    }
 }
 
 fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
@@ -231,8 +351,8 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
     if let Some(dims) = &raw.tensor {
         let dtype = dtypes_of(raw.dtype.as_slice())?.into_iter().next();
         let dtype = dtype.ok_or_else(|| fault(name, format!("tensor `{name}` needs a `dtype:`")))?;
-        let values = values(name, raw.values, raw.below.as_deref(), raw.total.as_deref())?;
-        found.push(Argument::Tensor { dims: Returns::parse(dims)?, dtype, values });
+        let values = values(name, raw.values, &Details::of_argument(raw))?;
+        found.push(Argument::Tensor { dims: Returns::parse(dims)?, dtype, values, on_host: raw.on_host });
     }
     match (found.pop(), found.is_empty()) {
         (Some(argument), true) => Ok(argument),
@@ -248,10 +368,18 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
 
 fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault> {
     let text = match raw {
-        RawOutput::Recorded { recorded } if recorded.is_empty() => {
-            return Err(fault("recorded", "`recorded:` lists the types that the output can be of".to_owned()));
+        RawOutput::Recorded { recorded, .. } if recorded.is_empty() => {
+            return Err(fault(
+                "recorded",
+                "`recorded:` lists the types that the output can be of".to_owned(),
+            ));
         }
-        RawOutput::Recorded { recorded } => return Ok(OutputDtype::Recorded(dtypes_of(recorded)?)),
+        RawOutput::Recorded { recorded, unlike: None } => {
+            return Ok(OutputDtype::Recorded(dtypes_of(recorded)?));
+        }
+        RawOutput::Recorded { recorded, unlike: Some(other) } => {
+            return Ok(OutputDtype::RecordedUnlike(dtypes_of(recorded)?, other.clone()));
+        }
         RawOutput::Word(text) => text,
     };
     let slots = entry.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&entry.inputs]);
@@ -268,6 +396,11 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault>
             }
         },
     }
+}
+
+fn no_such_argument(schema: &Schema, name: &str) -> Fault {
+    let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
+    fault(name, format!("the schema has no argument `{name}`; it has {}", names.join(", ")))
 }
 
 /// The function is the schema's; torch names an overload behind it.
@@ -291,7 +424,7 @@ fn check_forms(entry: &Entry) -> Result<(), Fault> {
         let rule = &form.rule;
         let counts = [
             ("input", rule.input_count(), form.inputs.len()),
-            ("output", rule.output_count(), entry.output_dtypes.len()),
+            ("output", rule.output_count(), form.output_dtypes.len()),
         ];
         for (side, in_form, declared) in counts {
             if in_form != declared {
@@ -301,9 +434,11 @@ fn check_forms(entry: &Entry) -> Result<(), Fault> {
             }
         }
         let unused = form.inputs.iter().enumerate();
-        let mut unused = unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
+        let mut unused =
+            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
         if let Some((index, _)) = unused.next() {
-            let problem = format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
+            let problem =
+                format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
             return Err(fault(rule.source(), problem));
         }
     }
@@ -318,13 +453,18 @@ fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
     let transposed = form.rule.transposed.iter().map(String::as_str);
     for name in given.iter().copied().chain(transposed) {
         if entry.schema.argument(name).is_none() {
-            let names: Vec<&str> = entry.schema.arguments.iter().map(|known| known.name.as_str()).collect();
-            let problem = format!("the schema has no argument `{name}`; it has {}", names.join(", "));
-            return Err(fault(name, problem));
+            return Err(no_such_argument(&entry.schema, name));
         }
     }
+    let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
+    if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
+        let problem =
+            format!("form `{}` has no tensor `{name}` whose type another could have", form.rule.name);
+        return Err(fault(name, problem));
+    }
     for (index, name) in given.iter().enumerate() {
-        if given[..index].contains(name) {
+        let is_list = entry.schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
+        if given[..index].contains(name) && !(is_list && form.tensor(name).is_some()) {
             return Err(fault(name, format!("argument `{name}` is given twice")));
         }
     }
@@ -333,18 +473,35 @@ fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
         let problem = format!("argument `{}` has no default and is not given", argument.name);
         return Err(fault("schema:", problem));
     }
+    for (_, slot) in form.tensors() {
+        let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
+        if let Values::SameAs(other) = &slot.values
+            && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
+        {
+            let problem =
+                format!("`{}` cannot be the same as `{other}`, no tensor in front of it", slot.argument);
+            return Err(fault(other, problem));
+        }
+    }
     for (name, argument) in &form.arguments {
         let Some(declared) = entry.schema.argument(name) else { continue };
         match argument {
             Argument::Constant(constant)
                 if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
             {
-                let problem =
-                    format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
+                let problem = format!(
+                    "argument `{name}` is {:?} in the schema, which `{constant}` is not",
+                    declared.kind
+                );
                 return Err(fault(name, problem));
             }
-            Argument::Tensor { .. } if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) => {
-                return Err(fault(name, format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind)));
+            Argument::Tensor { .. }
+                if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) =>
+            {
+                return Err(fault(
+                    name,
+                    format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind),
+                ));
             }
             _ => {}
         }

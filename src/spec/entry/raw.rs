@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::JudgedBy;
 use crate::spec::device_profile::Unit;
 
 #[derive(Deserialize)]
@@ -18,6 +19,8 @@ pub(super) struct RawEntry {
     pub(super) unit: Unit,
     #[serde(default)]
     pub(super) needs: RawNeeds,
+    #[serde(default)]
+    pub(super) judged_by: JudgedBy,
     pub(super) inputs: Vec<Option<RawInput>>,
     pub(super) outputs: Vec<RawOutput>,
     pub(super) forms: Vec<RawForm>,
@@ -52,11 +55,18 @@ pub(super) struct RawInput {
     pub(super) total: Option<String>,
     #[serde(default)]
     pub(super) dtypes: Vec<String>,
+    pub(super) same_type_as: Option<String>,
     #[serde(default)]
     pub(super) number_for: Vec<String>,
     #[serde(default)]
     pub(super) formats: Vec<String>,
+    #[serde(default)]
+    pub(super) shown_whole: bool,
     pub(super) host_dims: Option<String>,
+    pub(super) used: Option<String>,
+    pub(super) items: Option<String>,
+    pub(super) left_out: Option<String>,
+    pub(super) same_as: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -75,17 +85,20 @@ pub(super) enum RawValues {
     Cumulative,
     Counts,
     Causal,
+    Picks,
+    Listed,
+    Blocks,
 }
 
-/// An argument's name, `promoted`, a type, or `{recorded: [types]}`.
-#[derive(Deserialize)]
+/// An argument's name, `promoted`, a type, or `{recorded: [types], unlike: argument}`.
+#[derive(Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum RawOutput {
     Word(String),
-    Recorded { recorded: Vec<String> },
+    Recorded { recorded: Vec<String>, unlike: Option<String> },
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawForm {
     pub(super) name: String,
@@ -95,19 +108,28 @@ pub(super) struct RawForm {
     #[serde(default, rename = "where")]
     pub(super) conditions: Vec<String>,
     pub(super) returns: Option<String>,
+    /// Names that the inputs leave open and the recorded output tells.
+    #[serde(default)]
+    pub(super) infer: BTreeMap<String, String>,
     /// Attributes by column, and the values that they may have.
     #[serde(default)]
     pub(super) with: BTreeMap<String, Vec<String>>,
     /// In place of the entry's, where the slots mean something else.
     pub(super) inputs: Option<Vec<Option<RawInput>>>,
+    /// In place of the entry's, where they are of other types.
+    pub(super) outputs: Option<Vec<RawOutput>>,
     /// Beside the entry's.
     #[serde(default)]
     pub(super) arguments: BTreeMap<String, RawArgument>,
+    /// In place of the entry's.
+    #[serde(default)]
+    pub(super) cost: RawCost,
 }
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArgument {
+    #[serde(default, deserialize_with = "given")]
     pub(super) constant: Option<serde_json::Value>,
     pub(super) expression: Option<String>,
     pub(super) inverse_root: Option<String>,
@@ -121,11 +143,20 @@ pub(super) struct RawArgument {
     pub(super) values: Option<RawValues>,
     pub(super) below: Option<String>,
     pub(super) total: Option<String>,
+    pub(super) used: Option<String>,
+    pub(super) items: Option<String>,
+    #[serde(default)]
+    pub(super) on_host: bool,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCost {
     pub(super) flops: Option<String>,
     pub(super) bytes: Option<String>,
+}
+
+/// A `null` that is written is a constant as well.
+fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(value).map(Some)
 }

@@ -187,6 +187,16 @@ fn other_shapes_are_named() {
 }
 
 #[test]
+fn results_that_are_left_out_need_not_be_shown() {
+    let (verdict, _) =
+        after(|c| c.own(0).for_each(|record| record.outputs.push(Some(Tensor::new(vec![], Dtype::Float)))));
+    assert_eq!(verdict, Verdict::Ok);
+    let (verdict, reason) =
+        after(|c| c.own(0).for_each(|record| record.outputs.push(Some(Tensor::new(vec![4], Dtype::Float)))));
+    assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "recorded with 2 outputs, the case has 1"));
+}
+
+#[test]
 fn the_type_of_a_scalar_is_not_the_callers() {
     let (verdict, _) = after(|c| {
         c.own(0).for_each(|record| record.inputs[1] = Some(Tensor::new(vec![], Dtype::Double)));

@@ -18,6 +18,9 @@ uint8 = dtype("uint8", False)
 int16 = short = dtype("int16", False)
 int32 = int = dtype("int32", False)
 int64 = long = dtype("int64", False)
+qint8 = dtype("qint8", False)
+quint8 = dtype("quint8", False)
+qint32 = dtype("qint32", False)
 
 _rehearsal.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
 

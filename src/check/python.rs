@@ -1,0 +1,87 @@
+//! What a Python has: asked without importing it, which takes seconds.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+use super::CheckError;
+use crate::process::{self, Ended, Job};
+
+/// Versions that a check was made with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Software {
+    /// Of torch.
+    pub torch: String,
+    /// Of torch_npu.
+    pub torch_npu: String,
+}
+
+const ASK: &str = "import json\nfrom importlib.metadata import version\n\
+    print(json.dumps({name: version(name) for name in ('torch', 'torch_npu')}))";
+
+/// Asks a Python for the versions of torch and torch_npu.
+///
+/// # Errors
+/// [`CheckError::Python`] where one of them is missing.
+pub fn software(python: &str) -> Result<Software, CheckError> {
+    let said = ask(python, ASK)?;
+    serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
+}
+
+const ASK_SCHEMAS: &str = "import json, sys, torch, torch_npu\n\
+    schemas = torch._C._jit_get_all_schemas()\n\
+    print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";
+
+/// The schemas of the operators of that name, as PyTorch prints them. Takes the seconds that importing
+/// torch_npu takes.
+///
+/// # Errors
+/// [`CheckError::Python`].
+pub fn schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
+    let name = serde_json::to_string(function).unwrap_or_default();
+    let said = ask(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
+    serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
+}
+
+/// Where a package of Python is installed; nowhere if it is not there.
+#[must_use]
+pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
+    let name = serde_json::to_string(package).unwrap_or_default();
+    let script = format!(
+        "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
+         print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
+    );
+    let said = ask(python, &script).unwrap_or_default();
+    serde_json::from_str(&said).unwrap_or_default()
+}
+
+/// Runs a few lines of Python; returns the last line that they print.
+fn ask(python: &str, script: &str) -> Result<String, CheckError> {
+    let unusable = |why: String| CheckError::Python { python: python.to_owned(), why };
+    let folder =
+        tempfile::tempdir().map_err(|error| unusable(format!("there is no temporary folder: {error}")))?;
+    let log = folder.path().join("log");
+    let environment = [("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned())];
+    let job = Job {
+        command: vec![python.into(), "-c".into(), script.into()],
+        folder: folder.path(),
+        environment: &environment,
+        log: &log,
+        limit: Duration::from_secs(180),
+        stdin: None,
+    };
+    let ended = process::run(&job, &AtomicBool::new(false))?;
+    let last = last_line(&log);
+    if ended == Ended::Exited(0) { Ok(last) } else { Err(unusable(last)) }
+}
+
+/// The last line of a log that says something, for messages.
+pub(super) fn last_line(log: &Path) -> String {
+    let said =
+        std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim().to_owned()
+}

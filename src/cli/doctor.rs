@@ -1,0 +1,92 @@
+//! `npubench doctor`: whether this host can measure.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    Failure,
+    options::{AssetOptions, Format},
+};
+use crate::{
+    check::{package_folders, software},
+    device::{self, Point, State, custom_operators, diagnosis},
+    exit::Exit,
+    report::print_data,
+    spec::Catalogue,
+};
+
+/// Says whether this host can measure: what is missing, and how to mend it
+///
+/// Looks at devices, CANN, msprof, torch_npu, custom operators, umask and disk, and changes nothing. Ends with
+/// 4 where something that every run needs is missing.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Folder whose disk is looked at
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    db: PathBuf,
+    /// Python that has torch and torch_npu
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// How the points are printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&options.assets.load()?)?;
+    let scratch = tempfile::tempdir().map_err(|error| {
+        Failure::bad_input(
+            format!("cannot make a temporary folder: {error}"),
+            "check TMPDIR and its free space",
+        )
+    })?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let mut points = vec![diagnosis::devices(&device::discover(&[], scratch.path()))];
+    points.extend(diagnosis::environment(variable));
+    points.push(match software(&options.python) {
+        Ok(versions) => Point {
+            what: "torch_npu",
+            state: State::Fine,
+            found: format!("torch {}, torch_npu {} ({})", versions.torch, versions.torch_npu, options.python),
+            mend: String::new(),
+        },
+        Err(error) => Point {
+            what: "torch_npu",
+            state: State::Missing,
+            found: error.to_string(),
+            mend: "install torch_npu, or name the Python that has it with `--python`".to_owned(),
+        },
+    });
+    let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
+    let needy = catalogue.entries().filter(|entry| entry.needs.custom_operators);
+    let needy: Vec<&str> = needy.map(|entry| entry.kernel.as_str()).collect();
+    points.push(diagnosis::operators(&packages, &needy));
+    points.extend(diagnosis::files(&options.db));
+    match options.format {
+        Format::Plain => print_data(&plain(&points)),
+        Format::Json => {
+            for Point { what, state, found, mend } in &points {
+                let object = serde_json::json!({
+                    "what": what, "state": state.as_str(), "found": found, "mend": mend,
+                });
+                print_data(&format!("{object}\n"));
+            }
+        }
+    }
+    let is_missing = points.iter().any(|point| point.state == State::Missing);
+    Ok(if is_missing { Exit::CannotMeasure } else { Exit::Done })
+}
+
+fn plain(points: &[Point]) -> String {
+    let mut text = String::new();
+    for Point { what, state, found, mend } in points {
+        text.push_str(&format!("{:8}{what}: {found}\n", state.as_str()));
+        if !mend.is_empty() {
+            text.push_str(&format!("        hint: {mend}\n"));
+        }
+    }
+    text
+}

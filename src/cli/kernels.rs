@@ -1,0 +1,45 @@
+//! `npubench kernels`: what can be replayed.
+
+use clap::Args;
+
+use super::{
+    Failure,
+    options::{AssetOptions, Format},
+};
+use crate::{
+    exit::Exit,
+    report::{kernels_table, print_data},
+    spec::Catalogue,
+};
+
+/// Lists the kernels that can be replayed
+///
+/// For each: the function that launches it, what it needs besides torch_npu, what judges its calls without a
+/// device, and whether the rehearsal host plays it.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// How the list is printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&options.assets.load()?)?;
+    match options.format {
+        Format::Plain => print_data(&kernels_table(&catalogue)),
+        Format::Json => {
+            for entry in catalogue.entries() {
+                let object = serde_json::json!({
+                    "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
+                    "summary": entry.summary, "needs": entry.needs.words(), "judged_by": entry.judged_by.as_str(),
+                    "rehearsed": entry.is_rehearsed(),
+                    "forms": entry.forms.iter().map(|form| form.rule.source()).collect::<Vec<_>>(),
+                });
+                print_data(&format!("{object}\n"));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,109 @@
+//! Operators that CANN does not bring: where their packages are, and what a program needs to find them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Where CANN looks for further operators.
+const OPP: &str = "ASCEND_CUSTOM_OPP_PATH";
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
+
+/// A package of operators.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CustomOperators {
+    /// The folder that holds `op_api`.
+    pub folder: PathBuf,
+    /// Whether the environment names it already.
+    pub is_set: bool,
+}
+
+/// Finds packages: those that the environment names, those in CANN's `vendors` folder, which it finds by itself,
+/// and those that a Python package brings in `_cann_ops_custom/vendors`. `variable` gives a variable's value.
+#[must_use]
+pub fn custom_operators(
+    variable: impl Fn(&str) -> Option<String>,
+    python_packages: &[PathBuf],
+) -> Vec<CustomOperators> {
+    let mut found: Vec<CustomOperators> = Vec::new();
+    let mut add = |folder: PathBuf, is_set: bool| {
+        let is_new = !found.iter().any(|known| known.folder == folder);
+        if is_new && folder.join("op_api").is_dir() {
+            found.push(CustomOperators { folder, is_set });
+        }
+    };
+    for folder in variable(OPP).unwrap_or_default().split(':').filter(|folder| !folder.is_empty()) {
+        add(PathBuf::from(folder), true);
+    }
+    if let Some(opp) = variable("ASCEND_OPP_PATH") {
+        vendors(&Path::new(&opp).join("vendors")).into_iter().for_each(|folder| add(folder, true));
+    }
+    for package in python_packages {
+        let folder = package.join("_cann_ops_custom").join("vendors");
+        vendors(&folder).into_iter().for_each(|folder| add(folder, false));
+    }
+    found
+}
+
+fn vendors(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The variables that a program needs for packages that the environment does not name; those it has stay behind.
+#[must_use]
+pub fn environment_of(
+    packages: &[CustomOperators],
+    variable: impl Fn(&str) -> Option<String>,
+) -> Vec<(String, String)> {
+    let unset: Vec<&Path> =
+        packages.iter().filter(|package| !package.is_set).map(|package| package.folder.as_path()).collect();
+    if unset.is_empty() {
+        return Vec::new();
+    }
+    let joined = |name: &str, folders: Vec<PathBuf>| {
+        let own = variable(name).unwrap_or_default();
+        let folders = folders.into_iter().map(|folder| folder.to_string_lossy().into_owned());
+        let all: Vec<String> = folders.chain([own]).filter(|folder| !folder.is_empty()).collect();
+        (name.to_owned(), all.join(":"))
+    };
+    vec![
+        joined(OPP, unset.iter().map(|folder| folder.to_path_buf()).collect()),
+        joined(LIBRARIES, unset.iter().map(|folder| folder.join("op_api").join("lib")).collect()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_found_and_named_once() {
+        let root = tempfile::tempdir().expect("a folder");
+        let package = |name: &str| {
+            let folder = root.path().join(name);
+            fs::create_dir_all(folder.join("op_api").join("lib")).expect("made");
+            folder
+        };
+        let set = package("set");
+        let vendor = package("opp/vendors/customize");
+        let brought = package("vllm_ascend/_cann_ops_custom/vendors/vllm-ascend");
+        fs::create_dir_all(root.path().join("opp/vendors/empty")).expect("made");
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let variable = |name: &str| match name {
+            "ASCEND_CUSTOM_OPP_PATH" => Some(format!("{}:/no/such/folder", text(&set))),
+            "ASCEND_OPP_PATH" => Some(text(&root.path().join("opp"))),
+            "LD_LIBRARY_PATH" => Some("/usr/lib".to_owned()),
+            _ => None,
+        };
+        let found = custom_operators(variable, &[root.path().join("vllm_ascend")]);
+        let of = |folder: &PathBuf, is_set| CustomOperators { folder: folder.clone(), is_set };
+        assert_eq!(found, [of(&set, true), of(&vendor, true), of(&brought, false)]);
+        let environment = environment_of(&found, variable);
+        assert_eq!(environment[0].1, format!("{}:{}:/no/such/folder", text(&brought), text(&set)));
+        assert_eq!(environment[1].1, format!("{}/op_api/lib:/usr/lib", text(&brought)));
+        assert!(environment_of(&found[..2], variable).is_empty(), "nothing is missing");
+    }
+}

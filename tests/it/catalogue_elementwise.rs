@@ -1,0 +1,239 @@
+//! The element-wise, reducing and moving kernels of the catalogue: what they accept runs on the rehearsal host and
+//! is accepted by the vendor's own code, and what is known to be wrong is refused by the catalogue's own rules.
+
+use std::{collections::BTreeSet, process::Command};
+
+use crate::context::{Context, profile};
+
+/// A Python that has the vendor's torch and torch_npu.
+const PYTHON: &str = "NPUBENCH_VENDOR_PYTHON";
+
+/// The vendor has no Meta kernel for what these call.
+const WITHOUT_META: [&str; 2] = ["AsStrided", "BroadcastTo"];
+
+/// Kernel, input shapes and types, output shape and type. Those of the first rows of a kernel are from real
+/// profiles where there are some.
+const GOOD: &[[&str; 5]] = &[
+    ["ArgMaxV2", "64,151936;", "DT_BF16;INT64", "64", "INT32"],
+    ["ArgMaxV2", "8,32000", "FLOAT", "8", "INT32"],
+    ["ArgMaxV2", "4,16,128;", "FLOAT16;INT64", "4,1,128", "INT32"],
+    ["ArgMaxV2", "4096;", "INT32;INT64", "", "INT32"],
+    ["Cast", "4096,1,1,128", "FLOAT", "4096,1,1,128", "DT_BF16"],
+    ["Cast", "1024", "FLOAT", "1024", "DT_BF16"],
+    ["Cast", "1,4096,1024", "DT_BF16", "1,4096,1024", "FLOAT"],
+    ["Cast", "16,4096", "INT32", "16,4096", "INT64"],
+    ["Cast", "16,4096", "BOOL", "16,4096", "FLOAT"],
+    ["Cast", "1024", "FLOAT", "1024", "INT64"],
+    ["Muls", "1,4096,1024", "DT_BF16", "1,4096,1024", "DT_BF16"],
+    ["Muls", "4096", "FLOAT16", "4096", "FLOAT16"],
+    ["Muls", "2,8,64,64", "FLOAT16", "2,8,64,64", "FLOAT16"],
+    ["Sub", ";", "INT64;INT64", "", "INT64"],
+    ["Sub", "512,1024;512,1024", "DT_BF16;DT_BF16", "512,1024", "DT_BF16"],
+    ["Sub", "512,1024;1024", "FLOAT16;FLOAT16", "512,1024", "FLOAT16"],
+    ["Sub", "4096;", "FLOAT;FLOAT", "4096", "FLOAT"],
+    ["Sub", "16,1;1,32", "INT32;INT32", "16,32", "INT32"],
+    ["RealDiv", ";", "FLOAT;FLOAT", "", "FLOAT"],
+    ["RealDiv", "512,1024;512,1", "DT_BF16;DT_BF16", "512,1024", "DT_BF16"],
+    ["RealDiv", "2,3,4,5;5", "FLOAT16;FLOAT16", "2,3,4,5", "FLOAT16"],
+    ["Neg", "512,1024", "DT_BF16", "512,1024", "DT_BF16"],
+    ["Neg", "4096", "FLOAT", "4096", "FLOAT"],
+    ["Neg", "2,3,4", "INT64", "2,3,4", "INT64"],
+    ["Neg", "128", "FLOAT16", "128", "FLOAT16"],
+    ["Equal", ";", "FLOAT;FLOAT", "", "BOOL"],
+    ["Equal", "5,32;5,32", "INT64;INT64", "5,32", "BOOL"],
+    ["Equal", "5,32;1", "INT32;INT32", "5,32", "BOOL"],
+    ["Equal", "5,32;5,32", "DT_BF16;DT_BF16", "5,32", "BOOL"],
+    ["Less", "4096;", "FLOAT;FLOAT", "4096", "BOOL"],
+    ["Less", "64,1;1,128", "INT64;INT64", "64,128", "BOOL"],
+    ["Less", "7,9;7,9", "FLOAT16;FLOAT16", "7,9", "BOOL"],
+    ["Greater", "4;", "FLOAT;FLOAT", "4", "BOOL"],
+    ["Greater", "1,1024;1,1", "INT64;INT64", "1,1024", "BOOL"],
+    ["Greater", "2,2,2,2;2", "DT_BF16;DT_BF16", "2,2,2,2", "BOOL"],
+    ["NotEqual", ";", "FLOAT;FLOAT", "", "BOOL"],
+    ["NotEqual", "512,32;512,32", "INT32;INT32", "512,32", "BOOL"],
+    ["NotEqual", "512;512", "FLOAT16;FLOAT16", "512", "BOOL"],
+    ["LogicalAnd", "512,32;512,32", "BOOL;BOOL", "512,32", "BOOL"],
+    ["LogicalAnd", "1,32;512,1", "BOOL;BOOL", "512,32", "BOOL"],
+    ["LogicalAnd", "9;9", "BOOL;BOOL", "9", "BOOL"],
+    ["LogicalNot", "512,32", "BOOL", "512,32", "BOOL"],
+    ["LogicalNot", "9", "BOOL", "9", "BOOL"],
+    ["LogicalNot", "2,3,4,5", "BOOL", "2,3,4,5", "BOOL"],
+    ["ZerosLike", "4096,1,8,128", "DT_BF16", "4096,1,8,128", "DT_BF16"],
+    ["ZerosLike", "4096,1,16,128", "DT_BF16", "4096,1,16,128", "DT_BF16"],
+    ["ZerosLike", "4,24", "FLOAT", "4,24", "FLOAT"],
+    ["Fill", "1;", "INT64;FLOAT", "1", "FLOAT"],
+    ["Fill", "2;", "INT64;DT_BF16", "512,1024", "DT_BF16"],
+    ["Fill", "3;1", "INT64;INT32", "2,3,4", "INT32"],
+    ["Fill", "1;", "INT64;BOOL", "77", "BOOL"],
+    ["BroadcastTo", "1,32;2", "INT64;INT64", "5,32", "INT64"],
+    ["BroadcastTo", "1024;2", "DT_BF16;INT64", "64,1024", "DT_BF16"],
+    ["BroadcastTo", "4,1,1,8;4", "FLOAT16;INT64", "4,16,2,8", "FLOAT16"],
+    [
+        "ConcatD",
+        "4096,1,8,256;4096,1,8,128;4096,1,8,128",
+        "DT_BF16;DT_BF16;DT_BF16",
+        "4096,1,8,512",
+        "DT_BF16",
+    ],
+    ["ConcatD", "4096,64;4096,64", "FLOAT;FLOAT", "4096,128", "FLOAT"],
+    ["ConcatD", "10;20;30;40;50", "INT32;INT32;INT32;INT32;INT32", "150", "INT32"],
+    ["Tile", "1,32;2", "INT64;INT64", "5,32", "INT64"],
+    ["Tile", "8,16;2", "DT_BF16;INT64", "16,48", "DT_BF16"],
+    ["Tile", "2,1,4;3", "FLOAT16;INT64", "2,3,4", "FLOAT16"],
+    ["Cumsum", "64,151936;", "FLOAT;INT64", "64,151936", "FLOAT"],
+    ["Cumsum", "4096;1", "INT32;INT64", "4096", "INT32"],
+    ["Cumsum", "8,1024", "FLOAT16", "8,1024", "FLOAT16"],
+    ["Cumsum", "2,3,1024;", "DT_BF16;INT64", "2,3,1024", "DT_BF16"],
+    ["ReduceSum", "32,4096;1", "FLOAT;INT64", "1,4096", "FLOAT"],
+    ["ReduceSum", "32,256,169;2", "FLOAT;INT64", "256", "FLOAT"],
+    ["ReduceSum", "32;1", "FLOAT;INT64", "1", "FLOAT"],
+    ["ReduceSum", "160;1", "DT_BF16;INT64", "", "DT_BF16"],
+    ["ReduceSum", "64,1024;1", "FLOAT16;INT64", "64", "FLOAT16"],
+    ["AsStrided", "64,128;2;2;1", "DT_BF16;INT64;INT64;INT64", "64,64", "DT_BF16"],
+    ["AsStrided", "2,3,4;3;3;1", "FLOAT;INT64;INT64;INT64", "1,2,4", "FLOAT"],
+    ["AsStrided", "4096;1;1;1", "INT32;INT64;INT64;INT64", "1024", "INT32"],
+    ["SoftmaxV2", "64,151936", "FLOAT", "64,151936", "FLOAT"],
+    ["SoftmaxV2", "2,8,128,128", "DT_BF16", "2,8,128,128", "DT_BF16"],
+    ["SoftmaxV2", "1024", "FLOAT16", "1024", "FLOAT16"],
+    ["MaskedFill", "64,1024;64,1024;", "FLOAT;BOOL;FLOAT", "64,1024", "FLOAT"],
+    ["MaskedFill", "64,1024;64,1;1", "DT_BF16;BOOL;DT_BF16", "64,1024", "DT_BF16"],
+    ["MaskedFill", "2,8,64,64;64,64", "FLOAT16;BOOL", "2,8,64,64", "FLOAT16"],
+    ["MaskedFill", "77;77;", "INT64;BOOL;INT64", "77", "INT64"],
+    ["PadV3", "60,512;4;", "DT_BF16;INT64;DT_BF16", "64,512", "DT_BF16"],
+    ["PadV3", "6,7,8;6;1", "FLOAT;INT32;FLOAT", "6,9,16", "FLOAT"],
+    ["PadV3", "100;2", "INT32;INT64", "128", "INT32"],
+    ["Transpose", "32,256,1,6,6;5", "FLOAT;INT64", "32,1,6,6,256", "FLOAT"],
+    ["Transpose", "32,1,6,6,256;5", "FLOAT;INT64", "32,256,1,6,6", "FLOAT"],
+    ["Transpose", "32,5;2", "INT64;INT64", "5,32", "INT64"],
+    ["Transpose", "8192,1,6,6;4", "FLOAT;INT64", "1,6,6,8192", "FLOAT"],
+    ["Transpose", "128,128;2", "DT_BF16;INT64", "128,128", "DT_BF16"],
+    ["Index", "4096,128;1;2;77", "DT_BF16;INT64;INT64;INT64", "77,128", "DT_BF16"],
+    ["Index", "4096;1;1;77", "FLOAT;INT64;INT64;INT64", "77", "FLOAT"],
+    ["Index", "100,64,8;2;2;33;33", "FLOAT16;INT64;INT64;INT64;INT64", "33,8", "FLOAT16"],
+    ["Index", "163840,64;1;3;4,16", "DT_BF16;INT64;INT64;INT64", "4,16,64", "DT_BF16"],
+];
+
+/// The same, and what the refusal says.
+const WRONG: &[([&str; 5], &str)] = &[
+    (["Neg", "64", "INT32", "64", "INT32"], "takes FLOAT"),
+    (["Sub", "4096;4096", "FLOAT;DT_BF16", "4096", "FLOAT"], "one type"),
+    (["Sub", "64,128;64,127", "FLOAT;FLOAT", "64,128", "FLOAT"], "do not broadcast"),
+    (["RealDiv", "64;64", "INT32;INT32", "64", "INT32"], "the kernel takes"),
+    (["LogicalAnd", "64;64", "FLOAT;FLOAT", "64", "BOOL"], "takes BOOL"),
+    (["Greater", "64;64", "FLOAT;FLOAT", "64", "FLOAT"], "recorded as FLOAT"),
+    (["Cast", "64", "FLOAT", "64", "FLOAT"], "nothing would be launched"),
+    (["Cast", "64", "FLOAT", "63", "DT_BF16"], "inputs give"),
+    (["Transpose", "32,5;2", "FLOAT;INT64", "32,5", "FLOAT"], "no order"),
+    (["Transpose", "32,5;3", "FLOAT;INT64", "5,32", "FLOAT"], "R == rank(X)"),
+    (["ConcatD", "64,32;64,31", "FLOAT;FLOAT", "64,64", "FLOAT"], "joined along no dimension"),
+    (["ConcatD", "64,32;64,32", "FLOAT;FLOAT16", "64,64", "FLOAT"], "one type"),
+    (["Tile", "8,16;2", "DT_BF16;INT64", "16,47", "DT_BF16"], "no multiple"),
+    (["Cumsum", "64,32;", "INT64;INT64", "64,32", "INT64"], "takes FLOAT"),
+    (["ReduceSum", "32,4096;2", "FLOAT;INT64", "32", "FLOAT"], "of the input's dimensions"),
+    (["ArgMaxV2", "64,1000;", "DT_BF16;INT64", "63", "INT32"], "of the input's dimensions"),
+    (["ArgMaxV2", "64,1000;", "DT_BF16;INT64", "64", "INT64"], "recorded as INT64"),
+    (["BroadcastTo", "3,32;2", "INT64;INT64", "5,32", "INT64"], "do not broadcast"),
+    (["MaskedFill", "64,1;64,1024;", "FLOAT;BOOL;FLOAT", "64,1", "FLOAT"], "broadcast(X, M) == X"),
+    (["MaskedFill", "64;64;", "FLOAT;FLOAT;FLOAT", "64", "FLOAT"], "takes BOOL"),
+    (["PadV3", "64,512;4;", "DT_BF16;INT64;DT_BF16", "60,512", "DT_BF16"], "behind it"),
+    (["PadV3", "64,512;3;", "DT_BF16;INT64;DT_BF16", "70,512", "DT_BF16"], "P == 2 * rank(X)"),
+    (["Muls", "4096", "FLOAT", "4096", "FLOAT"], "takes FLOAT16"),
+    (["SoftmaxV2", "64,32", "INT32", "64,32", "INT32"], "takes FLOAT"),
+    (["Fill", "2;", "INT64;FLOAT", "64", "FLOAT"], "R == max(1, rank(Y))"),
+    (["AsStrided", "64,32;2;2;1", "FLOAT;INT64;INT64;INT64", "64,33", "FLOAT"], "within(Y, X)"),
+    (["Index", "4096,128;1;2;77", "DT_BF16;INT64;INT64;FLOAT", "77,128", "DT_BF16"], "takes INT32"),
+    (["Index", "4096,128;1;2;77", "DT_BF16;INT64;INT64;INT64", "76,128", "DT_BF16"], "inputs give"),
+];
+
+/// A `kernel_details.csv` of such cases.
+fn records<'a>(cases: impl IntoIterator<Item = &'a [&'a str; 5]>) -> String {
+    let records: Vec<String> = cases
+        .into_iter()
+        .map(|[kernel, shapes, dtypes, output, dtype]| {
+            let formats = vec!["ND"; dtypes.split(';').count()].join(";");
+            let quoted = |shapes: &str| format!("\"\"\"{shapes}\"\"\"");
+            format!("{kernel},5.000,{},{dtypes},{formats},{},{dtype},ND", quoted(shapes), quoted(output))
+        })
+        .collect();
+    profile(&records.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A database of such cases, after a run on a rehearsal host.
+fn ran<'a>(cases: impl IntoIterator<Item = &'a [&'a str; 5]>) -> Context {
+    let context = Context::new();
+    context.write("profile.csv", &records(cases));
+    let ran = context.run(&["ingest", "profile.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
+    context
+}
+
+#[test]
+fn every_accepted_call_runs() {
+    let list: Vec<String> = [vec!["1,128"; 32].join(";"), vec!["FLOAT16"; 32].join(";")].to_vec();
+    let long = ["ConcatD", list[0].as_str(), list[1].as_str(), "32,128", "FLOAT16"];
+    let context = ran(GOOD.iter().chain([&long]));
+    let kernels: BTreeSet<&str> = GOOD.iter().map(|case| case[0]).collect();
+    let mut rows = 0;
+    for kernel in &kernels {
+        for row in context.rows("db", kernel) {
+            let said = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
+            assert_eq!(said.0, "ok", "{kernel} {}: {}", row["Input Shapes"], said.1);
+            rows += 1;
+        }
+    }
+    assert_eq!((kernels.len(), rows), (25, GOOD.len() + 1));
+}
+
+#[test]
+fn the_vendors_code_accepts_them() {
+    let Some(python) = std::env::var_os(PYTHON) else {
+        eprintln!("skipped: {PYTHON} does not name a Python with the vendor's torch_npu");
+        return;
+    };
+    // The scripts and manifests of a run on the rehearsal host, as they would run on a device.
+    let context = ran(GOOD);
+    let runs = context.path("db/.npubench/runs");
+    let run = std::fs::read_dir(runs).expect("listed").next().expect("a run").expect("listed").path();
+    let mut errors = Vec::new();
+    let mut accepted = 0;
+    for collection in
+        std::fs::read_dir(run.join("collections")).expect("listed").map(|entry| entry.expect("listed").path())
+    {
+        if !collection.join("manifest.json").exists() {
+            continue;
+        }
+        let output = Command::new(&python)
+            .args(["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"])
+            .current_dir(&collection)
+            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+            .output()
+            .expect("the vendor's Python runs");
+        let journal = std::fs::read_to_string(collection.join("check.jsonl")).unwrap_or_default();
+        assert!(journal.contains("\"done\": true"), "{}", String::from_utf8_lossy(&output.stderr));
+        accepted += journal.lines().filter(|line| line.contains("\"error\": null")).count();
+        errors.extend(journal.lines().filter(|line| line.contains("\"message\"")).map(str::to_owned));
+    }
+    let expected = GOOD.iter().filter(|case| WITHOUT_META.contains(&case[0])).count();
+    assert_eq!(errors.len(), expected, "{errors:#?}");
+    assert!(errors.iter().all(|error| error.contains("NotImplementedError")), "{errors:#?}");
+    assert_eq!(accepted, GOOD.len() - expected);
+}
+
+#[test]
+fn what_is_known_to_be_wrong_is_refused_by_our_own_rules() {
+    let context = ran(WRONG.iter().map(|(case, _)| case));
+    for ([kernel, shapes, dtypes, output, dtype], said) in WRONG {
+        let rows = context.rows("db", kernel);
+        let row = rows.iter().find(|row| {
+            let is = |column: &str, cell: &str| row[column].trim_matches('"') == cell;
+            is("Input Shapes", shapes)
+                && is("Input Data Types", dtypes)
+                && is("Output Shapes", output)
+                && is("Output Data Types", dtype)
+        });
+        let row = row.unwrap_or_else(|| panic!("{kernel} {shapes} is not in the database"));
+        assert_eq!(row["MicroBench Verdict"], "invalid_args", "{kernel} {shapes}");
+        assert!(row["MicroBench Reason"].contains(said), "{kernel} {shapes}: {}", row["MicroBench Reason"]);
+    }
+}

@@ -1,0 +1,174 @@
+//! `npubench check`: with a small stand-in for torch where the program's own conduct is meant, and with the
+//! vendor's torch_npu where its word counts.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::context::{ADD, Context, Ran, profile};
+
+/// A torch that judges products and SwiGlu, dies of one width and lacks a Meta kernel for another.
+const TORCH: &str = "
+class Tensor:
+    def __init__(self, shape): self.shape = tuple(shape)
+    def transpose(self, a, b):
+        shape = list(self.shape); shape[a], shape[b] = shape[b], shape[a]
+        return Tensor(shape)
+def empty(*shape, **keywords):
+    return Tensor(shape[0] if isinstance(shape[0], (list, tuple)) else shape)
+def mm(a, b):
+    if a.shape[1] != b.shape[0]: raise RuntimeError('mat1 and mat2 shapes cannot be multiplied')
+    return Tensor((a.shape[0], b.shape[1]))
+def __getattr__(name):
+    if name.startswith('__'): raise AttributeError(name)
+    return name
+";
+const TORCH_NPU: &str = "
+import os
+from torch import Tensor
+def npu_swiglu(self, dim=-1):
+    width = self.shape[-1]
+    if width == 6666: os._exit(11)
+    if width == 4444: raise NotImplementedError('no Meta kernel')
+    if width == 2222: raise RuntimeError('SwiGlu does not like 2222')
+    return Tensor(self.shape[:-1] + (width // 2,))
+";
+const FAKE: &str = "
+class FakeTensorMode:
+    def __enter__(self): return self
+    def __exit__(self, *error): return False
+class UnsupportedOperatorException(RuntimeError): pass
+";
+
+struct Check {
+    context: Context,
+}
+
+impl Check {
+    fn new(records: &[&str]) -> Self {
+        let context = Context::new();
+        for (file, text) in [
+            ("py/torch/__init__.py", TORCH),
+            ("py/torch/_subclasses/__init__.py", ""),
+            ("py/torch/_subclasses/fake_tensor.py", FAKE),
+            ("py/torch-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n"),
+            ("py/torch_npu/__init__.py", TORCH_NPU),
+            (
+                "py/torch_npu-9.9.post1.dist-info/METADATA",
+                "Metadata-Version: 2.1\nName: torch_npu\nVersion: 9.9.post1\n",
+            ),
+        ] {
+            context.write(file, text);
+        }
+        context.write("k.csv", &profile(records));
+        let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        Self { context }
+    }
+
+    fn run(&self, more: &[&str]) -> Ran {
+        let arguments = [&["check", "--db", "db"], more].concat();
+        let mut command = self.context.command(&arguments);
+        command.env("PYTHONPATH", self.context.path("py"));
+        self.context.ran(&command.output().expect("npubench runs"))
+    }
+
+    /// Verdict and judge by the width of the input.
+    fn verdicts(&self, more: &[&str]) -> BTreeMap<String, (String, String)> {
+        let ran = self.run(&[&["--format", "json"], more].concat());
+        let objects = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        objects
+            .map(|object| (text(&object["inputs"][0]), (text(&object["verdict"]), text(&object["by"]))))
+            .collect()
+    }
+}
+
+fn swiglu(width: u64) -> String {
+    format!("SwiGlu,5,\"\"\"8,{width}\"\"\",FLOAT,ND,\"\"\"8,{}\"\"\",FLOAT,ND", width.div_ceil(2))
+}
+
+fn pair(verdict: &str, by: &str) -> (String, String) {
+    (verdict.to_owned(), by.to_owned())
+}
+
+#[test]
+fn every_case_gets_one_verdict_also_behind_one_that_kills_python() {
+    let records: Vec<String> = [1000, 2222, 3000, 4444, 5000, 6666, 7001, 8000].map(swiglu).to_vec();
+    let check = Check::new(&records.iter().map(String::as_str).collect::<Vec<_>>());
+    let verdicts = check.verdicts(&["--processes", "1"]);
+    let of = |width: u64| verdicts[&format!("FLOAT[8,{width}]")].clone();
+    for fine in [1000, 3000, 5000, 8000] {
+        assert_eq!(of(fine), pair("accepted", "meta"), "{fine}");
+    }
+    assert_eq!(of(2222), pair("rejected", "meta"));
+    assert_eq!(of(4444), pair("no_meta", "meta"));
+    assert_eq!(of(6666), pair("rejected", "meta"), "it kills Python alone as well");
+    assert_eq!(of(7001), pair("rejected", "rule"), "odd");
+    let ran = check.run(&[]);
+    assert_eq!(ran.code, 1);
+    insta::assert_snapshot!(ran.stdout, @r"
+    SwiGlu 8,4444 -> 8,2222: no_meta by meta: NotImplementedError: no Meta kernel
+    SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with 11: it says nothing
+    SwiGlu 8,2222 -> 8,1111: rejected by meta: RuntimeError: SwiGlu does not like 2222
+    SwiGlu 8,7001 -> 8,3501: rejected by rule: the shapes 8,7001 -> 8,3501 fit no form of SwiGlu: last dimension halved: output 0: `D/2`: 7001 is not a multiple of 2
+    8 cases: 4 accepted, 3 rejected, 1 no_meta; by torch 9.9, torch_npu 9.9.post1
+    ");
+}
+
+#[test]
+fn what_was_checked_is_not_checked_again_and_run_leaves_out_what_was_rejected() {
+    let (good, bad) = (swiglu(1000), swiglu(2222));
+    let check = Check::new(&[&good, &bad, ADD]);
+    check.run(&["--kernels", "SwiGlu"]);
+    // A torch that says the reverse is not asked.
+    check.context.write("py/torch_npu/__init__.py", &TORCH_NPU.replace("width == 2222", "width == 1000"));
+    let verdicts = check.verdicts(&["--kernels", "SwiGlu"]);
+    assert_eq!(verdicts["FLOAT[8,1000]"], pair("accepted", "meta"));
+    let ran = check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let rows = check.context.rows("db", "SwiGlu");
+    let verdict = |shapes: &str| {
+        let row = rows.iter().find(|row| row["Input Shapes"] == shapes).expect("a row");
+        (row["MicroBench Verdict"].as_str(), row["MicroBench Reason"].as_str())
+    };
+    assert_eq!(verdict("\"8,1000\"").0, "ok");
+    assert_eq!(verdict("\"8,2222\"").0, "invalid_args");
+    assert!(
+        verdict("\"8,2222\"").1.contains("rejected by torch 9.9, torch_npu 9.9.post1"),
+        "{}",
+        verdict("\"8,2222\"").1
+    );
+    let ran =
+        check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--ignore-check"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // Asked again, the new word counts.
+    let verdicts = check.verdicts(&["--kernels", "SwiGlu", "--again"]);
+    assert_eq!(verdicts["FLOAT[8,1000]"], pair("rejected", "meta"));
+    // Another torch_npu is another judge.
+    check.context.write(
+        "py/torch_npu-9.9.post1.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: torch_npu\nVersion: 9.9.post2\n",
+    );
+    check.context.write("py/torch_npu/__init__.py", TORCH_NPU);
+    assert_eq!(check.verdicts(&["--kernels", "SwiGlu"])["FLOAT[8,1000]"], pair("accepted", "meta"));
+}
+
+#[test]
+fn a_python_that_cannot_judge_says_nothing_of_any_case() {
+    let check = Check::new(&[&swiglu(1000)]);
+    let ran = check.context.run(&["check", "--db", "db", "--python", "no-such-python"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    check
+        .context
+        .write("py/torch/__init__.py", "raise ImportError('libhccl.so: cannot open shared object file')\n");
+    let ran = check.run(&[]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("libhccl.so"), "{}", ran.stderr);
+    // The canary: a torch that takes any product is none.
+    check.context.write("py/torch/__init__.py", &TORCH.replace("!= b.shape[0]", "is None"));
+    let ran = check.run(&[]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot be used as a check"), "{}", ran.stderr);
+    assert_eq!(ran.stdout, "");
+}
