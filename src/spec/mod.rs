@@ -26,4 +26,4 @@ pub use expr::{Expr, ExprError};
 pub use reading::{Fill, Reading, Refusal, Supplied};
 pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};
 pub use shape_rule::{Form, RuleError};
-pub use yaml::SpecError;
+pub use yaml::{SpecError, check_yaml};

@@ -1,11 +1,11 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
-mod bad_input;
-mod sameness;
 mod attention;
+mod bad_input;
 mod check;
 mod context;
 mod databases;
+mod faults;
 mod fuzz;
 mod ingest;
 mod layers;
@@ -13,5 +13,6 @@ mod names;
 mod papers;
 mod real_profiles;
 mod rehearsal;
+mod sameness;
 mod variants;
 mod vendor;

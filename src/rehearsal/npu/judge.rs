@@ -39,13 +39,12 @@ pub(super) fn judge(entry: &Entry, arguments: &Arguments, memory: &Memory) -> Re
     let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs).map_err(refused)?;
     let destinations = destinations(entry, &bound, &operands, &outputs)?;
     let present = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect();
-    let case =
-        Case {
-            kernel: entry.kernel.clone(),
-            inputs: present(&fitting.inputs),
-            outputs: present(&outputs),
-            attributes: Attributes::default(),
-        };
+    let case = Case {
+        kernel: entry.kernel.clone(),
+        inputs: present(&fitting.inputs),
+        outputs: present(&outputs),
+        attributes: Attributes::default(),
+    };
     let work = entry.read(&case).map_err(refused)?.work;
     Ok(Accepted { device, inputs: fitting.inputs, outputs, destinations, work })
 }

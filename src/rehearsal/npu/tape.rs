@@ -167,7 +167,8 @@ fn signature(operation: &Operation) -> u64 {
             outputs: present(&operation.outputs),
             attributes: Attributes::default(),
         }
-        .id().seed()
+        .id()
+        .seed()
     })
 }
 
