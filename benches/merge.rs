@@ -14,6 +14,8 @@ use npubench::{
 };
 
 const CHANGED: usize = 1000;
+/// Seconds that a million rows may take.
+const LIMIT: f64 = 3.0;
 
 fn main() {
     let rows = std::env::args().filter_map(|word| word.parse::<usize>().ok()).next().unwrap_or(1_000_000);
@@ -42,9 +44,10 @@ fn main() {
     table.save().expect("saved");
     let saved = begun.elapsed().as_secs_f64();
     assert_eq!((merged.added, merged.updated), (0, CHANGED));
-    println!(
-        "{rows} rows, {size} MB: loaded {loaded:.2} s, merged {done:.2} s, saved {saved:.2} s (at most 3)"
-    );
+    println!("{rows} rows, {size} MB, {CHANGED} of them changed");
+    println!("loaded at {loaded:.2} s, merged at {done:.2} s");
+    let verdict = if saved <= LIMIT { "holds" } else { "MISSED" };
+    println!("saved at {saved:.2} s, limit {LIMIT:.2} s with 1000000 rows: {verdict}");
     copy_for_scale(&path, folder.path());
 }
 
@@ -55,7 +58,7 @@ fn copy_for_scale(database: &Path, folder: &Path) {
     let target = folder.join("copy");
     fs::write(&target, bytes).expect("written");
     fs::File::open(&target).and_then(|file| file.sync_all()).expect("synced");
-    println!("writing and syncing as many bytes: {:.2} s", begun.elapsed().as_secs_f64());
+    println!("for scale, writing and syncing as many bytes: {:.2} s", begun.elapsed().as_secs_f64());
 }
 
 fn shapes(row: usize) -> (usize, usize) {

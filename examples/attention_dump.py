@@ -7,9 +7,12 @@ worker's own start-up:
     attention_dump.record("/tmp/attention")
 
 Each process writes /tmp/attention-<pid>.jsonl: one JSON object per distinct call, as docs/attention.md says.
-Calls go on as they were; a call that cannot be written down is passed on and reported once.
+Calls go on as they were; a call that cannot be written down is passed on and reported once. Begin after
+warm-up and graph capture, whose lengths are made up; `attention_dump.stop()` ends it. Lengths that are
+tensors on the device are copied to the host, which waits for the device.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -58,37 +61,59 @@ def call_of(fields, args, kwargs):
     for name in ("atten_mask", "block_table", "query_rope", "key_rope"):
         if given.get(name) is not None:
             call[name] = list(given[name].shape)
-    for name in ("actual_seq_lengths", "actual_seq_lengths_kv"):
-        lengths = given.get(fields[name])
+    for name in ("actual_seq_lengths", "actual_seq_lengths_kv", "actual_shared_prefix_len"):
+        lengths = given.get(fields.get(name, name))
         if lengths is not None:
             lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
             call[name] = [int(length) for length in lengths]
+    for name in ("pre_tokens", "next_tokens"):
+        if given.get(name) is not None:
+            call[name] = int(given[name])
     for name, default in DEFAULTS.items():
         value = given.get(fields.get(name, name), default)
         call[name] = value if isinstance(value, str) else int(value)
     return call
 
 
-def record(prefix):
-    """From now on, writes the calls of this process to `<prefix>-<pid>.jsonl`."""
-    path = "{}-{}.jsonl".format(prefix, os.getpid())
-    written = set()
+class Recorder:
+    """Writes each distinct call of a process once."""
 
-    def write(fields, args, kwargs):
+    def __init__(self, prefix):
+        self.prefix, self.written, self.has_failed, self.is_on = prefix, set(), False, True
+
+    def __call__(self, fields, args, kwargs):
+        if not self.is_on:
+            return
         try:
             line = json.dumps(call_of(fields, args, kwargs), sort_keys=True)
+            # The digest, for a server makes many calls; the process, for servers fork.
+            key = os.getpid(), hashlib.sha256(line.encode()).digest()
+            if key not in self.written:
+                with open("{}-{}.jsonl".format(self.prefix, os.getpid()), "a") as out:
+                    out.write(line + "\n")
+                self.written.add(key)
         except Exception as error:  # whatever it is, the caller's call must go on
-            if "failed" not in written:
-                written.add("failed")
+            if not self.has_failed:
+                self.has_failed = True
                 print("attention_dump: a call cannot be written down: {!r}".format(error), file=sys.stderr)
-            return
-        if line not in written:
-            written.add(line)
-            with open(path, "a") as out:
-                out.write(line + "\n")
 
-    for name, fields in FIELDS.items():
-        function = getattr(torch_npu, name, None)
-        if function is not None:
-            setattr(torch_npu, name, Recorded(function, fields, write))
-    return path
+
+recorder = None
+
+
+def record(prefix):
+    """From now on, writes the calls of this process to `<prefix>-<pid>.jsonl`."""
+    global recorder
+    if recorder is None:
+        recorder = Recorder(prefix)
+        for name, fields in FIELDS.items():
+            function = getattr(torch_npu, name, None)
+            if function is not None:
+                setattr(torch_npu, name, Recorded(function, fields, recorder))
+    recorder.prefix, recorder.is_on = prefix, True
+
+
+def stop():
+    """Writes nothing from now on, until `record` is called again."""
+    if recorder is not None:
+        recorder.is_on = False

@@ -137,6 +137,7 @@ fn write_scripts(
         seed: 0,
         warm_up: 0,
         measured: 1,
+        expert_skew: 0.0,
         sentinels: Sentinels::default(),
         cases: places
             .iter()

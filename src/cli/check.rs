@@ -75,9 +75,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let versions = format!("torch {}, torch_npu {}", versions.torch, versions.torch_npu);
 
     let mut lock = database.lock()?;
-    let (measured, rejected) = (BTreeSet::new(), BTreeMap::new());
-    let selection =
-        Selection { update: Update::All, kernels: &kernels, measured: &measured, rejected: &rejected };
+    let measured = BTreeSet::new();
+    let selection = Selection { update: Update::All, kernels: &kernels, measured: &measured, rejected: None };
     let plan = select(&database, &catalogue, &device, &selection)?;
     database.adopt(&mut lock)?;
     let mut ledger = database.ledger()?;

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     exit::Exit,
     report::{print_data, print_note},
-    store::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize},
+    store::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize, tables_left_out},
 };
 
 /// Works on a database as a whole
@@ -37,6 +37,9 @@ pub(super) struct CopyOptions {
     /// Kind of the new database
     #[arg(long, value_enum)]
     kind: KindWord,
+    /// How the outcome is printed
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
 }
 
 /// Finds what is wrong in a database, and writes nothing
@@ -83,7 +86,18 @@ pub(super) fn run(command: &Command) -> Result<Exit, Failure> {
 fn run_copy(options: &CopyOptions) -> Result<Exit, Failure> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind.into())?;
-    print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
+    let left_out = tables_left_out(&source, &options.target)?;
+    match options.format {
+        Format::Json => {
+            print_data(&format!("{}\n", serde_json::json!({"rows": rows, "left_out": left_out})));
+        }
+        Format::Plain => {
+            for name in left_out {
+                print_note(&format!("{name} is left out: it is no kernel's table"));
+            }
+            print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
+        }
+    }
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{Failure, options::Format};
 use crate::{
     exit::Exit,
-    profile::{DumpedCall, read_attention_dump},
+    profile::read_attention_dumps,
     report::print_data,
     store::{Backfilled, Database, backfill_database},
 };
@@ -34,17 +34,12 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
-    let mut calls: Vec<DumpedCall> = Vec::new();
-    for file in &options.dump {
-        let more = read_attention_dump(file)?.into_iter().filter(|call| !calls.contains(call));
-        let more: Vec<DumpedCall> = more.collect();
-        calls.extend(more);
-    }
+    let dump = read_attention_dumps(&options.dump)?;
     let database = Database::open(&options.db)?;
-    let done = backfill_database(&database, &calls, options.add_variants)?;
+    let done = backfill_database(&database, &dump, options.add_variants)?;
     match options.format {
-        Format::Json => print_data(&format!("{}\n", json(&done, calls.len()))),
-        Format::Plain => print_data(&plain(&done, calls.len())),
+        Format::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
+        Format::Plain => print_data(&plain(&done, dump.len())),
     }
     Ok(if done.complete() == done.rows.len() { Exit::Done } else { Exit::SomeNotOk })
 }
@@ -56,6 +51,7 @@ fn json(done: &Backfilled, calls: usize) -> serde_json::Value {
         .map(|row| {
             serde_json::json!({
                 "line": row.line, "filled": row.filled, "calls": row.calls, "completeness": row.completeness,
+                "remark": row.remark,
             })
         })
         .collect();
@@ -67,8 +63,10 @@ fn json(done: &Backfilled, calls: usize) -> serde_json::Value {
 fn plain(done: &Backfilled, calls: usize) -> String {
     let mut text = String::new();
     for row in &done.rows {
+        let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
+        let calls = if row.calls == 1 { "call" } else { "calls" };
         text.push_str(&format!(
-            "FusedInferAttentionScore.csv:{}: {} values filled in from {} calls: {}\n",
+            "FusedInferAttentionScore.csv:{}: {} values filled in from {} {calls}: {}{remark}\n",
             row.line, row.filled, row.calls, row.completeness
         ));
     }

@@ -6,18 +6,15 @@ use clap::Args;
 
 use super::{
     Failure,
-    options::{Format, KindWord},
+    options::{AssetOptions, Format, KindWord},
 };
 use crate::{
     exit::Exit,
-    model::{Attention, EP_SIZE, KernelName, Kind, Stack},
-    profile::{
-        Group, Groups, HostCalls, ProfileFile, ReadOptions, add_table, describe_attention, find_profiles,
-        stack_of_profile,
-    },
+    model::{KernelName, Kind, Stack},
+    profile::{Found, Group, Groups, ProfileFile, ReadOptions, add_table, say_attributes, stack_of_profile},
     report::{print_data, print_note},
-    spec::DatabaseFile,
-    store::{COMPUTE_COLUMNS, Database, KernelCsv, Merged, merge_groups},
+    spec::{DatabaseFile, DeviceProfile},
+    store::{Database, KernelCsv, Merged, merge_groups},
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -36,12 +33,17 @@ pub(super) struct Options {
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
+    /// Device profile of a new database, such as ATLAS_800_A2_376T_64G: what its rows' roofline is
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// Merge profiles although they, or the database, are of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
     /// Ranks that share the experts, for the rows of DispatchFFNCombine: the profiler does not record it
     #[arg(long, value_name = "N")]
     ep_size: Option<NonZeroU32>,
+    #[command(flatten)]
+    assets: AssetOptions,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
@@ -49,23 +51,22 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let kind = kind_of_target(options)?;
+    check_device(options)?;
     let mut groups = Groups::default();
-    let mut files = Vec::new();
-    for path in &options.paths {
-        // One file under two names is one profile.
-        let found = find_profiles(path)?.into_iter();
-        files.extend(found.map(|file| ProfileFile(file.0.canonicalize().unwrap_or(file.0))));
-    }
-    files.sort();
-    files.dedup();
+    let Found { files, passed_over } = ProfileFile::find_all(&options.paths)?;
     let stack = common_stack(options, &files)?;
     let read = ReadOptions { accept_rehearsed: kind == Kind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
         add_table(&mut groups, &file.0, number, read)?;
     }
-    let (records, skipped) = (groups.records, skipped(&groups));
+    let records = groups.records;
+    let mut skipped = skipped(&groups);
+    skipped.extend(passed_over.iter().map(|passed| {
+        let (path, instead) = (passed.path.display(), passed.instead.display());
+        format!("`{path}` is left out: `{instead}` is of the same profile")
+    }));
     let mut kernels = groups.into_kernels();
-    add_attributes(&mut kernels, &files, options.ep_size)?;
+    skipped.extend(say_attributes(&mut kernels, &files, options.ep_size)?);
     if kernels.is_empty() {
         return Err(Failure::bad_input(
             format!("none of the {records} records has input shapes"),
@@ -77,34 +78,18 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Says what shapes do not carry, where it is known.
-fn add_attributes(
-    kernels: &mut BTreeMap<KernelName, Vec<Group>>,
-    files: &[ProfileFile],
-    ep_size: Option<NonZeroU32>,
-) -> Result<(), Failure> {
-    for (kernel, groups) in kernels {
-        match kernel.as_str() {
-            Attention::KERNEL => {
-                let mut calls = HostCalls::default();
-                for file in files {
-                    calls.absorb(HostCalls::of_profile(&file.0)?);
-                }
-                groups.iter_mut().for_each(|group| describe_attention(group, &calls));
-            }
-            DISPATCH => {
-                if let Some(size) = ep_size {
-                    groups.iter_mut().for_each(|group| group.say(EP_SIZE, &size.to_string()));
-                }
-            }
-            _ => {}
-        }
+/// Whether there is such a device profile, and the database has no other.
+fn check_device(options: &Options) -> Result<(), Failure> {
+    let Some(device) = &options.device else { return Ok(()) };
+    DeviceProfile::load(&options.assets.load()?, device)?;
+    match Database::open(&options.db) {
+        Ok(database) if database.has_tables() && database.device() != device => Err(Failure::bad_input(
+            format!("`{}` is of device `{}`, not `{device}`", options.db.display(), database.device()),
+            "a database's device is given when it is made; use another folder",
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
-
-/// The kernel whose time depends on how many ranks share its experts.
-const DISPATCH: &str = "DispatchFFNCombine";
 
 /// The kind that the database has or will have; a wrong one is refused before anything is read.
 fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
@@ -153,11 +138,14 @@ fn write(
         return merge(options, kind, stack, kernels);
     }
     let mut merged = BTreeMap::new();
-    let file = DatabaseFile { profiled_on: stack.clone(), ..DatabaseFile::new(kind) };
+    let mut file = DatabaseFile { profiled_on: stack.clone(), ..DatabaseFile::new(kind) };
+    if let Some(device) = &options.device {
+        file.device.clone_from(device);
+    }
     Database::create(&options.db, &file, |draft| {
+        let database = Database::open(draft)?;
         for (kernel, groups) in kernels {
-            let path = draft.join(format!("{}.csv", kernel.file_stem()));
-            let mut table = KernelCsv::new(&path, &COMPUTE_COLUMNS);
+            let mut table = database.kernel_csv(&kernel)?;
             merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
             table.save()?;
         }
@@ -213,22 +201,33 @@ fn tell(
 ) {
     let sum = |of: fn(&Merged) -> usize| merged.values().map(of).sum::<usize>();
     let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
+    let kept = sum(|m| m.kept);
     if options.format == Format::Json {
         let by_kernel: BTreeMap<&String, serde_json::Value> = merged
             .iter()
             .map(|(kernel, m)| {
-                (kernel, serde_json::json!({"added": m.added, "updated": m.updated, "unchanged": m.same}))
+                (
+                    kernel,
+                    serde_json::json!({
+                        "added": m.added, "updated": m.updated, "unchanged": m.same, "kept": m.kept,
+                    }),
+                )
             })
             .collect();
         let summary = serde_json::json!({
             "files": files, "records": records, "kernels": by_kernel, "left_out": skipped,
-            "added": added, "updated": updated, "unchanged": same,
+            "added": added, "updated": updated, "unchanged": same, "kept": kept,
         });
         print_data(&format!("{summary}\n"));
         return;
     }
     for line in skipped {
         print_note(line);
+    }
+    if kept > 0 {
+        print_note(&format!(
+            "{kept} rows keep what they say: the profile has one record of them, or no counters"
+        ));
     }
     print_data(&format!(
         "{records} records of {files} {} in {}: {} kernels, {added} rows added, {updated} updated, {same} unchanged\n",

@@ -87,6 +87,12 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     Ok(DeviceList(devices))
 }
 
+/// A skew from 0 on; beyond 4 the first expert has nearly all.
+pub(super) fn parse_skew(text: &str) -> Result<f64, String> {
+    let skew = text.parse::<f64>().ok().filter(|skew| (0.0..=4.0).contains(skew));
+    skew.ok_or_else(|| format!("`{text}` is not a number from 0 to 4"))
+}
+
 /// Kernel names given as words, each possibly a list with commas.
 pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, Failure> {
     words.iter().map(|word| Ok(KernelName::new(word)?)).collect()

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::AssetOptions};
+use super::{
+    Failure,
+    options::{AssetOptions, parse_skew},
+};
 use crate::{
     exit::Exit,
     model::KernelName,
@@ -33,6 +36,9 @@ pub(super) struct Options {
     /// Seed of the values
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How unevenly tokens go to experts: the n-th has a share of n^-S; 0 is even
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
+    expert_skew: f64,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -82,6 +88,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         seed: options.seed,
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
+        expert_skew: options.expert_skew,
         sentinels: Sentinels::default(),
         cases,
     };

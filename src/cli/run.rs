@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{
     Failure,
-    options::{AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices},
+    options::{AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew},
 };
 use crate::{
     check::package_folders,
@@ -81,6 +81,9 @@ pub(super) struct Options {
     /// `json` prints every event as a line of JSON
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
+    /// How unevenly tokens go to experts: the n-th has a share of n^-S; 0 is even
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
+    expert_skew: f64,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -146,8 +149,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         Some(ledger) if !options.ignore_check => rejected_calls(&ledger)?,
         _ => BTreeMap::new(),
     };
-    let selection = Selection { update, kernels: &kernels, measured: &measured, rejected: &rejected };
-    let plan = select(&database, &catalogue, &device, &selection)?;
+    let selection = Selection { update, kernels: &kernels, measured: &measured, rejected: Some(&rejected) };
+    let mut plan = select(&database, &catalogue, &device, &selection)?;
+    plan.note_skew(options.expert_skew);
     // From here on there is something to keep.
     database.adopt(&mut lock)?;
     let mut ledger = database.ledger()?;
@@ -165,6 +169,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         python,
         leases: leases(kind, &database),
         environment,
+        expert_skew: options.expert_skew,
         costs,
         catalogue,
         assets,
@@ -214,6 +219,7 @@ fn measure(
             "warm_up": options.warm_up,
             "launches": options.launches,
             "seed": options.seed,
+            "expert_skew": options.expert_skew,
             "rehearsal_model": format!("{:?}", options.rehearsal_model).to_lowercase(),
         })
         .to_string(),

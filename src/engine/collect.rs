@@ -38,6 +38,8 @@ pub struct Settings {
     pub python: String,
     /// Variables of the host.
     pub environment: Vec<(String, String)>,
+    /// How unevenly tokens go to experts; 0 is even.
+    pub expert_skew: f64,
     /// Where leases of devices are.
     pub leases: PathBuf,
     /// Predicted costs.
@@ -135,6 +137,7 @@ fn manifest(settings: &Settings, collection: u32, device: u32, cases: &[&Planned
         seed: settings.seed,
         warm_up: settings.warm_up,
         measured: settings.measured,
+        expert_skew: settings.expert_skew,
         sentinels: Sentinels::default(),
         cases: listed.collect(),
     }

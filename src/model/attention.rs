@@ -24,6 +24,12 @@ pub mod attention_attribute {
     pub const SPARSE_MODE: &str = "Runtime sparse_mode";
     /// Order of the dimensions, such as `TND`, `BSH`, `BNSD`.
     pub const LAYOUT: &str = "Runtime input_layout";
+    /// How far back a token looks, where that is limited.
+    pub const PRE_TOKENS: &str = "Runtime pre_tokens";
+    /// How far ahead a token looks, where that is limited.
+    pub const NEXT_TOKENS: &str = "Runtime next_tokens";
+    /// Lengths of a prefix that all sequences share.
+    pub const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
     /// Tokens in a block of the paged keys and values; 0 where they are not paged.
     pub const BLOCK_SIZE: &str = "Runtime block_size";
 }

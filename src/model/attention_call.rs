@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Attention, AttentionSlot, Attributes, Case};
 
 /// What the host passed to the kernel, by the kernel's slots.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionCall {
     shapes: BTreeMap<usize, Vec<u64>>,
 }
@@ -15,9 +15,12 @@ pub struct AttentionCall {
 pub enum Fit {
     /// Every tensor has the same dimensions.
     Exact,
-    /// Some tensor has other dimensions and as many elements: the kernel got it in another view.
+    /// The paged cache has other dimensions and as many elements: the kernel got it in another view.
     Reshaped,
 }
+
+/// Slots of the cache, which is passed in several views.
+const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
 /// Slots whose tensors are compared: those that hold much or decide how much is read.
 const COMPARED: [AttentionSlot; 7] = [
@@ -60,11 +63,21 @@ impl AttentionCall {
     pub fn fit(&self, case: &Case) -> Option<Fit> {
         let kernel = Attention::new(case);
         let mut fit = Fit::Exact;
+        // On the host the lengths are lists. Packed tokens have one shape however many sequences they are of.
+        for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
+            if self.dims(slot).is_some_and(|dims| kernel.dims(slot).map(elements) != Some(elements(dims))) {
+                return None;
+            }
+        }
         for slot in COMPARED {
             match (self.dims(slot), kernel.dims(slot)) {
                 (None, None) => {}
                 (Some(call), Some(kernel)) if call == kernel => {}
-                (Some(call), Some(kernel)) if elements(call) == elements(kernel) => fit = Fit::Reshaped,
+                (Some(call), Some(shown))
+                    if CACHE.contains(&slot) && kernel.is_paged() && elements(call) == elements(shown) =>
+                {
+                    fit = Fit::Reshaped;
+                }
                 _ => return None,
             }
         }
@@ -98,13 +111,13 @@ fn elements(dims: &[u64]) -> Option<u64> {
 
 /// The calls that fit a kernel best: all exact ones, or if there are none, all that had another view.
 #[must_use]
-pub fn best_fits<'a, T>(
+pub fn best_fits<T>(
     case: &Case,
-    calls: impl IntoIterator<Item = &'a T>,
+    calls: impl IntoIterator<Item = T>,
     call_of: impl Fn(&T) -> &AttentionCall,
-) -> Vec<&'a T> {
-    let fits: Vec<(Fit, &T)> =
-        calls.into_iter().filter_map(|call| Some((call_of(call).fit(case)?, call))).collect();
+) -> Vec<T> {
+    let fits: Vec<(Fit, T)> =
+        calls.into_iter().filter_map(|call| Some((call_of(&call).fit(case)?, call))).collect();
     let best = fits.iter().map(|(fit, _)| *fit).min();
     fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, call)| call).collect()
 }
@@ -162,11 +175,31 @@ mod tests {
         let viewed = call(&[128, 4, 128], &[12307, 128, 1, 128], &[128, 512]);
         assert_eq!(same.fit(&kernel), Some(Fit::Exact));
         assert_eq!(viewed.fit(&kernel), Some(Fit::Reshaped));
+        assert_eq!(
+            call(&[64, 8, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel),
+            None,
+            "as many elements"
+        );
         assert_eq!(call(&[64, 4, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel), None);
         assert_eq!(call(&[128, 4, 128], &[12307, 128, 128], &[]).fit(&kernel), None, "not paged");
         let both = [same.clone(), viewed.clone()];
         assert_eq!(best_fits(&kernel, &both, |call| call), [&same]);
         assert_eq!(best_fits(&kernel, &both[1..], |call| call), [&viewed]);
+    }
+
+    #[test]
+    fn packed_tokens_of_other_sequences_are_another_call() {
+        let mut kernel = case("24624,4,128", "24624,1,128", "");
+        let lengths = |count: u64| {
+            let mut call = call(&[24624, 4, 128], &[24624, 1, 128], &[]);
+            call.set(AttentionSlot::KvLengths as usize, vec![count]);
+            call
+        };
+        kernel.inputs[6] =
+            kernel.inputs[0].clone().map(|tensor| crate::model::Tensor { dims: vec![7], ..tensor });
+        assert_eq!(lengths(7).fit(&kernel), Some(Fit::Exact));
+        assert_eq!(lengths(2).fit(&kernel), None);
+        assert_eq!(call(&[24624, 4, 128], &[24624, 1, 128], &[]).fit(&kernel), Some(Fit::Exact), "not told");
     }
 
     #[test]

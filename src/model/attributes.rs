@@ -29,7 +29,7 @@ const LABELS: [&str; 8] = [
 ];
 
 /// Values by column, each in one spelling; a value that is not there is not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes(BTreeMap<String, String>);
 
 impl Attributes {
@@ -44,6 +44,23 @@ impl Attributes {
                 (!bare.is_empty() && !LABELS.contains(&bare)).then_some(column)
             }
         }
+    }
+
+    /// Whether a cell says anything; `N/A`, `nan` and the like do not.
+    #[must_use]
+    pub fn is_said(cell: &str) -> bool {
+        normal(cell).is_some()
+    }
+
+    /// Whether two sets say different things of one attribute. Tables of older tools round the mean length.
+    #[must_use]
+    pub fn contradicts(&self, other: &Self) -> Option<&str> {
+        let differs = |name: &str, value: &str| match other.get(name) {
+            Some(theirs) if name == AVG_SEQ_LEN => !is_rounded(value, theirs),
+            Some(theirs) => theirs != value,
+            None => false,
+        };
+        self.iter().find(|(name, value)| differs(name, value)).map(|(name, _)| name)
     }
 
     /// Takes the cell of a column; cells without a value and columns that are no attribute change nothing.
@@ -84,6 +101,14 @@ impl Attributes {
         Self(differs.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
+    /// With what `other` says where this says nothing.
+    #[must_use]
+    pub fn joined_with(&self, other: &Self) -> Self {
+        let mut joined = other.clone();
+        joined.0.extend(self.0.clone());
+        joined
+    }
+
     pub(super) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
@@ -91,7 +116,15 @@ impl Attributes {
     /// `|name=value;name=value`, nothing where nothing is known.
     pub(super) fn append_to(&self, text: &mut String) {
         for (index, (name, value)) in self.iter().enumerate() {
-            let _ = write!(text, "{}{name}={value}", if index == 0 { '|' } else { ';' });
+            let _ = write!(text, "{}{name}=", if index == 0 { '|' } else { ';' });
+            for c in value.chars() {
+                // Somebody's text must not look like two attributes.
+                let _ = if matches!(c, '|' | ';' | '=' | '%') {
+                    write!(text, "%{:02X}", c as u32)
+                } else {
+                    write!(text, "{c}")
+                };
+            }
         }
     }
 }
@@ -106,11 +139,27 @@ fn normal(cell: &str) -> Option<String> {
     }
     let words = bare.split(|c: char| enclosing(c) || matches!(c, ',' | ';')).filter(|word| !word.is_empty());
     let numbers: Option<Vec<&str>> = words.map(plain_number).collect();
-    Some(numbers.map_or_else(|| bare.to_owned(), |numbers| numbers.join(",")))
+    let text = numbers.map_or_else(|| bare.to_owned(), |numbers| numbers.join(","));
+    (!text.is_empty()).then_some(text)
 }
 
-/// `007` as `7`, `4096.000000` as `4096`, `0.50` as `0.5`; `None` for what is not a plain number.
+/// Whether the shorter of two numbers is the longer one, rounded.
+fn is_rounded(left: &str, right: &str) -> bool {
+    let digits = |text: &str| text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let (Ok(one), Ok(other)) = (left.parse::<f64>(), right.parse::<f64>()) else { return left == right };
+    let fewest = i32::try_from(digits(left).min(digits(right))).unwrap_or(0);
+    (one - other).abs() <= 0.500_001 * 10_f64.powi(-fewest)
+}
+
+/// `007` as `7`, `4096.000000` as `4096`, `0.50` as `0.5`; `None` for what is not a plain number. Negative
+/// numbers have one spelling.
 fn plain_number(word: &str) -> Option<&str> {
+    if let Some(digits) = word.strip_prefix('-') {
+        return (!digits.is_empty()
+            && !digits.starts_with('0')
+            && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then_some(word);
+    }
     let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {
@@ -136,12 +185,35 @@ mod tests {
             ("000", "0"),
             (" TND ", "TND"),
             ("-1", "-1"),
+            ("[-1, 2]", "-1,2"),
         ] {
             assert_eq!(normal(cell).as_deref(), Some(value), "{cell}");
         }
-        for nothing in ["", " ", "N/A", "None", "nan", "[]", "\"\""] {
+        for nothing in ["", " ", "N/A", "None", "nan", "[]", "\"\"", ",", "[[], []]"] {
             assert_eq!(normal(nothing), None, "{nothing:?}");
         }
+    }
+
+    #[test]
+    fn a_rounded_mean_is_no_contradiction() {
+        let mean = |text: &str| {
+            let mut attributes = Attributes::default();
+            attributes.set(AVG_SEQ_LEN, text);
+            attributes
+        };
+        // 24624 tokens of 7 sequences, as recorded and as computed.
+        assert_eq!(mean("3518").contradicts(&mean("3517.714286")), None);
+        assert_eq!(mean("3517.714286").contradicts(&mean("3518")), None);
+        assert_eq!(mean("3517").contradicts(&mean("3517.714286")), Some(AVG_SEQ_LEN));
+    }
+
+    #[test]
+    fn text_cannot_look_like_another_attribute() {
+        let mut odd = Attributes::default();
+        odd.set("Runtime a", "1;Runtime b=2");
+        let mut text = String::new();
+        odd.append_to(&mut text);
+        assert_eq!(text, "|Runtime a=1%3BRuntime b%3D2");
     }
 
     #[test]

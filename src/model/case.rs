@@ -118,6 +118,40 @@ mod tests {
     }
 
     #[test]
+    fn ids_of_kernels_with_rules_do_not_change() {
+        let case =
+            |kernel: &str, shapes: &str, formats: &str, output: &str, attribute: Option<(&str, &str)>| {
+                let dtypes = vec!["DT_BF16"; shapes.matches(';').count() + 1].join(";");
+                let mut attributes = Attributes::default();
+                if let Some((column, cell)) = attribute {
+                    attributes.set(column, cell);
+                }
+                let side = |shapes, dtypes, formats| {
+                    Cells { shapes, dtypes, formats }.parse().expect("readable cells")
+                };
+                let kernel = KernelName::new(kernel).expect("a name");
+                let (inputs, outputs) = (side(shapes, &dtypes, formats), side(output, "DT_BF16", "ND"));
+                Case { kernel, inputs, outputs, attributes }.id().as_str().to_owned()
+            };
+        let lengths = ("Runtime actual_seq_lengths_kv_values", "[4096, 100]");
+        let ids = [
+            case("MatMulV2", "1,1024;64,160,16,16", "ND;FRACTAL_NZ", "1,2560", None),
+            case("Index", "4096,128;1;2;77", "ND;ND;ND;ND", "77,128", None),
+            case("Slice", "64,128;2;2", "NCHW;ND;ND", "64,32", None),
+            case("Add", "4096;", "ND;ND", "4096", None),
+            case("DispatchFFNCombine", "64,128", "ND", "64,128", Some(("EP Size", "16"))),
+            case(
+                "FusedInferAttentionScore",
+                "2,4,128;9,128,128;9,128,128",
+                "ND;ND;ND",
+                "2,4,128",
+                Some(lengths),
+            ),
+        ];
+        insta::assert_debug_snapshot!(ids);
+    }
+
+    #[test]
     fn spelling_does_not_decide_the_id() {
         let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
         assert_eq!(case("4096,1,1024;1024;;", "BF16;DT_BF16", "FORMAT_ND;ND").id(), id);

@@ -72,12 +72,16 @@ impl Cells<'_> {
             };
             slots.push(match (dtype, format) {
                 (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
-                (None, _)
-                    if !dims.is_empty() && dtype_slots.get(index).is_none_or(|n| n.trim().is_empty()) =>
-                {
+                (_, _) if dims.is_empty() => None,
+                (None, _) if dtype_slots.get(index).is_none_or(|name| name.trim().is_empty()) => {
                     return Err(CellsError::MissingDtype { slot: index });
                 }
-                _ => None,
+                // What has a shape is there, whatever else is said of it.
+                (dtype, format) => Some(Tensor {
+                    dims,
+                    dtype: dtype.unwrap_or_else(|| Dtype::Other("DT_UNDEFINED".to_owned())),
+                    format: format.unwrap_or_else(Format::nd),
+                }),
             });
         }
         if dtype_slots.iter().skip(shape_slots.len()).any(|name| Dtype::parse(name).is_some()) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     model::{Case, CaseId, Finding, KernelName, Nanos, Verdict},
     render::call_digest,
-    spec::{Catalogue, DeviceProfile, Reading, Refusal},
+    spec::{Catalogue, DeviceProfile, Fill, Reading, Refusal, Supplied},
     store::{Database, StoreError, row_cases},
 };
 
@@ -27,8 +27,9 @@ pub struct Selection<'a> {
     pub kernels: &'a [KernelName],
     /// Cases that the ledger holds an accepted result of.
     pub measured: &'a BTreeSet<CaseId>,
-    /// Calls that the vendor's code has rejected: by case, the call and what was said.
-    pub rejected: &'a BTreeMap<CaseId, (String, String)>,
+    /// Calls that the vendor's code has rejected, which are not launched: by case, the call and what was said.
+    /// `None` where nothing will be launched.
+    pub rejected: Option<&'a BTreeMap<CaseId, (String, String)>>,
 }
 
 /// A case that will be measured.
@@ -55,6 +56,26 @@ pub struct Plan {
     pub already: usize,
     /// Cases whose result the ledger has and the row does not show, by kernel.
     pub unwritten: BTreeMap<KernelName, Vec<CaseId>>,
+}
+
+impl Plan {
+    /// Lets rows say that their experts were named unevenly.
+    pub fn note_skew(&mut self, skew: f64) {
+        if skew == 0.0 {
+            return;
+        }
+        for Planned { reading, .. } in &mut self.cases {
+            let is_routed = |supplied: &Supplied| match supplied {
+                Supplied::Tensor(tensor) => {
+                    matches!(tensor.fill, Fill::Experts(_) | Fill::Counts(_) | Fill::Cumulative(_))
+                }
+                _ => false,
+            };
+            if reading.arguments.iter().any(|(_, supplied)| is_routed(supplied)) {
+                reading.notes.push(format!("experts are named with a skew of {skew}"));
+            }
+        }
+    }
 }
 
 /// A selection that cannot be made.
@@ -141,13 +162,17 @@ pub fn select(
     Ok(plan)
 }
 
-/// What the vendor's code said of this very call, where it rejected it.
+/// Why a case that the catalogue covers is not launched: it needs what a lane does not have, or the vendor's
+/// code rejected this very call.
 fn rejection(catalogue: &Catalogue, planned: &Planned, selection: &Selection<'_>) -> Option<Finding> {
-    if selection.rejected.is_empty() {
-        return None;
+    let rejected = selection.rejected?;
+    let entry = catalogue.entry(&planned.case.kernel);
+    if entry.is_some_and(|entry| entry.needs.several_devices) {
+        let reason = "it talks to other devices, and a run lends it one: render it, and start it by torchrun";
+        return Some(Finding::new(Verdict::Unsupported, reason));
     }
-    let (digest, message) = selection.rejected.get(&planned.case.id())?;
-    let call = call_digest(&planned.case, &planned.reading, catalogue.entry(&planned.case.kernel));
+    let (digest, message) = rejected.get(&planned.case.id())?;
+    let call = call_digest(&planned.case, &planned.reading, entry);
     (*digest == call).then(|| Finding::new(Verdict::InvalidArgs, message.clone()))
 }
 

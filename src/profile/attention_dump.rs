@@ -4,10 +4,10 @@
 //! itself is refused with its place: what it says would decide what is measured.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{BufRead as _, BufReader, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
@@ -15,13 +15,32 @@ use serde::Deserialize;
 use super::{Place, ProfileError};
 use crate::model::{AttentionCall, AttentionSlot, Attributes, attention_attribute as name, joined};
 
-/// A call with everything that decides its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DumpedCall {
-    /// Shapes of its tensors.
-    pub call: AttentionCall,
-    /// Lengths and arguments.
-    pub attributes: Attributes,
+/// Distinct calls by the shapes of their tensors, each with everything else that decides its time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttentionDump(BTreeMap<AttentionCall, BTreeSet<Attributes>>);
+
+impl AttentionDump {
+    /// The calls by their shapes.
+    pub fn iter(&self) -> impl Iterator<Item = (&AttentionCall, &BTreeSet<Attributes>)> {
+        self.0.iter()
+    }
+
+    /// Number of distinct calls.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a call.
+    pub fn add(&mut self, call: AttentionCall, attributes: Attributes) {
+        self.0.entry(call).or_default().insert(attributes);
+    }
 }
 
 /// A line as it is written. Shapes are lists of dimensions.
@@ -51,49 +70,79 @@ struct Line {
     sparse_mode: u64,
     #[serde(default)]
     block_size: u64,
+    #[serde(default)]
+    pre_tokens: Option<i64>,
+    #[serde(default)]
+    next_tokens: Option<i64>,
+    #[serde(default)]
+    actual_shared_prefix_len: Option<Vec<u64>>,
 }
 
 /// Lines longer than any call is.
 const LONGEST: u64 = 16 << 20;
+/// Longer than any sequence, and far from overflow when a batch is summed up.
+const LONGEST_SEQUENCE: u64 = 1 << 40;
+/// Layouts of the API, with the dimensions of their queries.
+const LAYOUTS: [(&str, &str); 11] = [
+    ("BSH", "BSH"),
+    ("BSND", "BSND"),
+    ("BNSD", "BNSD"),
+    ("BNSD_BSND", "BNSD"),
+    ("TND", "TND"),
+    ("NTD", "NTD"),
+    ("NTD_TND", "NTD"),
+    ("TND_NTD", "TND"),
+    ("BSH_NBSD", "BSH"),
+    ("BSND_NBSD", "BSND"),
+    ("BNSD_NBSD", "BNSD"),
+];
+/// What the API takes for "no limit".
+const NO_LIMIT: i64 = 2_147_483_647;
 
-/// Reads a dump; calls that were written more than once are given once.
+/// Reads the dumps of several processes.
 ///
 /// # Errors
 /// [`ProfileError::Io`], [`ProfileError::EmptyDump`], and [`ProfileError::DumpLine`] with the line.
-pub fn read_attention_dump(file: &Path) -> Result<Vec<DumpedCall>, ProfileError> {
+pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileError> {
+    let mut dump = AttentionDump::default();
+    files.iter().try_for_each(|file| read(file, &mut dump))?;
+    Ok(dump)
+}
+
+fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::new(File::open(file).map_err(io)?);
-    let mut seen = BTreeSet::new();
-    let mut calls = Vec::new();
     let mut text = Vec::new();
-    let mut number = 0;
+    let (mut number, mut calls) = (0, 0_usize);
     loop {
         text.clear();
         if input.by_ref().take(LONGEST).read_until(b'\n', &mut text).map_err(io)? == 0 {
             break;
         }
         number += 1;
-        if text.trim_ascii().is_empty() {
+        // Editors begin a file with a byte-order mark.
+        let line = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii();
+        if line.is_empty() {
             continue;
         }
-        let call = parse(text.trim_ascii()).map_err(|problem| ProfileError::DumpLine {
+        let (call, attributes) = parse(line).map_err(|problem| ProfileError::DumpLine {
             file: file.to_owned(),
             place: Place::Line(number),
             problem,
         })?;
-        let attributes: Vec<(String, String)> =
-            call.attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        if seen.insert((call.call.clone(), attributes)) {
-            calls.push(call);
-        }
+        calls += 1;
+        dump.add(call, attributes);
     }
-    if calls.is_empty() {
+    if calls == 0 {
         return Err(ProfileError::EmptyDump { file: file.to_owned() });
     }
-    Ok(calls)
+    Ok(())
 }
 
-fn parse(text: &[u8]) -> Result<DumpedCall, String> {
+fn parse(text: &[u8]) -> Result<(AttentionCall, Attributes), String> {
+    if !text.starts_with(b"{") {
+        return Err("is no JSON object".to_owned());
+    }
     let line: Line = serde_json::from_slice(text).map_err(|error| {
         // The parser counts lines of its own; the place is said by the caller.
         let text = error.to_string();
@@ -104,58 +153,113 @@ fn parse(text: &[u8]) -> Result<DumpedCall, String> {
 }
 
 impl Line {
-    /// Whether lengths, layout and block table agree.
+    /// Whether shapes, lengths, heads, layout and block table agree.
     fn check(&self) -> Result<(), String> {
-        if self.query.len() < 2 || self.key.len() < 2 || self.value.len() < 2 {
-            return Err("`query`, `key` and `value` must be shapes of at least two dimensions".to_owned());
+        if self.query.len() < 3 || self.key.len() < 3 || self.value.len() < 3 {
+            return Err("`query`, `key` and `value` must be shapes of at least three dimensions".to_owned());
         }
-        if self.num_heads == 0 {
-            return Err("`num_heads` is 0".to_owned());
+        self.check_heads()?;
+        if self.sparse_mode > 8 {
+            return Err(format!("`sparse_mode` is {}, there is none above 8", self.sparse_mode));
         }
-        if self.input_layout.is_empty()
-            || !self.input_layout.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+        let lists = [&self.actual_seq_lengths, &self.actual_seq_lengths_kv, &self.actual_shared_prefix_len];
+        if let Some(length) = lists.into_iter().flatten().flatten().find(|length| **length > LONGEST_SEQUENCE)
         {
-            return Err(format!("`input_layout` is {:?}, expected one such as `TND`", self.input_layout));
+            return Err(format!("a length of {length} is longer than any sequence"));
         }
-        let packed = self.input_layout.starts_with("TND");
-        let check_packed = |field: &str, lengths: &Option<Vec<u64>>, tokens: u64| {
-            let Some(lengths) = lengths else { return Ok(()) };
-            if lengths.is_sorted() && lengths.last().is_none_or(|last| *last <= tokens) {
-                return Ok(());
+        if let Some(tokens) = self.token_dim() {
+            self.check_packed("actual_seq_lengths", &self.actual_seq_lengths, self.query[tokens])?;
+        }
+        match (&self.block_table, self.token_dim()) {
+            (Some(table), _) => self.check_blocks(table),
+            (None, Some(tokens)) => {
+                self.check_packed("actual_seq_lengths_kv", &self.actual_seq_lengths_kv, self.key[tokens])
             }
-            Err(format!(
-                "`{field}` must not fall, nor exceed {tokens}: layout {} counts on",
-                self.input_layout
-            ))
-        };
-        if packed {
-            check_packed("actual_seq_lengths", &self.actual_seq_lengths, self.query[0])?;
+            (None, None) => Ok(()),
         }
-        let Some(table) = &self.block_table else {
-            return if packed {
-                check_packed("actual_seq_lengths_kv", &self.actual_seq_lengths_kv, self.key[0])
-            } else {
-                Ok(())
-            };
+    }
+
+    fn check_heads(&self) -> Result<(), String> {
+        let layout = self.input_layout.as_str();
+        let Some((_, of_query)) = LAYOUTS.iter().find(|(name, _)| *name == layout) else {
+            let known: Vec<&str> = LAYOUTS.iter().map(|(name, _)| *name).collect();
+            return Err(format!("`input_layout` is {layout:?}, expected one of {}", known.join(", ")));
         };
-        let (&[sequences, blocks], size @ 1..) = (table.as_slice(), self.block_size) else {
-            return Err("with a `block_table` of two dimensions goes a `block_size` above 0".to_owned());
+        let rank = of_query.len();
+        if self.query.len() != rank {
+            return Err(format!("layout {layout} has {rank} dimensions, `query` has {}", self.query.len()));
+        }
+        let (heads, kv_heads) = (self.num_heads, self.kv_heads());
+        let fits = match of_query.find('N') {
+            Some(at) => self.query[at] == heads,
+            None => heads > 0 && self.query[rank - 1].is_multiple_of(heads),
         };
-        let room = blocks.saturating_mul(size);
-        let lengths = self.actual_seq_lengths_kv.as_deref().unwrap_or_default();
-        if u64::try_from(lengths.len()).ok().is_some_and(|count| count > sequences) {
+        if !fits {
+            let query = joined(&self.query);
             return Err(format!(
-                "`actual_seq_lengths_kv` has {} lengths for {sequences} sequences",
-                lengths.len()
+                "`num_heads` is {heads}, which a `query` of {query} in layout {layout} has not"
             ));
         }
+        if kv_heads > heads || heads % kv_heads != 0 {
+            return Err(format!("{heads} heads cannot share {kv_heads} heads of keys and values"));
+        }
+        Ok(())
+    }
+
+    /// Lengths of packed tokens count on from sequence to sequence.
+    fn check_packed(&self, field: &str, lengths: &Option<Vec<u64>>, tokens: u64) -> Result<(), String> {
+        match lengths {
+            Some(lengths) if !lengths.is_sorted() || lengths.last().is_some_and(|last| *last > tokens) => {
+                Err(format!(
+                    "`{field}` must not fall, nor exceed {tokens}: layout {} counts on",
+                    self.input_layout
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_blocks(&self, table: &[u64]) -> Result<(), String> {
+        let (&[sequences, blocks], size @ 1..) = (table, self.block_size) else {
+            return Err("with a `block_table` of two dimensions goes a `block_size` above 0".to_owned());
+        };
+        if !self.key[1..].contains(&size) {
+            return Err(format!("`block_size` is {size}, which a cache of {} has not", joined(&self.key)));
+        }
+        let lists = [
+            ("actual_seq_lengths", &self.actual_seq_lengths),
+            ("actual_seq_lengths_kv", &self.actual_seq_lengths_kv),
+        ];
+        for (field, lengths) in lists {
+            let count = lengths.as_ref().map_or(0, Vec::len);
+            let is_for_all = count <= 1 && self.token_dim().is_none();
+            if lengths.is_some() && !is_for_all && u64::try_from(count) != Ok(sequences) {
+                return Err(format!("`{field}` has {count} lengths for {sequences} sequences"));
+            }
+        }
+        let room = blocks.saturating_mul(size);
+        let lengths = self.actual_seq_lengths_kv.as_deref().unwrap_or_default();
         match lengths.iter().find(|length| **length > room) {
             Some(length) => Err(format!("a length of {length} needs more than {blocks} blocks of {size}")),
             None => Ok(()),
         }
     }
 
-    fn into_call(self) -> DumpedCall {
+    /// The API's 0 stands for as many as the queries have.
+    const fn kv_heads(&self) -> u64 {
+        if self.num_key_value_heads == 0 { self.num_heads } else { self.num_key_value_heads }
+    }
+
+    /// Which dimension holds the tokens of all sequences, for the layouts that pack them.
+    fn token_dim(&self) -> Option<usize> {
+        match self.input_layout.split('_').next() {
+            Some("TND") => Some(0),
+            Some("NTD") => Some(1),
+            _ => None,
+        }
+    }
+
+    fn into_call(self) -> (AttentionCall, Attributes) {
         let mut call = AttentionCall::default();
         for (slot, dims) in [
             (AttentionSlot::Query, Some(&self.query)),
@@ -168,17 +272,32 @@ impl Line {
         ] {
             call.set(slot as usize, dims.cloned().unwrap_or_default());
         }
+        for (slot, lengths) in [
+            (AttentionSlot::QueryLengths, &self.actual_seq_lengths),
+            (AttentionSlot::KvLengths, &self.actual_seq_lengths_kv),
+        ] {
+            let count = lengths.as_ref().map_or(0, Vec::len);
+            call.set(
+                slot as usize,
+                u64::try_from(count).ok().filter(|count| *count > 0).into_iter().collect(),
+            );
+        }
         let mut attributes = Attributes::default();
-        // The API's 0 stands for as many as the queries have.
-        let kv_heads = if self.num_key_value_heads == 0 { self.num_heads } else { self.num_key_value_heads };
         for (name, number) in [
             (name::HEADS, self.num_heads),
-            (name::KV_HEADS, kv_heads),
+            (name::KV_HEADS, self.kv_heads()),
             (name::SPARSE_MODE, self.sparse_mode),
             (name::BLOCK_SIZE, self.block_size),
         ] {
             attributes.set(name, &number.to_string());
         }
+        for (name, tokens) in [(name::PRE_TOKENS, self.pre_tokens), (name::NEXT_TOKENS, self.next_tokens)] {
+            if let Some(tokens) = tokens.filter(|tokens| *tokens < NO_LIMIT) {
+                attributes.set(name, &tokens.to_string());
+            }
+        }
+        attributes
+            .set(name::SHARED_PREFIX, &joined(self.actual_shared_prefix_len.as_deref().unwrap_or_default()));
         attributes.set(name::LAYOUT, &self.input_layout);
         attributes.set(name::QUERY_LENGTHS, &joined(self.actual_seq_lengths.as_deref().unwrap_or_default()));
         if let Some(lengths) = self.actual_seq_lengths_kv.as_deref().filter(|lengths| !lengths.is_empty()) {
@@ -190,13 +309,13 @@ impl Line {
                 attributes.set(name::VALID_BLOCKS, &joined(&blocks));
             }
         }
-        DumpedCall { call, attributes }
+        (call, attributes)
     }
 
     /// Mean length of a sequence; packed lengths count on from one to the next.
     #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     fn mean_length(&self, lengths: &[u64]) -> f64 {
-        let counts_on = self.block_table.is_none() && self.input_layout.starts_with("TND");
+        let counts_on = self.block_table.is_none() && self.token_dim().is_some();
         let total =
             if counts_on { lengths.last().copied().unwrap_or_default() } else { lengths.iter().sum() };
         total as f64 / lengths.len() as f64
@@ -213,14 +332,14 @@ mod tests {
         "block_table":[2,8],"actual_seq_lengths":[1,2],"actual_seq_lengths_kv":[1000,129],"num_heads":4,
         "num_key_value_heads":1,"input_layout":"TND","sparse_mode":3,"block_size":128}"#;
 
-    fn parsed(text: &str) -> Result<DumpedCall, String> {
+    fn parsed(text: &str) -> Result<(AttentionCall, Attributes), String> {
         parse(text.replace('\n', " ").as_bytes())
     }
 
     #[test]
     fn a_call_is_complete() {
-        let call = parsed(DECODE).expect("a call");
-        let said: Vec<(&str, &str)> = call.attributes.iter().collect();
+        let (_, attributes) = parsed(DECODE).expect("a call");
+        let said: Vec<(&str, &str)> = attributes.iter().collect();
         assert_eq!(
             said,
             [
@@ -241,6 +360,11 @@ mod tests {
     fn lines_that_contradict_themselves_are_refused() {
         for (from, to, problem) in [
             ("[1000,129]", "[1025,129]", "a length of 1025 needs more than 8 blocks of 128"),
+            (
+                "[1000,129]",
+                "[18446744073709551615,2]",
+                "a length of 18446744073709551615 is longer than any sequence",
+            ),
             ("[1000,129]", "[1,2,3]", "`actual_seq_lengths_kv` has 3 lengths for 2 sequences"),
             ("[1,2]", "[2,1]", "`actual_seq_lengths` must not fall, nor exceed 2: layout TND counts on"),
             ("[1,2]", "[1,3]", "`actual_seq_lengths` must not fall, nor exceed 2: layout TND counts on"),
@@ -249,15 +373,50 @@ mod tests {
                 "\"block_size\":0",
                 "with a `block_table` of two dimensions goes a `block_size` above 0",
             ),
-            ("\"num_heads\":4", "\"num_heads\":0", "`num_heads` is 0"),
-            ("TND", "T ND; rm", "`input_layout` is \"T ND; rm\", expected one such as `TND`"),
-            ("[2,4,128]", "[]", "`query`, `key` and `value` must be shapes of at least two dimensions"),
+            (
+                "\"num_heads\":4",
+                "\"num_heads\":3",
+                "`num_heads` is 3, which a `query` of 2,4,128 in layout TND has not",
+            ),
+            ("value_heads\":1", "value_heads\":3", "4 heads cannot share 3 heads of keys and values"),
+            ("sparse_mode\":3", "sparse_mode\":77", "`sparse_mode` is 77, there is none above 8"),
+            (
+                "block_size\":128",
+                "block_size\":64",
+                "`block_size` is 64, which a cache of 64,128,128 has not",
+            ),
+            ("[1000,129]", "[1000]", "`actual_seq_lengths_kv` has 1 lengths for 2 sequences"),
+            ("\"TND\"", "\"BSND\"", "layout BSND has 4 dimensions, `query` has 3"),
+            ("[2,4,128]", "[]", "`query`, `key` and `value` must be shapes of at least three dimensions"),
         ] {
             assert_eq!(parsed(&DECODE.replace(from, to)), Err(problem.to_owned()), "{to}");
         }
         let unknown = parsed(&DECODE.replace("sparse_mode", "sparse_mod")).expect_err("misspelt");
         assert!(unknown.starts_with("unknown field `sparse_mod`, expected one of"), "{unknown}");
         assert!(parsed(&DECODE.replace("[1,2]", "[-1,2]")).is_err());
+        let layout = parsed(&DECODE.replace("TND", "T ND; rm")).expect_err("no layout");
+        assert!(layout.starts_with("`input_layout` is \"T ND; rm\", expected one of BSH, "), "{layout}");
+        assert_eq!(parsed("[1, 2]").expect_err("a list"), "is no JSON object");
+    }
+
+    #[test]
+    fn a_window_of_tokens_is_kept_and_no_limit_is_none() {
+        let with = |more: &str| {
+            let line = DECODE.replace("\"num_heads\":4", &format!("\"num_heads\":4,{more}"));
+            parsed(&line).expect("a call").1
+        };
+        let window = with("\"pre_tokens\":4096,\"next_tokens\":0");
+        assert_eq!((window.get(name::PRE_TOKENS), window.get(name::NEXT_TOKENS)), (Some("4096"), Some("0")));
+        assert_eq!(with("\"pre_tokens\":2147483647").get(name::PRE_TOKENS), None);
+    }
+
+    #[test]
+    fn tokens_stand_where_the_layout_says() {
+        let line = r#"{"query":[4,10,128],"key":[4,12,128],"value":[4,12,128],"actual_seq_lengths":[4,10],
+            "actual_seq_lengths_kv":[5,12],"num_heads":4,"input_layout":"NTD_TND","sparse_mode":3}"#;
+        let (_, attributes) = parsed(line).expect("a call");
+        assert_eq!(attributes.get(name::AVG_SEQ_LEN), Some("6"));
+        assert!(parsed(&line.replace("[4,10]", "[4,11]")).is_err());
     }
 
     proptest! {

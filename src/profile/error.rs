@@ -260,7 +260,10 @@ impl ProfileError {
             Self::NoShapes { why: ShapelessKind::OnlyCollectives, .. } => {
                 "leave it out; collectives are not read from profiles"
             }
-            Self::Json { .. } => {
+            Self::MissingColumns { is: Some(OtherTable::OfDatabase), .. } => {
+                "copy it into the database folder; its file name is the kernel's"
+            }
+            Self::Json { .. } | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
             }
             Self::Endless { .. } => "a quote in it is not closed; mend the row, or export the profile again",
@@ -275,12 +278,6 @@ impl ProfileError {
                 "close the program that has it open, or let `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` write the changes back"
             }
             Self::Database { .. } => "the file is damaged: copy it again, or export the profile again",
-            Self::MissingColumns { is: Some(OtherTable::OfDatabase), .. } => {
-                "copy it into the database folder; its file name is the kernel's"
-            }
-            Self::MissingColumns { is: Some(_), .. } => {
-                "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
-            }
             Self::MissingColumns { is: None, .. } => {
                 "this is not a kernel table of msprof or torch_npu.profiler"
             }

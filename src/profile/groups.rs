@@ -50,17 +50,34 @@ impl Durations {
         }
     }
 
+    /// What is sorted in parts is sorted in no time when it is put together.
+    fn sort(&mut self) {
+        self.short.sort();
+    }
+
     fn absorb(&mut self, other: Self) {
         self.short.extend(other.short);
         self.long.extend(other.long);
+        self.sort();
     }
 
     fn len(&self) -> usize {
         self.short.len() + self.long.len()
     }
 
-    fn into_vec(self) -> Vec<i64> {
-        self.short.into_iter().map(i64::from).chain(self.long).collect()
+    /// All of them, for [`Summary`]. The short ones are given back by and by, for a group may hold nearly all
+    /// records of a large profile.
+    fn into_vec(mut self) -> Vec<i64> {
+        const AT_ONCE: usize = 1 << 20;
+        let mut all = Vec::with_capacity(self.len());
+        all.extend(self.long.into_iter().rev());
+        while !self.short.is_empty() {
+            // From the end, so that what was sorted is sorted, if the other way around.
+            let kept = self.short.len().saturating_sub(AT_ONCE);
+            all.extend(self.short.drain(kept..).rev().map(i64::from));
+            self.short.shrink_to_fit();
+        }
+        all
     }
 }
 
@@ -141,13 +158,16 @@ impl Groups {
         position: Position,
     ) -> Result<(), ProfileError> {
         self.records += 1;
-        let (kernel, cells) = (record.kernel(), record.cells());
-        if !has_shapes(&cells) || matches!(kernel, b"" | b"N/A" | b"NA") {
-            *self.without_shapes.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
+        let kernel = record.kernel();
+        if !has_shapes(record.input_shapes())
+            || kernel.starts_with(b"hcom_")
+            || matches!(kernel, b"" | b"N/A" | b"NA")
+        {
+            count(&mut self.without_shapes, kernel);
             return Ok(());
         }
         let Some(duration) = record.duration()?.filter(|duration| duration.0 != 0) else {
-            *self.without_duration.entry(String::from_utf8_lossy(kernel).into_owned()).or_default() += 1;
+            count(&mut self.without_duration, kernel);
             return Ok(());
         };
         if duration.0 < 0 {
@@ -157,12 +177,7 @@ impl Groups {
                 "is negative".into(),
             ));
         }
-        self.key.clear();
-        self.key.extend_from_slice(kernel);
-        for cell in cells {
-            self.key.push(b'\n');
-            self.key.extend_from_slice(cell);
-        }
+        self.set_key(record);
         let index = match self.by_cells.get(&self.key) {
             Some(index) => *index,
             None => {
@@ -173,6 +188,33 @@ impl Groups {
         };
         self.groups[index].add(duration, record, position);
         Ok(())
+    }
+
+    /// Cells that stand in one piece are taken as they are, for that is faster. Records that another reader
+    /// takes apart get a key of another form; [`Self::into_kernels`] brings them together.
+    fn set_key<R: KernelRecord>(&mut self, record: &R) {
+        self.key.clear();
+        match record.raw_cells() {
+            Some(raw) => {
+                self.key.push(b'1');
+                self.key.extend_from_slice(record.kernel());
+                self.key.push(b'\n');
+                self.key.extend_from_slice(raw);
+            }
+            None => {
+                self.key.push(b'6');
+                self.key.extend_from_slice(record.kernel());
+                for cell in record.cells() {
+                    self.key.push(b'\n');
+                    self.key.extend_from_slice(cell);
+                }
+            }
+        }
+    }
+
+    /// Sorts what was read, while other readers do the same with theirs.
+    pub(super) fn sort(&mut self) {
+        self.groups.iter_mut().for_each(|group| group.durations.sort());
     }
 
     /// Takes over everything that another reader of the same tables has found.
@@ -222,23 +264,38 @@ impl Groups {
 }
 
 /// Whether the profiler recorded input shapes.
-pub(super) fn has_shapes(cells: &[&[u8]; 6]) -> bool {
-    !matches!(cells[0].trim_ascii(), b"" | b"N/A" | b"NA")
+pub(super) fn has_shapes(input_shapes: &[u8]) -> bool {
+    !matches!(input_shapes.trim_ascii(), b"" | b"N/A" | b"NA")
 }
 
+fn count(records: &mut BTreeMap<String, u64>, kernel: &[u8]) {
+    let kernel = String::from_utf8_lossy(kernel);
+    match records.get_mut(&*kernel) {
+        Some(count) => *count += 1,
+        None => {
+            records.insert(kernel.into_owned(), 1);
+        }
+    }
+}
+
+/// A cell as it is written down; what damage has left in it is marked.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
+    String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }
 
 fn new_group<R: KernelRecord>(record: &R, first: Position) -> Result<Group, ProfileError> {
-    let kernel = String::from_utf8_lossy(record.kernel());
-    let kernel = KernelName::new(&kernel)
+    let kernel = std::str::from_utf8(record.kernel())
+        .map_err(|_| record.bad_cell("Type", record.kernel(), "is not UTF-8".to_owned()))?;
+    let kernel = KernelName::new(kernel)
         .map_err(|error| record.bad_cell("Type", record.kernel(), format!("is no kernel: {error}")))?;
     let cells = record.cells();
     let mut texts = [""; 6];
     for ((text, cell), column) in texts.iter_mut().zip(cells).zip(CELLS) {
         *text = std::str::from_utf8(cell)
             .map_err(|_| record.bad_cell(column, cell, "is not UTF-8".to_owned()))?;
+        if text.trim().contains(char::is_control) {
+            return Err(record.bad_cell(column, cell, "has control characters".to_owned()));
+        }
     }
     let parse = |first: usize| {
         let cells = Cells { shapes: texts[first], dtypes: texts[first + 1], formats: texts[first + 2] };

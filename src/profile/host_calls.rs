@@ -106,7 +106,7 @@ pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
         [] => {}
         [call] => {
             cells.push(("operator_input_shapes_raw", call.cell(&group.case)));
-            cells.push(("source_profile", "operator_details by shapes".to_owned()));
+            cells.push(("source_profile", "host calls by shapes".to_owned()));
         }
         several => {
             cells.push(("source_profile", format!("{} host calls fit the shapes", several.len())));

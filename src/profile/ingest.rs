@@ -6,9 +6,8 @@ use std::{
     num::NonZero,
     path::Path,
     sync::{
-        Mutex,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, Sender, SyncSender},
     },
     thread,
 };
@@ -17,12 +16,12 @@ use super::{
     Groups, Place, ProfileError, Record,
     records::{Rows, Table},
     scan::{Block, Blocks},
-    split::{Irregular, Splitter},
+    split::{Index, Irregular},
     sqlite,
 };
 
-/// Large enough that handing one over costs nothing, small enough that a few fit the cache.
-const BLOCK: usize = 1 << 20;
+/// Large enough that taking one costs nothing, small enough that it stays in a core's own cache.
+const BLOCK: usize = 1 << 18;
 /// More cores than this wait for the disk.
 const MOST_WORKERS: usize = 8;
 
@@ -66,12 +65,7 @@ pub fn add_table(
     let accept_rehearsed = options.accept_rehearsed;
     let job = Job { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
     let workers = options.workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
-    let mut blocks = Blocks::new(input, BLOCK);
-    let parts = match workers {
-        1 => job.read_alone(&mut blocks).map(|part| vec![part]),
-        several => job.read_in_parallel(&mut blocks, several.min(MOST_WORKERS)),
-    };
-    match parts {
+    match job.read(Blocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
         Ok(parts) => parts.into_iter().for_each(|part| groups.absorb(part)),
         // An error, or something irregular: the csv crate tells, and names the line.
         Err(Trouble) => {
@@ -99,85 +93,46 @@ impl Job<'_> {
         groups.add(record, (self.file_number, place))
     }
 
-    fn read_block(&self, groups: &mut Groups, block: &Block) -> Result<(), Trouble> {
-        let mut rows = Splitter::new(&block.bytes, self.table.width());
-        loop {
-            let place = block.offset + u64::try_from(rows.position()).unwrap_or_default();
-            let Some(cells) = rows.next().map_err(|Irregular| Trouble)? else { return Ok(()) };
-            let record = Record::in_block(self.table, &block.bytes, cells);
-            self.add(groups, &record, place).map_err(|_| Trouble)?;
-        }
-    }
-
-    fn read_alone(&self, blocks: &mut Blocks<File>) -> Result<Groups, Trouble> {
-        let mut groups = Groups::default();
-        let mut memory = Vec::new();
-        while let Some(block) = blocks.next(memory).map_err(|_| Trouble)? {
-            self.read_block(&mut groups, &block)?;
-            memory = block.bytes;
-        }
-        Ok(groups)
-    }
-
-    /// One thread cuts the table into blocks, the others parse them.
-    fn read_in_parallel(&self, blocks: &mut Blocks<File>, workers: usize) -> Result<Vec<Groups>, Trouble> {
-        let (sender, inbox) = mpsc::sync_channel::<Block>(workers);
-        let (returned, reusable) = mpsc::channel::<Vec<u8>>();
-        let inbox = Mutex::new(inbox);
+    /// Every worker takes the next block when it is done with one, and reads and parses it itself.
+    fn read(&self, blocks: Blocks<File>, workers: usize) -> Result<Vec<Groups>, Trouble> {
+        let blocks = Mutex::new(blocks);
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..workers)
-                .map(|_| {
-                    let returned = returned.clone();
-                    let inbox = &inbox;
-                    scope.spawn(move || self.work(inbox, &returned))
-                })
-                .collect();
-            let cut = self.cut(blocks, &sender, &reusable);
-            drop(sender);
-            let mut parts = Vec::new();
-            for thread in threads {
-                match thread.join() {
-                    Ok(part) => parts.push(part),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+            // This thread is one of them.
+            let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| self.work(&blocks))).collect();
+            let mut parts = vec![self.work(&blocks)];
+            for other in others {
+                parts.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
-            cut.and_then(|()| parts.into_iter().collect())
+            parts.into_iter().collect()
         })
     }
 
-    fn cut(
-        &self,
-        blocks: &mut Blocks<File>,
-        sender: &SyncSender<Block>,
-        reusable: &Receiver<Vec<u8>>,
-    ) -> Result<(), Trouble> {
+    /// Parses blocks until there are no more, or one of the workers has met trouble.
+    fn work(&self, blocks: &Mutex<Blocks<File>>) -> Result<Groups, Trouble> {
+        let mut groups = Groups::default();
+        let (mut index, mut memory) = (Index::default(), Vec::new());
         while !self.stop.load(Ordering::Relaxed) {
-            let Some(block) = blocks.next(reusable.try_recv().unwrap_or_default()).map_err(|_| Trouble)?
-            else {
-                break;
-            };
-            if sender.send(block).is_err() {
-                break;
-            }
+            let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).next(memory);
+            let Some(block) = next.map_err(|_| self.trouble())? else { break };
+            self.read_block(&mut groups, &mut index, &block).map_err(|Trouble| self.trouble())?;
+            memory = block.into_memory();
         }
-        Ok(())
+        groups.sort();
+        Ok(groups)
     }
 
-    /// Parses blocks until there are no more.
-    fn work(&self, inbox: &Mutex<Receiver<Block>>, returned: &Sender<Vec<u8>>) -> Result<Groups, Trouble> {
-        let mut groups = Groups::default();
-        let mut failed = false;
-        loop {
-            let received = inbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-            let Ok(block) = received else { break };
-            // Blocks behind an error are taken and dropped, so that the cutting thread does not wait.
-            if !failed && self.read_block(&mut groups, &block).is_err() {
-                failed = true;
-                self.stop.store(true, Ordering::Relaxed);
-            }
-            // The cutting thread may have ended.
-            let _ = returned.send(block.bytes);
+    /// Tells the other workers.
+    fn trouble(&self) -> Trouble {
+        self.stop.store(true, Ordering::Relaxed);
+        Trouble
+    }
+
+    fn read_block(&self, groups: &mut Groups, index: &mut Index, block: &Block) -> Result<(), Trouble> {
+        index.find(block.bytes(), self.table.width()).map_err(|Irregular| Trouble)?;
+        for cells in index.rows(block.bytes()) {
+            let place = block.offset + u64::from(cells.begin());
+            self.add(groups, &Record::in_block(self.table, cells), place).map_err(|_| Trouble)?;
         }
-        if failed { Err(Trouble) } else { Ok(groups) }
+        Ok(())
     }
 }

@@ -4,7 +4,9 @@
 //! starts a program.
 
 mod attention_dump;
+mod attributes;
 mod columns;
+mod decimal;
 mod discover;
 mod error;
 mod groups;
@@ -19,12 +21,15 @@ mod sqlite;
 mod stack;
 mod sums;
 
-pub use attention_dump::{DumpedCall, read_attention_dump};
-pub use columns::COUNTERS;
-pub use discover::{ProfileFile, collection_summaries, find_profiles};
-pub use error::{Place, ProfileError};
+pub use attention_dump::{AttentionDump, read_attention_dumps};
+pub use attributes::say_attributes;
+pub use columns::{COUNTERS, OtherTable};
+pub use discover::{Found, PassedOver, ProfileFile, collection_summaries, find_profiles};
+pub use error::{Place, ProfileError, ShapelessKind};
 pub use groups::{Group, GroupStatistics, Groups};
 pub use host_calls::{HostCalls, describe_attention};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{REHEARSAL_PREFIX, Record, RecordReader};
+pub(crate) use scan::pieces;
+pub(crate) use split::{Index, Irregular};
 pub use stack::stack_of_profile;

@@ -13,7 +13,7 @@ use csv::{ByteRecord, ReaderBuilder};
 
 use super::{
     ProfileError,
-    records::{BUFFER, csv_error},
+    records::{BUFFER, LONGEST_ROW, Limited, csv_error},
 };
 
 /// Gives every operator's name and input shapes to `visit`. A table without shapes, as it is written where
@@ -24,14 +24,25 @@ pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) 
     if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer { file: file.to_owned() });
     }
+    let input = Limited::new(input);
     let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
     let mut record = ByteRecord::new();
-    if !csv.read_byte_record(&mut record).map_err(|error| csv_error(error, file))? {
+    let mut next = |record: &mut ByteRecord| {
+        csv.get_mut().refill();
+        let line = csv.position().line();
+        csv.read_byte_record(record).map_err(|error| match csv.get_ref().is_spent() {
+            true => {
+                ProfileError::Endless { file: file.to_owned(), line, mebibytes: (LONGEST_ROW >> 20) as u64 }
+            }
+            false => csv_error(error, file),
+        })
+    };
+    if !next(&mut record)? {
         return Ok(());
     }
     let find = |name: &str| record.iter().position(|cell| cell.trim_ascii() == name.as_bytes());
     let (Some(name), Some(shapes)) = (find("Name"), find("Input Shapes")) else { return Ok(()) };
-    while csv.read_byte_record(&mut record).map_err(|error| csv_error(error, file))? {
+    while next(&mut record)? {
         let text = |column| std::str::from_utf8(record.get(column).unwrap_or_default()).unwrap_or_default();
         visit(text(name), text(shapes));
     }
@@ -56,6 +67,10 @@ mod tests {
         assert_eq!(seen, [("aten::mm".into(), "4,8;\n8,2;\n".into()), ("aten::add".into(), "2".into())]);
         std::fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("written");
         assert!(matches!(for_each_operator(&file, |_, _| {}), Err(ProfileError::LfsPointer { .. })));
+        std::fs::write(&file, format!("Name,Input Shapes\naten::mm,\"4,8\n{}", "x\n".repeat(9 << 20)))
+            .expect("written");
+        let endless = for_each_operator(&file, |_, _| {});
+        assert!(matches!(endless, Err(ProfileError::Endless { line: 2, .. })), "{endless:?}");
         std::fs::write(&file, "Name,Call Stack\naten::mm,x\n").expect("written");
         for_each_operator(&file, |_, _| panic!("no shapes were recorded")).expect("nothing to read");
     }

@@ -11,7 +11,7 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::{COUNTERS, Place, ProfileError, columns::Columns, groups::has_shapes};
+use super::{COUNTERS, Place, ProfileError, columns::Columns, decimal, groups::has_shapes, split};
 use crate::model::{Cells, Nanos, NanosError};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -72,13 +72,29 @@ impl Table {
 const LONGEST_HEADER: u64 = 1 << 20;
 
 /// Longer rows than any profiler writes; keeps the file behind a quote that is not closed out of memory.
-const LONGEST_ROW: usize = 16 << 20;
+pub(super) const LONGEST_ROW: usize = 16 << 20;
 
 /// Passes on so many bytes before it is topped up, and fails beyond.
 #[derive(Debug)]
-struct Limited<R> {
+pub(super) struct Limited<R> {
     input: R,
     left: usize,
+}
+
+impl<R> Limited<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { input, left: LONGEST_ROW }
+    }
+
+    /// Allows another row.
+    pub(super) const fn refill(&mut self) {
+        self.left = LONGEST_ROW;
+    }
+
+    /// Whether a row took all that it was allowed.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.left == 0
+    }
 }
 
 impl<R: Read> Read for Limited<R> {
@@ -108,17 +124,17 @@ impl<R: Read> Rows<R> {
             .has_headers(false)
             .flexible(true)
             .buffer_capacity(BUFFER)
-            .from_reader(Limited { input, left: LONGEST_ROW });
+            .from_reader(Limited::new(input));
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
     pub(super) fn next<'a>(&'a mut self, table: &'a Table) -> Result<Option<Record<'a>>, ProfileError> {
-        self.csv.get_mut().left = LONGEST_ROW;
+        self.csv.get_mut().refill();
         let begin = self.csv.position().line();
         match self.csv.read_byte_record(&mut self.row) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            Err(_) if self.csv.get_ref().left == 0 => {
+            Err(_) if self.csv.get_ref().is_spent() => {
                 let (file, line) = (table.file.clone(), self.lines_before + begin);
                 return Err(ProfileError::Endless { file, line, mebibytes: (LONGEST_ROW >> 20) as u64 });
             }
@@ -150,8 +166,8 @@ pub struct Record<'a> {
 enum Row<'a> {
     /// As the csv crate split them.
     Csv(&'a ByteRecord),
-    /// As [`super::split`] did: a block of the file, and where in it each cell begins and ends.
-    Block(&'a [u8], &'a [(u32, u32)]),
+    /// As [`super::split`] did.
+    Block(split::Cells<'a>),
 }
 
 impl RecordReader {
@@ -188,24 +204,30 @@ pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
 impl<'a> Record<'a> {
     /// A record whose cells lie in a block of the file. It does not know its line: whoever needs one
     /// reads the table through [`Rows`].
-    pub(super) const fn in_block(table: &'a Table, block: &'a [u8], cells: &'a [(u32, u32)]) -> Self {
-        Self { table, row: Row::Block(block, cells), line: 0 }
+    pub(super) const fn in_block(table: &'a Table, cells: split::Cells<'a>) -> Self {
+        Self { table, row: Row::Block(cells), line: 0 }
     }
 
+    /// The signature's cells as they stand in the file, where they stand there side by side.
+    pub(super) fn raw_signature(&self) -> Option<&'a [u8]> {
+        let Row::Block(cells) = self.row else { return None };
+        let columns = &self.table.columns.cells;
+        let are_neighbours = columns.is_sorted_by(|left, right| left + 1 == *right);
+        are_neighbours.then(|| cells.raw(columns[0], columns[5]))
+    }
+
+    #[inline]
     fn cell(&self, column: usize) -> &'a [u8] {
         match self.row {
             Row::Csv(row) => row.get(column).unwrap_or_default(),
-            Row::Block(block, cells) => cells
-                .get(column)
-                .and_then(|&(from, to)| block.get(from as usize..to as usize))
-                .unwrap_or_default(),
+            Row::Block(cells) => cells.get(column),
         }
     }
 
     fn len(&self) -> usize {
         match self.row {
             Row::Csv(row) => row.len(),
-            Row::Block(_, cells) => cells.len(),
+            Row::Block(cells) => cells.len(),
         }
     }
 
@@ -265,10 +287,14 @@ impl<'a> Record<'a> {
         self.table.columns.cells.map(|column| self.cell(column))
     }
 
+    pub(super) fn input_shapes(&self) -> &'a [u8] {
+        self.cell(self.table.columns.cells[0])
+    }
+
     /// Whether the profiler recorded input shapes.
     #[must_use]
     pub fn has_shapes(&self) -> bool {
-        has_shapes(&self.signature_cells())
+        has_shapes(self.input_shapes())
     }
 
     /// Cells of the inputs, as text.
@@ -344,7 +370,18 @@ impl<'a> Record<'a> {
     /// The counters in the order of [`COUNTERS`], in millionths; `None` where absent or `N/A`.
     pub(super) fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
         let record = *self;
-        self.table.columns.counters.iter().map(move |column| millionths(record.cell((*column)?)))
+        self.table.columns.counters.iter().map(move |column| record.millionths((*column)?))
+    }
+
+    #[inline]
+    fn millionths(&self, column: usize) -> Option<i64> {
+        if let Row::Block(cells) = self.row
+            && let Some((word, length)) = cells.word(column)
+            && let Some(value) = decimal::short_millionths(word, length)
+        {
+            return Some(value);
+        }
+        decimal::long_millionths(self.cell(column))
     }
 
     /// The counters in the order of [`COUNTERS`]; `None` where absent or `N/A`.
@@ -357,90 +394,5 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn is_rehearsed(&self) -> bool {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
-    }
-}
-
-/// A decimal number in millionths; digits beyond are dropped. `None` for anything else, also below zero, where
-/// no counter can be.
-///
-/// Sums of whole numbers do not depend on their order, so that reading in parallel gives the same bytes.
-fn millionths(cell: &[u8]) -> Option<i64> {
-    const SCALE: [i64; 7] = [1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
-    let cell = cell.trim_ascii();
-    let (negative, digits) = match cell {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    // Up to 12 digits cannot overflow, and nearly all cells have fewer.
-    if digits.len() > 13 {
-        return long_millionths(digits).filter(|value| !negative || *value == 0);
-    }
-    let (mut value, mut decimals, mut point, mut seen) = (0_i64, 0_usize, 0_usize, false);
-    for &byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit < 10 {
-            seen = true;
-            if decimals < 6 {
-                value = value * 10 + i64::from(digit);
-                decimals += point;
-            }
-        } else if byte == b'.' && point == 0 {
-            point = 1;
-        } else {
-            return None;
-        }
-    }
-    let value = value * SCALE[decimals];
-    (seen && (!negative || value == 0)).then_some(value)
-}
-
-/// As [`millionths`], with an eye on overflow.
-#[cold]
-fn long_millionths(digits: &[u8]) -> Option<i64> {
-    let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
-        Some(point) => (&digits[..point], &digits[point + 1..]),
-        None => (digits, &[][..]),
-    };
-    let kept = &fraction[..fraction.len().min(6)];
-    if !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
-        return None;
-    }
-    let zeros = std::iter::repeat_n(&b'0', 6 - kept.len());
-    whole
-        .iter()
-        .chain(kept)
-        .chain(zeros)
-        .try_fold(0_i64, |value, byte| value.checked_mul(10)?.checked_add(i64::from(byte - b'0')))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::millionths;
-
-    #[test]
-    fn counters_are_decimal_numbers() {
-        let read = |text: &str| millionths(text.as_bytes());
-        assert_eq!(read("124333600"), Some(124_333_600_000_000));
-        assert_eq!(read(" 0.052"), Some(52_000));
-        assert_eq!(read("1.5\t"), Some(1_500_000));
-        assert_eq!((read("-0.0"), read("-0.00000000000000")), (Some(0), Some(0)));
-        assert_eq!(read("1.23456789"), Some(1_234_567));
-        for absent in
-            ["N/A", "", "-", "-1.5", "-10000000000000.5", ".", "1e3", "nan", "1.2.3", "99999999999999999999"]
-        {
-            assert_eq!(read(absent), None, "{absent}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn counters_agree_with_the_standard_parser(whole in 0_u32.., fraction in 0_u32..1_000_000) {
-            let text = format!("{whole}.{fraction:06}");
-            let value: f64 = text.parse().expect("a number");
-            let read = millionths(text.as_bytes()).expect("a number") as f64 / 1e6;
-            prop_assert!((read - value).abs() < 1e-6);
-        }
     }
 }

@@ -5,14 +5,30 @@
 //! cut at a wrong place leaves records with too few fields on both sides, so whoever parses the blocks
 //! notices and reads the table again in one piece.
 
-use std::io::Read;
+use std::{
+    io::{ErrorKind, Read},
+    ops::Range,
+};
 
 /// A part of a table that begins and ends with a record.
 #[derive(Debug)]
 pub(super) struct Block {
-    pub(super) bytes: Vec<u8>,
+    memory: Vec<u8>,
+    length: usize,
     /// Where it begins, behind the header.
     pub(super) offset: u64,
+}
+
+impl Block {
+    /// What stands in it.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
+
+    /// Its memory, for another one.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.memory
+    }
 }
 
 /// Reads blocks one after the other.
@@ -45,31 +61,54 @@ impl<R: Read> Blocks<R> {
     }
 
     /// The next block, in the memory of one that was done with.
-    pub(super) fn next(&mut self, mut bytes: Vec<u8>) -> Result<Option<Block>, CutError> {
-        bytes.clear();
-        bytes.append(&mut self.rest);
-        let mut end = 0;
-        while end == 0 && !self.at_end {
-            let wanted = u64::try_from(self.size).unwrap_or(u64::MAX);
-            let read = self.input.by_ref().take(wanted).read_to_end(&mut bytes).map_err(|_| CutError::Io)?;
-            self.at_end = read < self.size;
-            end = last_record_end(&bytes);
-            if end == 0 && bytes.len() > self.size * LONGEST {
-                return Err(CutError::NoEnd);
+    pub(super) fn next(&mut self, mut memory: Vec<u8>) -> Result<Option<Block>, CutError> {
+        let mut read = self.rest.len();
+        // The memory keeps its length, so that nothing is filled with zeros again and again.
+        memory.resize(memory.len().max(read + self.size), 0);
+        memory[..read].copy_from_slice(&self.rest);
+        let mut length = 0;
+        while length == 0 && !self.at_end {
+            if read + self.size > memory.len() {
+                if read > self.size * LONGEST {
+                    return Err(CutError::NoEnd);
+                }
+                memory.resize(read + self.size, 0);
             }
+            let wanted = read + self.size;
+            while read < wanted && !self.at_end {
+                match self.input.read(&mut memory[read..wanted]) {
+                    Ok(0) => self.at_end = true,
+                    Ok(more) => read += more,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return Err(CutError::Io),
+                }
+            }
+            length = if self.at_end { read } else { last_record_end(&memory[..read]) };
         }
-        if self.at_end {
-            end = bytes.len();
-        }
-        if end == 0 {
-            return Ok(None);
-        }
-        self.rest.extend_from_slice(&bytes[end..]);
-        bytes.truncate(end);
-        let block = Block { offset: self.offset, bytes };
-        self.offset += u64::try_from(block.bytes.len()).unwrap_or_default();
-        Ok(Some(block))
+        self.rest.clear();
+        self.rest.extend_from_slice(&memory[length..read]);
+        let block = Block { memory, length, offset: self.offset };
+        self.offset += u64::try_from(length).unwrap_or_default();
+        Ok((length > 0).then_some(block))
     }
+}
+
+/// Cuts a text that begins with a record into pieces of about `size` bytes that do so as well.
+pub(crate) fn pieces(text: &[u8], size: usize) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut seen) = (0, 0);
+    while seen < text.len() {
+        seen = text.len().min(seen + size);
+        if seen - begin > size * LONGEST {
+            seen = text.len();
+        }
+        let end = if seen == text.len() { seen } else { begin + last_record_end(&text[begin..seen]) };
+        if end > begin {
+            pieces.push(begin..end);
+            begin = end;
+        }
+    }
+    pieces
 }
 
 /// Where the last record that ends inside of `bytes` ends; 0 where none does.
@@ -115,7 +154,7 @@ mod tests {
         let text = b"a,\"x\ny\",b\nc,\"\"\"1,2\"\"\",\"\n\"\nlast,12,\"\"";
         for size in 1..text.len() + 2 {
             let joined: Vec<csv::ByteRecord> =
-                blocks(text, size).iter().flat_map(|b| records(&b.bytes)).collect();
+                blocks(text, size).iter().flat_map(|b| records(b.bytes())).collect();
             assert_eq!(joined, records(text), "blocks of {size}");
         }
     }
@@ -125,7 +164,7 @@ mod tests {
         let text = b"1\n2\n\"3\n4\"\n5\n6\n";
         for block in blocks(text, 3) {
             let offset = usize::try_from(block.offset).expect("small");
-            assert!(text[offset..].starts_with(&block.bytes));
+            assert!(text[offset..].starts_with(block.bytes()));
         }
     }
 
@@ -141,8 +180,11 @@ mod tests {
                 text.push_str(&format!("\"{}\"{}", cell.replace('"', "\"\""), if is_last { '\n' } else { ',' }));
             }
             let joined: Vec<csv::ByteRecord> =
-                blocks(text.as_bytes(), size).iter().flat_map(|b| records(&b.bytes)).collect();
+                blocks(text.as_bytes(), size).iter().flat_map(|b| records(b.bytes())).collect();
             prop_assert_eq!(joined, records(text.as_bytes()));
+            let pieces = pieces(text.as_bytes(), size);
+            let joined = pieces.into_iter().flat_map(|piece| records(&text.as_bytes()[piece]));
+            prop_assert_eq!(joined.collect::<Vec<_>>(), records(text.as_bytes()));
         }
     }
 }

@@ -10,6 +10,14 @@ pub(super) trait KernelRecord {
     fn kernel(&self) -> &[u8];
     /// Shapes, types, formats of the inputs, then of the outputs.
     fn cells(&self) -> [&[u8]; 6];
+    /// The first of them.
+    fn input_shapes(&self) -> &[u8] {
+        self.cells()[0]
+    }
+    /// The six cells as they stand in one piece, where they do: equal bytes are equal cells.
+    fn raw_cells(&self) -> Option<&[u8]> {
+        None
+    }
     /// `dynamic` or `static`, empty where it is not recorded.
     fn state(&self) -> &[u8];
     /// `AI_CORE`, `AI_VECTOR_CORE` …
@@ -29,6 +37,14 @@ impl KernelRecord for Record<'_> {
 
     fn cells(&self) -> [&[u8]; 6] {
         self.signature_cells()
+    }
+
+    fn input_shapes(&self) -> &[u8] {
+        self.input_shapes()
+    }
+
+    fn raw_cells(&self) -> Option<&[u8]> {
+        self.raw_signature()
     }
 
     fn state(&self) -> &[u8] {

@@ -24,10 +24,18 @@ pub struct Manifest {
     pub warm_up: u32,
     /// Launches of a case that are samples.
     pub measured: u32,
+    /// How unevenly tokens go to experts: the n-th has a share of n^-skew; 0 is even.
+    #[serde(default, skip_serializing_if = "is_even")]
+    pub expert_skew: f64,
     /// The launches that bracket each case.
     pub sentinels: Sentinels,
     /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_even(skew: &f64) -> bool {
+    *skew == 0.0
 }
 
 /// Launches of `torch.neg` on an int32 vector whose length tells where the profile stands.
@@ -79,7 +87,8 @@ pub struct ManifestCase {
     pub outputs: Vec<Vec<u64>>,
 }
 
-/// One argument of a call: its name and exactly one of `tensor`, `tensors`, `destination`, `same_as`, `dtype` and `value`.
+/// One argument of a call: its name and exactly one of `tensor`, `tensors`, `destination`, `same_as`,
+/// `process_group`, `dtype` and `value`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ManifestArgument {
     /// Its name.
@@ -99,6 +108,9 @@ pub struct ManifestArgument {
     /// A type of torch, by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
+    /// The name of the group of processes that the kernel talks to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub process_group: bool,
     /// Whether the call takes a list of such tensors.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub listed: bool,
@@ -161,6 +173,7 @@ fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
         }
         Supplied::Same(other) => argument.same_as = Some(other.clone()),
         Supplied::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
+        Supplied::ProcessGroup => argument.process_group = true,
         Supplied::Dtype(name) => argument.dtype = Some(name.clone()),
         Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
         // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.

@@ -57,7 +57,7 @@ pub struct EntryForm {
     pub output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
     pub arguments: BTreeMap<String, Argument>,
-    /// What attributes must say for the form to be meant, such as a layout.
+    /// What attributes must say for the form to be meant, such as a layout; `*` is anything.
     pub with: BTreeMap<String, Vec<String>>,
     /// Shapes that Python sees, where they are not those that the profiler shows.
     pub returns: Option<Returns>,
@@ -225,6 +225,8 @@ pub enum Argument {
     },
     /// What a column of the row says that shapes do not carry.
     Attribute(String),
+    /// The name of the group of processes that the kernel talks to.
+    ProcessGroup,
     /// A tensor that the profiler does not show.
     Tensor {
         /// Its shape.

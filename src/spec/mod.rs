@@ -32,4 +32,4 @@ pub use reading::{Reading, Refusal};
 pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};
 pub use shape_rule::{Form, Returns, RuleError};
 pub use supply::{Fill, Supplied, SuppliedTensor};
-pub use yaml::SpecError;
+pub use yaml::{SpecError, check_yaml};

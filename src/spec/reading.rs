@@ -102,7 +102,7 @@ impl Entry {
     fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
-                Some(value) if values.iter().any(|wanted| wanted == value) => {}
+                Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
                 Some(value) => {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
                     return Err(Refusal::NotCovered(why).into());

@@ -131,7 +131,7 @@ fn parse_argument(part: &str, keyword_only: bool) -> Option<SchemaArgument> {
     let (kind, name) = declared.rsplit_once(' ')?;
     let (kind, optional) = kind.trim().strip_suffix('?').map_or((kind.trim(), false), |kind| (kind, true));
     let (base, list) = kind.split_once('[').map_or((kind, false), |(base, _)| (base, true));
-    let base = base.split('(').next().unwrap_or(base).trim_end_matches('?');
+    let base = base.split('(').next().unwrap_or(base).trim_end_matches(['?', '!']);
     let kind = match (base, list) {
         ("Tensor", false) => SchemaType::Tensor,
         ("Tensor", true) => SchemaType::TensorList,

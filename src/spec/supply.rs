@@ -19,6 +19,8 @@ pub enum Supplied {
     Constant(serde_json::Value),
     /// A type, by torch's name.
     Dtype(String),
+    /// See [`Argument::ProcessGroup`].
+    ProcessGroup,
     /// A buffer that the call writes.
     Destination(Tensor),
     /// The tensor of that argument itself.
@@ -241,6 +243,7 @@ impl Supply<'_> {
                 Supplied::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
             Argument::Attribute(column) => Supplied::Constant(self.attribute(column, kind)?),
+            Argument::ProcessGroup => Supplied::ProcessGroup,
             Argument::Tensor { dims, dtype, values, on_host } => {
                 let dims =
                     dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();

@@ -26,6 +26,14 @@ impl SpecError {
     }
 }
 
+/// Whether a text is YAML, with a key once at most in each mapping.
+///
+/// # Errors
+/// [`SpecError`] with the line.
+pub fn check_yaml(file: &Path, text: &str) -> Result<(), SpecError> {
+    parse::<serde_yaml::Value>(file, text).map(drop)
+}
+
 /// Parses a file's text.
 pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
     serde_yaml::from_str(text).map_err(|error| {

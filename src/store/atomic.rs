@@ -5,6 +5,8 @@ use std::{
     io::{self, BufWriter, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    sync::mpsc::{self, SyncSender},
+    thread,
 };
 
 use super::StoreError;
@@ -12,6 +14,8 @@ use super::StoreError;
 /// Readable and writable as far as the user's umask allows.
 const DEFAULT_MODE: u32 = 0o666;
 const BUFFER: usize = 1 << 18;
+/// Smaller files are synced once, at their end.
+const AT_ONCE: usize = 32 << 20;
 
 /// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder.
 /// A file that was there keeps its mode; a link stays a link, and what it leads to is replaced.
@@ -34,13 +38,8 @@ pub(super) fn write_atomic_by(
         let mode = Permissions::from_mode(DEFAULT_MODE);
         tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
     };
-    let mut draft = attempt(draft).map_err(StoreError::io("write into", folder))?;
-    let write = || {
-        let mut out = BufWriter::with_capacity(BUFFER, draft.as_file_mut());
-        content(&mut out)?;
-        out.flush()
-    };
-    attempt(write).map_err(StoreError::io("write", path))?;
+    let draft = attempt(draft).map_err(StoreError::io("write into", folder))?;
+    attempt(|| write_with_early_sync(draft.as_file(), content)).map_err(StoreError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
         attempt(set).map_err(StoreError::io("set the mode of", path))?;
@@ -49,6 +48,55 @@ pub(super) fn write_atomic_by(
     let rename = || draft.persist(path).map_err(|error| error.error);
     attempt(rename).map_err(StoreError::io("replace", path))?;
     sync_folder(folder)
+}
+
+/// Writes a file; of a large one the first bytes are on their way to the disk while the last are being made.
+fn write_with_early_sync(
+    file: &File,
+    content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
+    thread::scope(|scope| {
+        let mut early = None;
+        let mut start = || {
+            let (sender, inbox) = mpsc::sync_channel(1);
+            let sync = move || inbox.iter().try_for_each(|()| file.sync_data());
+            early = Some(scope.spawn(sync));
+            sender
+        };
+        let mut out =
+            BufWriter::with_capacity(BUFFER, Early { file, unsynced: 0, start: &mut start, sender: None });
+        let written = content(&mut out).and_then(|()| out.flush());
+        drop(out);
+        // The kernel tells an error of the disk once, so whoever hears it first must pass it on.
+        let synced = early
+            .map_or(Ok(()), |early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        written.and(synced)
+    })
+}
+
+/// Asks for a sync now and then, without waiting for it.
+struct Early<'a> {
+    file: &'a File,
+    unsynced: usize,
+    start: &'a mut dyn FnMut() -> SyncSender<()>,
+    sender: Option<SyncSender<()>>,
+}
+
+impl io::Write for Early<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.file.write(bytes)?;
+        self.unsynced += length;
+        if self.unsynced >= AT_ONCE {
+            self.unsynced = 0;
+            // One that is still at it will be asked again.
+            let _ = self.sender.get_or_insert_with(&mut self.start).try_send(());
+        }
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Makes the entries of a folder durable.
@@ -97,7 +145,7 @@ pub(super) mod faults {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::KernelCsv, *};
 
     #[test]
     fn replaces_content_and_keeps_the_mode() {
@@ -145,6 +193,57 @@ mod tests {
             assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left: {error}");
         }
         assert_eq!(failures, 6, "draft, write, mode, sync, rename, sync of the folder");
+    }
+
+    #[test]
+    fn whichever_call_fails_in_several_tables_each_is_the_old_or_the_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["A", "B", "C"].map(|name| folder.path().join(format!("{name}.csv")));
+        let (old, new) = ("K,V\n1,2\n3,4\n", "K,V,W\n1,2,\n3,5,6\n");
+        let save = |path: &Path| {
+            let mut table = KernelCsv::load(path)?;
+            table.update(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
+            table.save()
+        };
+        let mut failures = 0;
+        loop {
+            paths.iter().for_each(|path| fs::write(path, old).expect("written"));
+            faults::fail_after(failures);
+            let result = paths.iter().try_for_each(|path| save(path).map(drop));
+            let failed = faults::happened();
+            assert_eq!(result.is_err(), failed);
+            let contents = paths.each_ref().map(|path| fs::read_to_string(path).expect("it is there"));
+            assert!(contents.iter().all(|content| content == old || content == new), "{contents:?}");
+            assert!(contents.is_sorted_by_key(|content| content == old), "in their order: {contents:?}");
+            assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), paths.len(), "a draft is left");
+            // Saving again ends as if nothing had happened.
+            assert!(paths.iter().all(|path| save(path).is_ok()));
+            assert!(paths.iter().all(|path| fs::read_to_string(path).expect("there") == new));
+            if !failed {
+                break;
+            }
+            failures += 1;
+        }
+        assert_eq!(failures, 18, "six calls for each table");
+    }
+
+    #[test]
+    fn large_files_are_written_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("large.csv");
+        let piece: Vec<u8> = (0..=250).cycle().take(BUFFER + 7).collect();
+        let pieces = 3 * AT_ONCE / piece.len();
+        write_atomic_by(&path, |out| (0..pieces).try_for_each(|_| out.write_all(&piece))).expect("written");
+        let written = fs::read(&path).expect("there");
+        assert_eq!(written.len(), pieces * piece.len());
+        assert!(written.chunks(piece.len()).all(|chunk| chunk == piece));
+        let failed = write_atomic_by(&path, |out| {
+            (0..pieces).try_for_each(|_| out.write_all(&piece))?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert!(failed.is_err());
+        assert!(fs::read(&path).expect("there") == written, "the old one stays");
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left");
     }
 
     #[test]

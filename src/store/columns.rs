@@ -63,6 +63,10 @@ pub(super) fn profiling_average(counter: &str) -> String {
     format!("Profiling Average {counter}")
 }
 
+/// Whether the runtime values of a row are all known, and where they are from.
+pub(super) const COMPLETENESS: &str = "Runtime metadata_completeness";
+pub(super) const SOURCE: &str = "Runtime source_profile";
+
 /// What older tools called [`AVERAGE`].
 pub(super) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 

@@ -117,6 +117,12 @@ impl Database {
         self.file.kind
     }
 
+    /// Whether it has anything yet; an empty folder can become any database.
+    #[must_use]
+    pub fn has_tables(&self) -> bool {
+        self.has_file || self.kernels().is_ok_and(|kernels| !kernels.is_empty())
+    }
+
     /// Name of the device profile.
     #[must_use]
     pub fn device(&self) -> &str {
@@ -346,4 +352,21 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: Kind) -> Result<usize
         Ok::<(), StoreError>(())
     })?;
     Ok(rows)
+}
+
+/// The tables of a database that a copy of its shapes does not have: collectives, and names of no kernel.
+///
+/// # Errors
+/// [`StoreError::Io`] where the folder cannot be listed.
+pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, StoreError> {
+    let mut left_out = Vec::new();
+    for entry in fs::read_dir(&source.folder).map_err(StoreError::io("list", &source.folder))? {
+        let name = entry.map_err(StoreError::io("list", &source.folder))?.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".csv") && !name.starts_with('.') && !copy.join(&*name).exists() {
+            left_out.push(name.into_owned());
+        }
+    }
+    left_out.sort();
+    Ok(left_out)
 }

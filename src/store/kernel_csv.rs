@@ -13,7 +13,12 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
-use super::{StoreError, atomic::write_atomic_by};
+use super::{
+    StoreError,
+    atomic::write_atomic_by,
+    places::{PIECE, RowPlace, row_places},
+};
+use crate::profile::{Index, Irregular};
 
 /// A kernel's CSV in memory.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub struct KernelCsv {
 enum Row {
     /// Bytes of the file, with the line they start at.
     Original(Range<usize>, u64),
-    Changed(Vec<String>),
+    Changed(StringRecord),
 }
 
 impl KernelCsv {
@@ -88,14 +93,25 @@ impl KernelCsv {
         }
         table.columns_in_file = table.header.len();
         table.header_end = line_end(&original, reader.position());
-        let mut start = table.header_end;
-        while reader.read_byte_record(&mut record).map_err(|error| read_error(path, &error, &table.header))? {
-            let end = line_end(&original, reader.position());
-            table.rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
-            start = end;
-        }
+        let start = table.header_end;
+        table.rows = match row_places(&original[start..], table.header.len()) {
+            Ok(places) => {
+                let lines = 1 + memchr::memchr_iter(b'\n', &original[..start]).count() as u64;
+                let row = |RowPlace { range, line }| {
+                    Row::Original(start + range.start..start + range.end, lines + line)
+                };
+                places.into_iter().map(row).collect()
+            }
+            // The csv crate says what is wrong, or takes what is only unusual.
+            Err(Irregular) => rows_by_csv(&original, reader, start)
+                .map_err(|error| read_error(path, &error, &table.header))?,
+        };
         table.rows_in_file = table.rows.len();
-        table.tail = start..original.len();
+        let end = match table.rows.last() {
+            Some(Row::Original(range, _)) => range.end,
+            _ => start,
+        };
+        table.tail = end..original.len();
         table.newline = if original[..table.header_end].ends_with(b"\r\n") { "\r\n" } else { "\n" };
         table.original = original;
         table.changed = false;
@@ -166,24 +182,76 @@ impl KernelCsv {
     /// # Errors
     /// Where the row is not UTF-8.
     pub fn cells(&self, row: usize) -> Result<StringRecord, StoreError> {
-        match &self.rows[row] {
-            Row::Changed(cells) => Ok(StringRecord::from(cells.as_slice())),
-            Row::Original(range, line) => {
-                let bytes = &self.original[range.clone()];
-                let mut reader = ReaderBuilder::new()
-                    .has_headers(false)
-                    .flexible(true)
-                    .buffer_capacity(bytes.len().max(64))
-                    .from_reader(bytes);
-                let mut record = StringRecord::new();
-                reader.read_record(&mut record).map_err(|_| StoreError::Csv {
-                    path: self.path.clone(),
-                    line: *line,
-                    problem: "is not UTF-8".to_owned(),
-                })?;
-                Ok(record)
+        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| StoreError::Csv {
+            path: self.path.clone(),
+            line: self.line(row).unwrap_or_default(),
+            problem: "is not UTF-8".to_owned(),
+        })
+    }
+
+    /// Goes through one cell of all rows in order, much faster than going through whole rows. A cell is
+    /// empty where a row of another length lacks it.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn for_each_cell(
+        &self,
+        column: usize,
+        mut visit: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut index = Index::default();
+        let mut next = 0;
+        while next < self.rows.len() {
+            let (piece, rows) = self.untouched(next);
+            let bytes = &self.original[piece];
+            if index.find(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
+                for cells in index.rows(bytes) {
+                    visit(next, cells.get(column))?;
+                    next += 1;
+                }
+            } else {
+                for row in next..next + rows {
+                    visit(row, self.byte_cells(row).get(column).unwrap_or_default())?;
+                }
+                next += rows;
             }
         }
+        Ok(())
+    }
+
+    /// Bytes of rows that nobody touched, from `first` on as far as they make a handy piece, and how many rows
+    /// that are; one that was changed is alone and has no bytes.
+    fn untouched(&self, first: usize) -> (Range<usize>, usize) {
+        let mut piece = 0..0;
+        let mut count = 0;
+        for row in &self.rows[first..] {
+            match row {
+                Row::Original(range, _) if count == 0 => piece = range.clone(),
+                Row::Original(range, _) if piece.len() < PIECE => piece.end = range.end,
+                _ => break,
+            }
+            count += 1;
+        }
+        (piece, count.max(1))
+    }
+
+    /// The cells of a row as they are, be they text or not.
+    #[must_use]
+    pub fn byte_cells(&self, row: usize) -> ByteRecord {
+        let range = match &self.rows[row] {
+            Row::Changed(cells) => return cells.as_byte_record().clone(),
+            Row::Original(range, _) => range.clone(),
+        };
+        let bytes = &self.original[range];
+        let mut reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .buffer_capacity(bytes.len().max(64))
+            .from_reader(bytes);
+        let mut record = ByteRecord::new();
+        // Reading from memory does not fail.
+        let _ = reader.read_byte_record(&mut record);
+        record
     }
 
     /// Goes through all rows in order, much faster than asking for each one's cells.
@@ -205,7 +273,7 @@ impl KernelCsv {
             }
             match row {
                 Row::Original(..) => visit(index, &record)?,
-                Row::Changed(cells) => visit(index, &ByteRecord::from(cells.as_slice()))?,
+                Row::Changed(cells) => visit(index, cells.as_byte_record())?,
             }
         }
         Ok(())
@@ -230,7 +298,7 @@ impl KernelCsv {
                 row[*index].clone_from(value);
             }
         }
-        self.rows.push(Row::Changed(row));
+        self.rows.push(Row::Changed(StringRecord::from(row)));
         self.changed = true;
     }
 
@@ -249,7 +317,7 @@ impl KernelCsv {
             fields[index].clone_from(value);
         }
         if differs {
-            self.rows[row] = Row::Changed(fields);
+            self.rows[row] = Row::Changed(StringRecord::from(fields));
             self.changed = true;
         }
         Ok(differs)
@@ -277,7 +345,7 @@ impl KernelCsv {
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let appended = self.header.len() - self.columns_in_file;
         if self.columns_in_file == 0 {
-            out.write_all(&self.print(&self.header))?;
+            out.write_all(&self.print(self.header.iter().map(String::as_str)))?;
         } else {
             self.copy_line(out, &self.original[..self.header_end], &self.header[self.columns_in_file..])?;
         }
@@ -297,9 +365,7 @@ impl KernelCsv {
                 Row::Changed(cells) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
                     let missing = self.header.len() - cells.len();
-                    let padded: Vec<String> =
-                        cells.iter().cloned().chain(std::iter::repeat_n(String::new(), missing)).collect();
-                    out.write_all(&self.print(&padded))?;
+                    out.write_all(&self.print(cells.iter().chain(std::iter::repeat_n("", missing))))?;
                 }
             }
         }
@@ -325,7 +391,7 @@ impl KernelCsv {
         out.write_all(&line[..body_end])?;
         if !appended.is_empty() {
             out.write_all(b",")?;
-            let cells = self.print(appended);
+            let cells = self.print(appended.iter().map(String::as_str));
             // One empty cell alone prints as `""`; behind a comma nothing is needed.
             let plain = cells.as_slice() == [b"\"\"", self.newline.as_bytes()].concat();
             out.write_all(if plain { &[] } else { &cells[..cells.len() - self.newline.len()] })?;
@@ -334,13 +400,28 @@ impl KernelCsv {
         out.write_all(if ending.is_empty() { self.newline.as_bytes() } else { ending })
     }
 
-    fn print(&self, cells: &[String]) -> Vec<u8> {
+    fn print<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
         let terminator = if self.newline == "\r\n" { Terminator::CRLF } else { Terminator::Any(b'\n') };
         let mut writer = WriterBuilder::new().terminator(terminator).from_writer(Vec::new());
         // Writing to memory does not fail.
         let _ = writer.write_record(cells);
         writer.into_inner().unwrap_or_default()
     }
+}
+
+fn rows_by_csv(
+    original: &[u8],
+    mut reader: csv::Reader<&[u8]>,
+    mut start: usize,
+) -> Result<Vec<Row>, csv::Error> {
+    let mut record = ByteRecord::new();
+    let mut rows = Vec::new();
+    while reader.read_byte_record(&mut record)? {
+        let end = line_end(original, reader.position());
+        rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
+        start = end;
+    }
+    Ok(rows)
 }
 
 /// Where the line ends that the reader has just read: it stops between `\r` and `\n`.

@@ -58,7 +58,9 @@ impl Lock {
         let owner = format!("npubench, process {} on {}\n", process::id(), host.to_string_lossy());
         file.set_len(0)
             .and_then(|()| file.write_all(owner.as_bytes()))
-            .and_then(|()| if made.is_some() { fs::write(state.join(IGNORE), "*\n") } else { Ok(()) })
+            .and_then(
+                |()| if state.join(IGNORE).exists() { Ok(()) } else { fs::write(state.join(IGNORE), "*\n") },
+            )
             .map_err(StoreError::io("write", &path))?;
         Ok(Self { _file: file, made })
     }

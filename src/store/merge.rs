@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    KernelCsv, StoreError, columns,
+    KernelCsv, StoreError,
+    columns::{self, COMPLETENESS},
     numbers::{decimals, micros},
     rows::RowColumns,
 };
 use crate::{
-    model::{Attributes, Case, KernelName, keeps_input_shapes},
+    model::{Attention, Attributes, Case, KernelName, keeps_input_shapes},
     profile::{COUNTERS, Group, GroupStatistics},
 };
 
@@ -21,14 +22,17 @@ pub struct Merged {
     pub updated: usize,
     /// Rows that already said the same.
     pub same: usize,
+    /// Rows that said more than the profile, and keep it.
+    pub kept: usize,
 }
 
 /// Merges the groups of a profile into a kernel's table: profiling columns of rows with the same
-/// signature are set, other signatures become new rows. Attributes and what explains them fill empty cells.
-/// Nothing else is touched.
+/// signature are set, other signatures become new rows. Attributes and what explains them fill cells that say
+/// nothing. Nothing else is touched.
 ///
-/// A group whose attributes are not known, and whose numbers stand in a row of the same shapes, is that row:
-/// somebody has found out the attributes since.
+/// A profile that says less than the row does not replace what it says: one record where there were several,
+/// or none of the counters. A group whose attributes are not known, and whose numbers stand in a row of the
+/// same shapes, is that row: somebody has found out the attributes since.
 ///
 /// # Errors
 /// [`StoreError::NotRows`] where a signature column is missing.
@@ -44,21 +48,18 @@ pub fn merge_groups(
         let (state, core, extra) = (group.state.clone(), group.core.clone(), group.extra.clone());
         let profiling = profiling_cells(group.into_statistics());
         if let Some(known) = rows.same(&case) {
-            for &row in known {
-                let news = borrowed(&profiling).chain(borrowed(&extra).filter(|(column, _)| {
-                    // What a row says of its attributes is worth more than what is made out again.
-                    table.cell(row, column).is_none_or(|cell| cell.trim().is_empty())
-                }));
-                let news: Vec<(&str, String)> = news.collect();
-                if table.update(row, &news)? {
-                    merged.updated += 1;
-                } else {
-                    merged.same += 1;
-                }
+            for row in known {
+                merged.count(update(table, row, &case, &profiling, &extra)?);
             }
             continue;
         }
-        if rows.completed(&case).iter().any(|&row| shows(table, row, &profiling)) {
+        if let Some(row) = rows.open(&case).iter().find(|row| shows(table, row.index, &profiling)) {
+            merged.count(update(table, row, &case, &profiling, &extra)?);
+            continue;
+        }
+        if case.attributes.is_empty()
+            && rows.completed(&case).iter().any(|&row| shows(table, row, &profiling))
+        {
             merged.same += 1;
             continue;
         }
@@ -72,6 +73,61 @@ pub fn merge_groups(
         merged.added += 1;
     }
     Ok(merged)
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Updated,
+    Same,
+    Kept,
+}
+
+impl Merged {
+    fn count(&mut self, fate: Fate) {
+        *match fate {
+            Fate::Updated => &mut self.updated,
+            Fate::Same => &mut self.same,
+            Fate::Kept => &mut self.kept,
+        } += 1;
+    }
+}
+
+/// Sets the profiling columns of a row, and fills in what it does not say of its attributes.
+fn update(
+    table: &mut KernelCsv,
+    row: &Row,
+    case: &Case,
+    profiling: &[(String, String)],
+    extra: &[(String, String)],
+) -> Result<Fate, StoreError> {
+    let is_said = |column: &str| table.cell(row.index, column).is_some_and(|cell| Attributes::is_said(&cell));
+    let mut news: Vec<(&str, String)> = borrowed(extra).filter(|(column, _)| !is_said(column)).collect();
+    if let Some((_, completeness)) = news.iter_mut().find(|(column, _)| *column == COMPLETENESS) {
+        // Together with what the row says already.
+        let attributes = row.attributes.joined_with(&case.attributes);
+        *completeness = Attention::new(&Case { attributes, ..case.clone() }).completeness();
+    }
+    let says_less = says_less(table, row.index, profiling);
+    if !says_less {
+        news.extend(borrowed(profiling));
+    }
+    Ok(match (table.update(row.index, &news)?, says_less) {
+        (true, _) => Fate::Updated,
+        (false, true) => Fate::Kept,
+        (false, false) => Fate::Same,
+    })
+}
+
+/// Whether the numbers of a profile are less than what a row shows: of one record where it has a deviation, so
+/// that there were several, or without any counter where it has some.
+fn says_less(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
+    let has = |column: &str| table.cell(row, column).is_some_and(|cell| Attributes::is_said(&cell));
+    let (durations, counters) = profiling.split_at(columns::PROFILING.len());
+    let is_one = durations.last().is_some_and(|(column, value)| value.is_empty() && has(column));
+    let is_bare =
+        counters.iter().all(|(_, value)| value.is_empty()) && counters.iter().any(|(column, _)| has(column));
+    is_one || is_bare
 }
 
 fn borrowed(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
@@ -99,9 +155,15 @@ fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
     cells
 }
 
+/// A row of a group's signature.
+struct Row {
+    index: usize,
+    attributes: Attributes,
+}
+
 /// The rows that groups belong to.
 struct RowsOfGroups {
-    by_signature: HashMap<String, Vec<usize>>,
+    by_signature: HashMap<String, Vec<Row>>,
     /// Rows with attributes, by their signature without.
     completed: HashMap<String, Vec<usize>>,
 }
@@ -115,24 +177,35 @@ impl RowsOfGroups {
         let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
         let wanted: HashSet<u64> =
             groups.iter().map(|group| shape_key(group.cells[cell].as_bytes())).collect();
-        let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
-        table.for_each_row(|row, cells| {
-            let shapes = cells.get(columns.signature_column(cell)).unwrap_or_default();
-            if wanted.contains(&shape_key(shapes))
-                && let Ok(case) = columns.case(kernel, cells)
-            {
-                if !case.attributes.is_empty() {
-                    found.completed.entry(bare_signature(&case)).or_default().push(row);
-                }
-                found.by_signature.entry(case.signature()).or_default().push(row);
+        let mut candidates = Vec::new();
+        table.for_each_cell(columns.signature_column(cell), |row, shapes| {
+            if wanted.contains(&shape_key(shapes)) {
+                candidates.push(row);
             }
             Ok(())
         })?;
+        let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
+        for index in candidates {
+            let Ok(case) = columns.case(kernel, &table.byte_cells(index)) else { continue };
+            if !case.attributes.is_empty() {
+                found.completed.entry(bare_signature(&case)).or_default().push(index);
+            }
+            let row = Row { index, attributes: case.attributes.clone() };
+            found.by_signature.entry(case.signature()).or_default().push(row);
+        }
         Ok(found)
     }
 
-    fn same(&self, case: &Case) -> Option<&[usize]> {
+    fn same(&self, case: &Case) -> Option<&[Row]> {
         self.by_signature.get(&case.signature()).map(Vec::as_slice)
+    }
+
+    /// Rows that leave open what the case says.
+    fn open(&self, case: &Case) -> &[Row] {
+        if case.attributes.is_empty() {
+            return &[];
+        }
+        self.by_signature.get(&bare_signature(case)).map_or(&[], Vec::as_slice)
     }
 
     fn completed(&self, case: &Case) -> &[usize] {
@@ -175,11 +248,12 @@ mod tests {
     use super::*;
     use crate::model::Cells;
 
-    fn slots(cell: &str) -> Option<Vec<Vec<u64>>> {
+    fn slots(cell: &str, dtype: &str, format: &str) -> Option<Vec<Vec<u64>>> {
         let count = cell.matches(';').count() + 1;
-        let dtypes = vec!["FLOAT"; count].join(";");
-        let parsed = Cells { shapes: cell, dtypes: &dtypes, formats: "" }.parse().ok()?;
-        let mut dims: Vec<Vec<u64>> = parsed.into_iter().flatten().map(|tensor| tensor.dims).collect();
+        let (dtypes, formats) = (vec![dtype; count].join(";"), vec![format; count].join(";"));
+        let parsed = Cells { shapes: cell, dtypes: &dtypes, formats: &formats }.parse().ok()?;
+        let mut dims: Vec<Vec<u64>> =
+            parsed.into_iter().map(|slot| slot.map_or_else(Vec::new, |t| t.dims)).collect();
         while dims.last().is_some_and(Vec::is_empty) {
             dims.pop();
         }
@@ -198,8 +272,11 @@ mod tests {
     proptest! {
         /// Cells that are parsed alike have one key, or rows would be missed.
         #[test]
-        fn cells_parsed_alike_have_one_key(left in "[0-2,;() ]{0,8}", right in "[0-2,;() ]{0,8}") {
-            if let (Some(l), Some(r)) = (slots(&left), slots(&right)) && l == r {
+        fn cells_parsed_alike_have_one_key(
+            left in "[0-2,;() ]{0,8}", right in "[0-2,;() ]{0,8}",
+            dtype in "FLOAT|DT_UNDEFINED", format in "ND|NULL",
+        ) {
+            if let (Some(l), Some(r)) = (slots(&left, "FLOAT", "ND"), slots(&right, &dtype, &format)) && l == r {
                 prop_assert_eq!(shape_key(left.as_bytes()), shape_key(right.as_bytes()));
             }
         }

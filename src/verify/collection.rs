@@ -10,7 +10,7 @@ use super::{
     samples::{accepted, noise},
 };
 use crate::{
-    model::{Case, Dtype, Finding, Nanos, Slot, Tensor, Verdict},
+    model::{Case, Dtype, Finding, KernelName, Nanos, Slot, Tensor, Verdict},
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
     store::ledger::{Attempt, Launch},
@@ -82,7 +82,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
         while let Some(record) = reader.read()? {
             let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
             records.push(RawRecord {
-                kernel: String::from_utf8_lossy(record.kernel()).into_owned(),
+                kernel: kernel_of(record.kernel()),
                 start,
                 duration,
                 device: record.device(),
@@ -96,6 +96,12 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     // The profiler sorts by text, devices and starts alike.
     records.sort_by_key(|record| record.start);
     Ok(records)
+}
+
+/// The kernel's name as cases have it, which shorten over-long ones.
+fn kernel_of(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    KernelName::new(&text).map_or_else(|_| text.clone().into_owned(), |name| name.as_str().to_owned())
 }
 
 /// Judges every case of a manifest. `expected` holds the cases in the manifest's order.

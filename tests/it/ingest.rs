@@ -221,3 +221,29 @@ fn an_empty_folder_becomes_a_database_where_it_is() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(context.snapshot("here").len(), 3, "two tables and database.yaml");
 }
+
+#[test]
+fn a_profile_that_is_given_in_several_forms_is_counted_once() {
+    let context = Context::new();
+    let output = "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT";
+    let csv = format!("{output}/kernel_details.csv");
+    context.write(&csv, &profile(&[SWIGLU, ADD]));
+    let summary = "t/a_ascend_pt/PROF_1/mindstudio_profiler_output/op_summary_20260101000000.csv";
+    context.write(summary, &profile(&[SWIGLU, ADD]));
+    let dotted = format!("./t/../{csv}");
+    std::os::unix::fs::symlink(context.path("t"), context.path("link")).expect("linked");
+    let linked = "link/a_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv";
+    for (number, more) in [csv.as_str(), &dotted, linked, "link", output, summary].into_iter().enumerate() {
+        let database = format!("db{number}");
+        let ran = context.run(&["ingest", "t", more, "--db", &database]);
+        assert!(ran.stdout.starts_with("2 records of 1 file in "), "{more}: {}{}", ran.stdout, ran.stderr);
+        let said = if more == summary {
+            format!("`{summary}` is left out: `ROOT/{csv}` is of the same profile\n")
+        } else {
+            String::new()
+        };
+        assert_eq!(ran.stderr, said, "{more}");
+        let given_first = context.run(&["ingest", more, "t", "--db", &database]);
+        assert!(given_first.stdout.contains(" 0 rows added, 0 updated"), "{}", given_first.stdout);
+    }
+}

@@ -8,6 +8,7 @@ mod catalogue_matmul;
 mod check;
 mod context;
 mod databases;
+mod faults;
 mod fuzz;
 mod ingest;
 mod layers;

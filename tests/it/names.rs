@@ -149,9 +149,13 @@ fn names_that_differ_only_by_case_have_files_that_differ_by_more() {
     context.write("first.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "first.csv", "--db", "db"]);
     context.write("k.csv", &profile_of(&names));
-    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_found(&context.path("db"), &names);
+    for database in ["db", "new"] {
+        let ran = context.run(&["ingest", "k.csv", "--db", database]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_found(&context.path(database), &names);
+        let check = context.run(&["db", "check", database]);
+        assert_eq!(check.code, 0, "{}", check.stdout);
+    }
     let before = tables(&context, "db");
     let again = context.run(&["ingest", "k.csv", "--db", "db"]);
     assert!(again.stdout.contains(" 0 rows added, 0 updated"), "{}", again.stdout);

@@ -1,6 +1,6 @@
 //! Which records and rows are one, seen through the program.
 
-use crate::context::{Context, profile};
+use crate::context::{Context, SWIGLU, profile};
 
 fn matmul(duration: &str, shapes: &str, formats: &str) -> String {
     format!("MatMulV2,{duration},\"\"\"{shapes}\"\"\",DT_BF16;DT_BF16,{formats},\"\"\"8,100\"\"\",DT_BF16,ND")
@@ -26,10 +26,11 @@ fn a_matmul_is_one_row_however_it_is_stored() {
     assert_eq!(rows[1]["Profiling Average Duration(us)"], "30.000000");
     assert_eq!(rows[0]["Profiling Average Duration(us)"], "6.000000");
     // Another profile shows it in the other orientation.
-    context.write("other.csv", &profile(&[&matmul("12", "1000,8;100,1000", "ND;ND")]));
+    let other = [matmul("12", "1000,8;100,1000", "ND;ND"), matmul("14", "1000,8;1000,100", "ND;ND")];
+    context.write("other.csv", &profile(&[&other[0], &other[1]]));
     let ran = context.run(&["ingest", "other.csv", "--db", "db"]);
     assert!(ran.stdout.ends_with("0 rows added, 1 updated, 0 unchanged\n"), "{}", ran.stdout);
-    assert_eq!(context.rows("db", "MatMulV2")[1]["Profiling Average Duration(us)"], "12.000000");
+    assert_eq!(context.rows("db", "MatMulV2")[1]["Profiling Average Duration(us)"], "13.000000");
 }
 
 #[test]
@@ -59,4 +60,48 @@ fn the_number_of_expert_ranks_tells_rows_apart_and_is_not_made_up() {
     assert_eq!(sizes(&context)[2], pair("", "30.000000"));
     let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "0"]);
     assert_eq!(ran.code, 2);
+}
+
+#[test]
+fn the_number_of_expert_ranks_can_be_said_later_and_be_corrected() {
+    let context = Context::new();
+    let record = "DispatchFFNCombine,10,\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND";
+    context.write("k.csv", &profile(&[record]));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert!(ran.stderr.contains("`EP Size` is left open"), "{}", ran.stderr);
+    context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "16"]);
+    let sizes = |context: &Context| -> Vec<String> {
+        context.rows("db", "DispatchFFNCombine").iter().map(|row| row["EP Size"].clone()).collect()
+    };
+    assert_eq!(sizes(&context), ["16"], "the open row has it now");
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "8"]);
+    assert!(ran.stdout.contains("1 rows added"), "{}", ran.stdout);
+    assert_eq!(sizes(&context), ["16", "8"], "what was said is kept");
+}
+
+#[test]
+fn a_profile_that_says_less_replaces_nothing() {
+    let context = Context::new();
+    let record = |duration: &str| SWIGLU.replacen("59.730", duration, 1);
+    context.write("many.csv", &profile(&[&record("10"), &record("20")]));
+    context.write("one.csv", &profile(&[&record("5")]));
+    context.run(&["ingest", "many.csv", "--db", "db"]);
+    let before = context.snapshot("db");
+    let ran = context.run(&["ingest", "one.csv", "--db", "db"]);
+    assert!(ran.stderr.contains("1 rows keep what they say"), "{}", ran.stderr);
+    assert_eq!(context.snapshot("db"), before);
+    context.write("more.csv", &profile(&[&record("1"), &record("3"), &record("5")]));
+    context.run(&["ingest", "more.csv", "--db", "db"]);
+    assert_eq!(context.rows("db", "SwiGlu")[0]["Profiling Average Duration(us)"], "3.000000");
+}
+
+#[test]
+fn the_device_of_a_database_is_given_with_its_first_profile() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "NO_SUCH"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(!context.path("db").exists());
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "ATLAS_800_A3_752T_128G_DIE"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }

@@ -350,3 +350,30 @@ fn layouts_of_older_releases_are_found() {
     );
     assert_eq!(context.rows("db", "Cast")[0]["Profiling Average Duration(us)"], "2.100500");
 }
+
+#[test]
+fn tables_of_other_things_are_called_what_they_are() {
+    let context = Context::new();
+    let operators = "Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us)";
+    let of_database = format!("OP State,Accelerator Core,{CELLS},Average Duration(us)");
+    for (text, said, hint) in [
+        (
+            "Device_id,OP Type,Core Type,Count,Total Time(us),Ratio(%)",
+            "sums per kernel",
+            "of the same profile",
+        ),
+        (operators, "operators of the framework", "of the same profile"),
+        ("Device_id,kernel_name,kernel_type,task_time(us)", "times of tasks", "of the same profile"),
+        ("Device_id,Level,API Name,Time(us),Count", "calls on the host", "of the same profile"),
+        ("Step,Computing,Communication(Not Overlapped),Free", "times of steps", "of the same profile"),
+        ("Component,Timestamp(us),Total Allocated(MB)", "uses of memory", "of the same profile"),
+        (&of_database, "a kernel's rows as a database has them", "copy it into the database folder"),
+        ("\u{feff} [{\"ph\": \"M\"}]", "is JSON, not a table of kernels", "of the same profile"),
+        ("Type,Price\nApple,1", "the header lacks `Duration(us)`", "not a kernel table of msprof"),
+    ] {
+        context.write("table.csv", &format!("{text}\n"));
+        let ran = context.run(&["ingest", "table.csv", "--db", "db"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{text}");
+        assert!(ran.stderr.contains(said) && ran.stderr.contains(hint), "{text}: {}", ran.stderr);
+    }
+}

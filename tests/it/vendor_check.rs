@@ -60,6 +60,9 @@ impl Check {
         ] {
             context.write(file, text);
         }
+        if records.is_empty() {
+            return Self { context };
+        }
         context.write("k.csv", &profile(records));
         let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -171,4 +174,51 @@ fn a_python_that_cannot_judge_says_nothing_of_any_case() {
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("cannot be used as a check"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
+}
+
+/// A record of DispatchFFNCombine: 64 tokens to 8 of so many experts a rank.
+fn dispatch(experts: u64) -> String {
+    format!(
+        "DispatchFFNCombine,50,\"\"\"64,1024;{experts},1024,512;{experts},256,1024;64,8;1;1;64,8\"\"\",\
+         DT_BF16;DT_BF16;DT_BF16;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"64,1024;1,{experts}\"\"\",\
+         DT_BF16;INT32,ND;ND"
+    )
+}
+
+#[test]
+fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_one() {
+    let check = Check::new(&[]);
+    check.context.write("d.csv", &profile(&[&dispatch(16)]));
+    let ingest = ["ingest", "d.csv", "--db", "ep", "--kind", "rehearsal"];
+    check.context.run(&[&ingest[..], &["--ep-size", "16"]].concat());
+    let ran = check.context.run(&["run", "--db", "ep", "--host", "rehearsal", "--devices", "0"]);
+    assert!(ran.stderr.contains("unsupported: 1 case: it talks to other devices"), "{}", ran.stderr);
+    let manifest = check.context.run(&["render", "DispatchFFNCombine", "--db", "ep", "--manifest"]).stdout;
+    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
+    let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("is there");
+    assert_eq!(experts["tensor"]["bound"], 256, "experts of all ranks are named");
+    assert!(arguments.iter().any(|argument| argument["process_group"] == true));
+    // Without the number of ranks nothing is guessed; more experts than the product takes are refused.
+    check.context.run(&["ingest", "d.csv", "--db", "open", "--kind", "rehearsal"]);
+    let ran = check.context.run(&["run", "--db", "open", "--host", "rehearsal", "--devices", "0"]);
+    assert!(ran.stderr.contains("`EP Size` is not known"), "{}", ran.stderr);
+    check.context.write("d.csv", &profile(&[&dispatch(18)]));
+    check.context.run(&["ingest", "d.csv", "--db", "many", "--kind", "rehearsal", "--ep-size", "16"]);
+    let ran = check.context.run(&["run", "--db", "many", "--host", "rehearsal", "--devices", "0"]);
+    assert!(ran.stderr.contains("`E <= 17` does not hold"), "{}", ran.stderr);
+}
+
+#[test]
+fn skewed_routing_is_asked_for_and_said_in_the_row() {
+    let check = Check::new(&[]);
+    let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
+    check.context.write("m.csv", &profile(&[record]));
+    check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
+    let run = ["run", "--db", "moe", "--host", "rehearsal", "--devices", "0"];
+    let ran = check.context.run(&[&run[..], &["--expert-skew", "1.2"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let reason = &check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Reason"];
+    assert!(reason.contains("experts are named with a skew of 1.2"), "{reason}");
+    assert_eq!(check.context.run(&[&run[..], &["--expert-skew", "-1"]].concat()).code, 2);
 }

@@ -1,6 +1,8 @@
-//! `PYTORCH_API`: what the host called, with the shapes of the arguments.
+//! `PYTORCH_API`: calls of fused attention by the host, with the shapes of the arguments.
 
 use std::path::Path;
+
+use rusqlite::OptionalExtension as _;
 
 use super::{
     super::ProfileError,
@@ -8,8 +10,7 @@ use super::{
     schema::Schema,
 };
 
-/// Gives name and input shapes of every operator that has some to `visit`. Nothing where the host was not
-/// recorded.
+/// Gives name and input shapes of every different call to `visit`. Nothing where the host was not recorded.
 pub(in super::super) fn for_each_operator(
     file: &Path,
     mut visit: impl FnMut(&str, &str),
@@ -22,26 +23,29 @@ pub(in super::super) fn for_each_operator(
         return Ok(());
     };
     let [Some(id), Some(value)] = ["id", "value"].map(|name| strings.column(name)) else { return Ok(()) };
-    // Names first: an id stands for each distinct one, and few are of interest.
-    let names = format!("SELECT {id}, {value} FROM {} WHERE {value} LIKE '%attention%'", strings.table());
-    let mut names = connection.prepare(&names).map_err(sql)?;
-    let texts = format!(
-        "SELECT s.{value} FROM {} c JOIN {} s ON s.{id} = c.{shapes} WHERE c.{name} = ?1",
-        calls.table(),
-        strings.table()
+    let (calls, strings) = (calls.table(), strings.table());
+    // One pass over the names and one over the calls, for neither need be indexed; then the few different
+    // shapes. Call stacks make most of the strings and name functions of such names, but are long.
+    let pairs = format!(
+        "SELECT DISTINCT {name}, {shapes} FROM {calls} WHERE {name} IN (SELECT {id} FROM {strings} \
+         WHERE length({value}) < 200 AND {value} LIKE '%npu\\_fused\\_infer\\_attention\\_score%' ESCAPE '\\')"
     );
-    let mut texts = connection.prepare(&texts).map_err(sql)?;
-    let mut rows = names.query([]).map_err(sql)?;
+    let mut pairs = connection.prepare(&pairs).map_err(sql)?;
+    let text = format!("SELECT {value} FROM {strings} WHERE {id} = ?1");
+    let mut text = connection.prepare(&text).map_err(sql)?;
+    let mut text_of = |id: Option<i64>| -> Result<Option<String>, ProfileError> {
+        let found = text.query_row([id], |row| row.get::<_, String>(0)).optional();
+        // Shapes that are no text are none.
+        found.or_else(|error| match error {
+            rusqlite::Error::InvalidColumnType(..) => Ok(None),
+            other => Err(sql(other)),
+        })
+    };
+    let mut rows = pairs.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
-        let (id, name): (i64, String) = match (row.get(0), row.get(1)) {
-            (Ok(id), Ok(name)) => (id, name),
-            _ => continue,
-        };
-        let mut shapes = texts.query([id]).map_err(sql)?;
-        while let Some(row) = shapes.next().map_err(sql)? {
-            if let Ok(text) = row.get_ref(0).map_err(sql)?.as_str() {
-                visit(&name, text);
-            }
+        let id = |column| row.get_ref(column).map(|value| value.as_i64().ok()).map_err(sql);
+        if let (Some(name), Some(shapes)) = (text_of(id(0)?)?, text_of(id(1)?)?) {
+            visit(&name, &shapes);
         }
     }
     Ok(())

@@ -106,7 +106,7 @@ impl<'a> Trial<'a> {
         }
         for (column, values) in &self.form.with {
             let said = attributes.get(column).unwrap_or("not given");
-            if !values.iter().any(|value| value == said) {
+            if !values.iter().any(|value| value == said || value == "*") {
                 return Err(Misfit::Shapes(format!("`{column}` is {said}, not {}", values.join(" or "))));
             }
         }
@@ -379,8 +379,9 @@ impl<'a> Trial<'a> {
                 Values::Index(bound)
                 | Values::Zipf(bound)
                 | Values::Counting(bound)
-                | Values::Experts(bound) => (bound, false),
-                Values::Picks(bound) | Values::Blocks { below: bound, .. } => (bound, false),
+                | Values::Experts(bound)
+                | Values::Picks(bound)
+                | Values::Blocks { below: bound, .. } => (bound, false),
                 Values::Distinct(bound) => (bound, true),
                 Values::Listed(items) => {
                     let items = items.value(bindings).map_err(|error| runtime(error.to_string()))?;

@@ -29,6 +29,7 @@ fn session(kernels: &[&str]) -> Session {
         seed: 0,
         warm_up: 1,
         measured: 1,
+        expert_skew: 0.0,
         sentinels: Sentinels::default(),
         cases: (0..).zip(kernels).map(case).collect(),
     };

@@ -342,6 +342,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
     }
     found.extend(raw.destination.map(Argument::Destination));
     found.extend(raw.dtype_of_output.map(|output| Argument::DtypeOf { output, quantised: raw.quantised }));
+    found.extend(raw.process_group.then_some(Argument::ProcessGroup));
     if let Some(column) = &raw.attribute {
         if Attributes::name_of(column).is_none() {
             return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
@@ -359,7 +360,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
         _ => {
             let problem = format!(
                 "argument `{name}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
-                 `dtype_of_output:`, `attribute:`, `tensor:`"
+                 `dtype_of_output:`, `attribute:`, `process_group:`, `tensor:`"
             );
             Err(fault(name, problem))
         }

@@ -138,6 +138,8 @@ pub(super) struct RawArgument {
     #[serde(default)]
     pub(super) quantised: bool,
     pub(super) attribute: Option<String>,
+    #[serde(default)]
+    pub(super) process_group: bool,
     pub(super) tensor: Option<String>,
     pub(super) dtype: Option<String>,
     pub(super) values: Option<RawValues>,

@@ -13,7 +13,10 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use csv::StringRecord;
 
 use super::{Database, StoreError, records::LFS};
-use crate::model::{KernelName, Kind};
+use crate::{
+    model::{KernelName, Kind},
+    spec::check_yaml,
+};
 
 const DATABASE: &str = "database.yaml";
 
@@ -101,12 +104,20 @@ pub fn check(folder: &Path) -> Result<Checked, StoreError> {
                 );
             } else if name == DATABASE {
                 remarks.list.append(&mut of_database.list);
+            } else if let Err((line, problem)) = check_mapping(&folder.join(name)) {
+                remarks.add(line, RemarkKind::Unreadable, problem);
             }
         }
         remarks.list.sort_by_key(|remark| remark.line);
         checked.remarks.append(&mut remarks.list);
     }
     Ok(checked)
+}
+
+/// Whether a mapping of operators can be read at all, or the line and what is wrong.
+fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
+    let text = fs::read_to_string(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
+    check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
 
 /// Names of the files in a database folder, in order; folders are left out. A folder without a table and

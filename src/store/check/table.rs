@@ -44,7 +44,7 @@ pub(in crate::store) fn check_table(
     let header = check_header(content, &record, place.line, remarks);
     let mut rows = match content {
         Content::Collective => Rows::Collectives(Collectives::new(&header)),
-        Content::Kernel(kernel) => Rows::Kernel(KernelRows::new(kernel.as_ref(), &header)),
+        Content::Kernel(kernel) => Rows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header))),
     };
     let mut rehearsed: Option<(u64, usize)> = None;
     let mut end = place.range.end;
@@ -96,7 +96,7 @@ pub(in crate::store) fn check_table(
 }
 
 enum Rows<'a> {
-    Kernel(KernelRows<'a>),
+    Kernel(Box<KernelRows<'a>>),
     Collectives(Collectives<'a>),
 }
 
@@ -123,20 +123,11 @@ fn check_name(content: &Content, stem: &str, remarks: &mut Remarks) {
         remarks.add(1, RemarkKind::FileName, text);
         return;
     };
-    let expected = kernel.file_stem();
-    // A name that was cut does not come back in full, and stays as it is.
-    if expected != stem && !is_cut(stem) {
-        let text = format!("is read as kernel `{}`, whose file is `{expected}.csv`", shown(kernel.as_str()));
+    if !kernel.may_have_file_stem(stem) {
+        let (name, expected) = (shown(kernel.as_str()), kernel.file_stem());
+        let text = format!("is read as kernel `{name}`, whose file is `{expected}.csv`");
         remarks.add(1, RemarkKind::FileName, text);
     }
-}
-
-/// Whether a stem ends in the hash that takes the place of an over-long name's end.
-fn is_cut(stem: &str) -> bool {
-    stem.len() > 100
-        && stem
-            .rsplit_once('%')
-            .is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Why the bytes are no table at all.

@@ -96,14 +96,15 @@ fn read_rows(text: &str) -> Vec<Vec<String>> {
     reader.records().skip(1).map(|row| row.expect("sound").iter().map(String::from).collect()).collect()
 }
 
-/// What a row says: its cells behind the signature, without the zeros of one that was never measured.
+/// What a row says: its cells behind the signature, without the zeros of a replay or a profile that was never
+/// measured.
 fn says(cells: &[String]) -> Vec<String> {
-    let measured = [0, 1, 3, 4];
-    let idle = cells[2].is_empty() && measured.iter().all(|&i| cells[i].is_empty() || cells[i] == "0");
-    let claimed = cells[0] == "0" || cells[3] == "0";
     let mut says: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
-    if idle && claimed {
-        measured.iter().for_each(|&i| says[i].clear());
+    for measured in [[0, 1], [3, 4]] {
+        let idle = cells[2].is_empty() && measured.iter().all(|&i| cells[i].is_empty() || cells[i] == "0");
+        if idle && cells[measured[0]] == "0" {
+            measured.iter().for_each(|&i| says[i].clear());
+        }
     }
     says
 }

@@ -48,6 +48,7 @@ impl Collection {
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
+            expert_skew: 0.0,
             sentinels: Sentinels::default(),
             cases: listed.collect(),
         };

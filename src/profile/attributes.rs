@@ -1,0 +1,47 @@
+//! What is known of a profile's groups beside their records: what shapes do not carry.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use super::{Group, HostCalls, ProfileError, ProfileFile, describe_attention};
+use crate::model::{Attention, EP_SIZE, KernelName};
+
+/// The kernel whose time depends on how many ranks share its experts, which no profile records.
+const DISPATCH: &str = "DispatchFFNCombine";
+
+/// Says of each group what is known, and returns what a user should hear about it.
+///
+/// # Errors
+/// [`ProfileError`] where the record of the host's calls cannot be read.
+pub fn say_attributes(
+    kernels: &mut BTreeMap<KernelName, Vec<Group>>,
+    files: &[ProfileFile],
+    ep_size: Option<NonZeroU32>,
+) -> Result<Vec<String>, ProfileError> {
+    let mut notes = Vec::new();
+    let mut groups_of = |name: &str| {
+        let kernel = kernels.keys().find(|kernel| kernel.as_str() == name).cloned();
+        kernel.and_then(|kernel| kernels.remove_entry(&kernel))
+    };
+    let attention = groups_of(Attention::KERNEL);
+    let dispatch = groups_of(DISPATCH);
+    match (&dispatch, ep_size) {
+        (Some(_), None) => notes.push(format!("{DISPATCH}: `{EP_SIZE}` is left open; `--ep-size N` says it")),
+        (None, Some(_)) => notes.push(format!("`--ep-size` is not used: there is no {DISPATCH}")),
+        _ => {}
+    }
+    if let Some((kernel, mut groups)) = attention {
+        let mut calls = HostCalls::default();
+        for file in files {
+            calls.absorb(HostCalls::of_profile(&file.0)?);
+        }
+        groups.iter_mut().for_each(|group| describe_attention(group, &calls));
+        kernels.insert(kernel, groups);
+    }
+    if let Some((kernel, mut groups)) = dispatch {
+        if let Some(size) = ep_size {
+            groups.iter_mut().for_each(|group| group.say(EP_SIZE, &size.to_string()));
+        }
+        kernels.insert(kernel, groups);
+    }
+    Ok(notes)
+}
