@@ -14,10 +14,11 @@ use crate::{
 };
 
 /// The Python packages, by their place below `python/`.
-const PYTHON: [(&str, &str); 3] = [
+const PYTHON: [(&str, &str); 4] = [
     ("torch/__init__.py", include_str!("python/torch/__init__.py")),
     ("torch/_rehearsal.py", include_str!("python/torch/_rehearsal.py")),
     ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
+    ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
 ];
 /// The programs that wrappers stand for.
 const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];

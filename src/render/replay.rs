@@ -52,6 +52,7 @@ struct KernelContext {
     call: String,
     /// A Python list of names; nothing where the kernel needs none.
     modules: Option<String>,
+    graph: bool,
 }
 
 /// Renders the script that replays the given entries.
@@ -71,6 +72,7 @@ pub fn replay_script<'a>(
             function: function_name(kernel),
             summary: entry.summary.replace(['\n', '"', '\\'], " "),
             call: call(entry),
+            graph: entry.needs.graph,
             modules: (!entry.needs.modules.is_empty())
                 .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })

@@ -222,3 +222,22 @@ fn skewed_routing_is_asked_for_and_said_in_the_row() {
     assert!(reason.contains("experts are named with a skew of 1.2"), "{reason}");
     assert_eq!(check.context.run(&[&run[..], &["--expert-skew", "-1"]].concat()).code, 2);
 }
+
+#[test]
+fn a_kernel_of_graph_mode_is_compiled_where_it_is_launched() {
+    let check = Check::new(&[&swiglu(1000)]);
+    let entry = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml"));
+    let entry = entry.expect("it ships").replace("unit:", "needs: {graph: true}\nunit:");
+    check.context.write("assets/op_replay/SwiGlu.yaml", &entry);
+    let script = check.context.run(&["render", "SwiGlu", "--db", "db", "--assets", "assets"]).stdout;
+    assert!(script.contains("GRAPHS = {\n    \"SwiGlu\",\n}"), "{script}");
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--assets", "assets"];
+    let ran = check.context.run(&run);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // A backend that is not there is the case's own failure.
+    let template = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs"));
+    let template = template.expect("it ships").replace("torchair.get_npu_backend()", "\"inductor\"");
+    check.context.write("assets/templates/replay.py.hbs", &template);
+    let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
+    assert!(ran.stderr.contains("compile knows torchair's backend only"), "{}", ran.stderr);
+}

@@ -25,6 +25,13 @@ qint32 = dtype("qint32", False)
 _rehearsal.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
 
 
+def compile(function, *, backend=None, dynamic=None):
+    """A graph of one call is the call; what torchair makes of it, only a device shows."""
+    if backend != "npu":
+        raise RuntimeError("rehearsal: compile knows torchair's backend only")
+    return function
+
+
 def __getattr__(name):
     # `torch.npu` comes with torch_npu, and Python asks modules for names such as `__path__`.
     if name == "npu" or name.startswith("__"):
