@@ -74,6 +74,11 @@ impl Assets {
         self.files("grids/devices", devices, ".yaml")
     }
 
+    pub(super) fn models(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+        let models = GRIDS.get_dir("models").unwrap_or(&GRIDS);
+        self.files("grids/models", models, ".yaml")
+    }
+
     /// Files of one asset folder by name.
     fn files(
         &self,

@@ -12,6 +12,7 @@ mod device_profile;
 mod draft;
 mod entry;
 mod expr;
+mod llm;
 mod reading;
 mod schema;
 mod shape_rule;
@@ -27,6 +28,10 @@ pub use device_profile::{DeviceProfile, Unit, Work};
 pub use draft::draft_entry;
 pub use entry::{Argument, Entry, EntryForm, InputSlot, JudgedBy, Needs, OutputDtype, TensorSlot, Values};
 pub use expr::{Expr, ExprError};
+pub use llm::{
+    Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, LayoutError, Layouts, LlmAttention,
+    LlmModel, Product, Quantisation, Share,
+};
 pub(crate) use reading::logical_dims;
 pub use reading::{Reading, Refusal};
 pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};

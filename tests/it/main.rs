@@ -12,6 +12,7 @@ mod faults;
 mod fuzz;
 mod ingest;
 mod layers;
+mod models;
 mod names;
 mod papers;
 mod real_profiles;

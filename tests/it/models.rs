@@ -1,0 +1,487 @@
+//! Models of `grids/models`, and what one device multiplies in each of their layouts.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+use npubench::spec::{
+    Assets, Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, Layouts, LlmAttention, LlmModel,
+    Product, Quantisation,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+
+fn model(name: &str) -> LlmModel {
+    LlmModel::load(&Assets::embedded(), name).expect("there")
+}
+
+/// Name, count, N and K of all products.
+fn products(name: &str, (tp, ep, dp): (u64, u64, u64)) -> Vec<(&'static str, u64, u64, u64)> {
+    let gemms = model(name).gemms(Layout { tp, ep, dp }, Quantisation::Bf16).expect("it divides");
+    gemms.into_iter().map(|gemm| (gemm.role.as_str(), gemm.count, gemm.n, gemm.k)).collect()
+}
+
+#[test]
+fn ten_models_and_more_of_all_kinds_ship() {
+    let all = LlmModel::all(&Assets::embedded()).expect("they load");
+    let count = |is: fn(&LlmModel) -> bool| all.values().filter(|model| is(model)).count();
+    assert!(all.len() >= 10, "{:?}", all.keys());
+    assert!(count(|model| model.experts.is_none()) >= 3);
+    assert!(count(|model| model.experts.is_some()) >= 3);
+    assert!(count(|model| matches!(model.attention, LlmAttention::Latent(_))) >= 3);
+    for (name, model) in &all {
+        let again = LlmModel::parse(Path::new("again.yaml"), &model.print()).expect("it was printed");
+        assert_eq!(&again, model, "{name}");
+    }
+}
+
+#[test]
+fn products_of_qwen3_32b() {
+    // 64 query heads and 2 x 8 others of 128: 80 x 128 = 10240. Merged halves: 2 x 25600.
+    let whole = [
+        ("qkv_proj", 1, 10240, 5120),
+        ("o_proj", 1, 5120, 8192),
+        ("gate_up_proj", 1, 51200, 5120),
+        ("down_proj", 1, 5120, 25600),
+        ("lm_head", 1, 151_936, 5120),
+    ];
+    assert_eq!(products("Qwen3-32B", (1, 1, 1)), whole);
+    let quarter = [
+        ("qkv_proj", 1, 2560, 5120),
+        ("o_proj", 1, 5120, 2048),
+        ("gate_up_proj", 1, 12800, 5120),
+        ("down_proj", 1, 5120, 6400),
+        ("lm_head", 1, 37984, 5120),
+    ];
+    assert_eq!(products("Qwen3-32B", (4, 1, 1)), quarter);
+    // 16 devices, 8 heads of keys: each head stands on two, so (4 + 1 + 1) x 128 = 768.
+    let sixteenth = [
+        ("qkv_proj", 1, 768, 5120),
+        ("o_proj", 1, 5120, 512),
+        ("gate_up_proj", 1, 3200, 5120),
+        ("down_proj", 1, 5120, 1600),
+        ("lm_head", 1, 9496, 5120),
+    ];
+    assert_eq!(products("Qwen3-32B", (16, 1, 1)), sixteenth);
+}
+
+#[test]
+fn products_of_llama_3_70b() {
+    let whole = [
+        ("qkv_proj", 1, 10240, 8192),
+        ("o_proj", 1, 8192, 8192),
+        ("gate_up_proj", 1, 57344, 8192),
+        ("down_proj", 1, 8192, 28672),
+        ("lm_head", 1, 128_256, 8192),
+    ];
+    assert_eq!(products("Meta-Llama-3-70B", (1, 1, 1)), whole);
+    let eighth = [
+        ("qkv_proj", 1, 1280, 8192),
+        ("o_proj", 1, 8192, 1024),
+        ("gate_up_proj", 1, 7168, 8192),
+        ("down_proj", 1, 8192, 3584),
+        ("lm_head", 1, 16032, 8192),
+    ];
+    assert_eq!(products("Meta-Llama-3-70B", (8, 1, 1)), eighth);
+    assert_eq!(products("Meta-Llama-3-70B", (16, 1, 1))[0], ("qkv_proj", 1, 768, 8192));
+}
+
+#[test]
+fn products_of_deepseek_v3() {
+    // 16 heads on a device: 16 x (128 + 64), 16 x (128 + 128); 1536 + 512 + 64 = 2112 on every device.
+    let eight_devices = [
+        ("fused_qkv_a_proj", 1, 2112, 7168),
+        ("q_b_proj", 1, 3072, 1536),
+        ("kv_b_proj", 1, 4096, 512),
+        ("absorbed_k", 16, 512, 128),
+        ("absorbed_v", 16, 128, 512),
+        ("o_proj", 1, 7168, 2048),
+        ("gate_up_proj", 1, 4608, 7168),
+        ("down_proj", 1, 7168, 2304),
+        ("router", 1, 256, 7168),
+        ("expert_gate_up", 32, 4096, 7168),
+        ("expert_down", 32, 7168, 2048),
+        ("shared_gate_up", 1, 512, 7168),
+        ("shared_down", 1, 7168, 256),
+        ("lm_head", 1, 16160, 7168),
+    ];
+    assert_eq!(products("DeepSeek-V3", (8, 8, 1)), eight_devices);
+    // Without expert parallelism each device has a sixteenth of every expert.
+    let cut = products("DeepSeek-V3", (16, 1, 1));
+    assert_eq!(cut[9..11], [("expert_gate_up", 256, 256, 7168), ("expert_down", 256, 7168, 128)]);
+    assert_eq!((cut[1], cut[5]), (("q_b_proj", 1, 1536, 1536), ("o_proj", 1, 7168, 1024)));
+    // 16 groups of 4 devices with whole experts: 256 / 64 on each.
+    let large = products("DeepSeek-V3", (4, 64, 16));
+    assert_eq!(large[9..11], [("expert_gate_up", 4, 4096, 7168), ("expert_down", 4, 7168, 2048)]);
+    assert_eq!((large[2], large[13]), (("kv_b_proj", 1, 8192, 512), ("lm_head", 1, 32320, 7168)));
+    // 16 devices in groups of 4: half of each of 256 / 8 experts.
+    let halves = products("DeepSeek-V3", (4, 8, 4));
+    assert_eq!(halves[9], ("expert_gate_up", 32, 2048, 7168));
+}
+
+#[test]
+fn queries_without_a_low_rank_are_projected_at_once() {
+    let products = products("DeepSeek-V2-Lite", (2, 2, 1));
+    assert_eq!(products[..2], [("q_proj", 1, 8 * 192, 2048), ("kv_a_proj", 1, 576, 2048)]);
+    assert!(products.contains(&("shared_gate_up", 1, 2 * 1408, 2048)), "2 shared experts of 1408, halved");
+}
+
+#[test]
+fn quantisation_spares_what_decides() {
+    let layout = Layout { tp: 8, ep: 8, dp: 1 };
+    let types = |quantisation| -> BTreeMap<&str, String> {
+        let gemms = model("GLM-5.1").gemms(layout, quantisation).expect("it divides");
+        gemms
+            .into_iter()
+            .map(|g| (g.role.as_str(), format!("{} x {}", g.activations.as_str(), g.weights.as_str())))
+            .collect()
+    };
+    assert!(types(Quantisation::Bf16).values().all(|types| types == "DT_BF16 x DT_BF16"));
+    let (w8a8, w4a8, w8a16) =
+        (types(Quantisation::W8a8), types(Quantisation::W4a8), types(Quantisation::W8a16));
+    for spared in
+        ["router", "lm_head", "kv_b_proj", "absorbed_k", "absorbed_v", "indexer_k", "indexer_weights"]
+    {
+        for types in [&w8a8, &w4a8, &w8a16] {
+            assert_eq!(types[spared], "DT_BF16 x DT_BF16", "{spared}");
+        }
+    }
+    assert_eq!((w8a8["o_proj"].as_str(), w8a8["expert_down"].as_str()), ("INT8 x INT8", "INT8 x INT8"));
+    assert_eq!((w4a8["o_proj"].as_str(), w4a8["expert_down"].as_str()), ("INT8 x INT8", "INT8 x INT4"));
+    assert_eq!(w8a16["shared_down"], "DT_BF16 x INT8");
+}
+
+#[test]
+fn all_products_of_glm_5_1() {
+    let mut lines: BTreeMap<(GemmRole, String), String> = BTreeMap::new();
+    for Gemm { role, n, k, count, weights, activations } in model("GLM-5.1").all_gemms() {
+        let types = format!("{} x {}", activations.as_str(), weights.as_str());
+        let line = lines.entry((role, types)).or_default();
+        let _ = if role.product() == Product::Single {
+            write!(line, " {n}x{k}")
+        } else {
+            write!(line, " {count}*{n}x{k}")
+        };
+    }
+    let text: Vec<String> =
+        lines.into_iter().map(|((role, types), line)| format!("{}, {types}:{line}", role.as_str())).collect();
+    insta::assert_snapshot!(text.join("\n"));
+}
+
+/// Sizes that divide by all degrees below, of any of the three kinds.
+fn any_model() -> impl Strategy<Value = LlmModel> {
+    let grouped = (0_u32..5, 0_u32..4, 1_u64..=256).prop_map(|(kv, group, head_dim)| {
+        let kv_heads = 1 << kv;
+        LlmAttention::Grouped(GroupedQuery { heads: (kv_heads << group).max(16), kv_heads, head_dim })
+    });
+    let latent = (1_u64..=8, prop::option::of(1_u64..=2048), 1_u64..=512, any::<bool>()).prop_map(
+        |(heads, q_lora_rank, rank, sparse)| {
+            LlmAttention::Latent(Latent {
+                heads: heads * 16,
+                q_lora_rank,
+                kv_lora_rank: rank,
+                nope_head_dim: 2 * rank,
+                rope_head_dim: 64,
+                v_head_dim: 96,
+                indexer: sparse.then_some(Indexer { heads: 32, head_dim: 128, top_k: 2048 }),
+            })
+        },
+    );
+    let experts = prop::option::of((1_u64..=4, 1_u64..=32, 0_u64..=2)).prop_map(|sizes| {
+        sizes.map(|(experts, width, shared_experts)| Experts {
+            experts: experts * 16,
+            top_k: 4,
+            intermediate_size: width * 256,
+            shared_experts,
+            dense_layers: 1,
+        })
+    });
+    let sizes = (1_u64..=9000, 1_u64..=300_000, 1_u64..=2000);
+    (prop_oneof![grouped, latent], experts, sizes).prop_map(|(attention, experts, (hidden, vocab, width))| {
+        LlmModel {
+            model: "any/model".to_owned(),
+            hidden_size: hidden,
+            layers: 4,
+            vocab_size: vocab,
+            attention,
+            intermediate_size: Some(width * 16),
+            experts,
+            layouts: Layouts { tp: vec![1], ep: vec![1], dp: vec![1] },
+            quantisation: vec![Quantisation::Bf16],
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn all_devices_together_hold_the_whole_weight(
+        model in any_model(), tp in 0_u32..5, dp in 0_u32..5, ep in 0_u32..5,
+    ) {
+        let has_experts = model.experts.is_some();
+        let (tp, dp) = (1_u64 << tp, 1_u64 << dp);
+        let ep = if has_experts { (1_u64 << ep).min(tp * dp) } else { 1 };
+        let whole = model.gemms(Layout::tensor_parallel(1), Quantisation::Bf16).expect("one device");
+        let parts = model.gemms(Layout { tp, ep, dp }, Quantisation::W8a8).expect("powers of two divide");
+        prop_assert_eq!(whole.len(), parts.len());
+        for (whole, part) in whole.iter().zip(&parts) {
+            prop_assert_eq!(whole.role, part.role);
+            let size = |gemm: &Gemm| gemm.n * gemm.k * gemm.count;
+            match part.role {
+                GemmRole::Router
+                | GemmRole::FusedQkvAProj
+                | GemmRole::KvAProj
+                | GemmRole::IndexerQ
+                | GemmRole::IndexerK
+                | GemmRole::IndexerWeights => prop_assert_eq!((whole.n, whole.k), (part.n, part.k)),
+                GemmRole::ExpertGateUp | GemmRole::ExpertDown => {
+                    prop_assert_eq!(size(part) * tp * dp, size(whole), "{:?}", part);
+                    prop_assert_eq!(part.count * ep, whole.count);
+                }
+                GemmRole::QkvProj => {
+                    let LlmAttention::Grouped(grouped) = &model.attention else { unreachable!() };
+                    // Heads of keys and values are there as often as it takes to give each device one.
+                    let copies = (tp / grouped.kv_heads).max(1);
+                    let heads = grouped.heads + 2 * grouped.kv_heads * copies;
+                    prop_assert_eq!(part.n * tp, heads * grouped.head_dim);
+                }
+                GemmRole::LmHead => {
+                    let rows = part.n * tp;
+                    prop_assert!(rows >= model.vocab_size && rows < model.vocab_size + 64, "{}", rows);
+                    prop_assert_eq!(rows % 64, 0);
+                }
+                _ => prop_assert_eq!(size(part) * tp, size(whole), "{:?}", part),
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_is_refused_or_covers_the_heads(model in any_model(), tp in 1_u64..=40, ep in 1_u64..=40, dp in 1_u64..=8) {
+        if let Ok(share) = model.share(Layout { tp, ep, dp }) {
+            prop_assert_eq!(share.heads * tp, model.heads());
+            prop_assert_eq!(share.experts.map(|held| held * ep), model.experts.map(|experts| experts.experts));
+        }
+    }
+}
+
+/// What of a `config.json` speaks of sizes, for the models that ship.
+fn config(name: &str) -> Value {
+    match name {
+        "Qwen3-32B" => json!({
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 5120,
+            "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+            "intermediate_size": 25600, "vocab_size": 151_936, "rope_scaling": null,
+        }),
+        "Meta-Llama-3-70B" => json!({
+            "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
+            "num_key_value_heads": 8, "intermediate_size": 28672, "vocab_size": 128_256,
+        }),
+        "Mixtral-8x7B-v0.1" => json!({
+            "model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "vocab_size": 32000, "sliding_window": null,
+        }),
+        "gpt-oss-120b" => json!({
+            "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64,
+            "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "num_local_experts": 128,
+            "experts_per_token": 4, "num_experts_per_tok": 4, "vocab_size": 201_088,
+        }),
+        "Qwen3-30B-A3B" => json!({
+            "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48,
+            "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+            "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+            "decoder_sparse_step": 1, "mlp_only_layers": [], "vocab_size": 151_936,
+        }),
+        "GLM-4.5" => json!({
+            "model_type": "glm4_moe", "hidden_size": 5120, "num_hidden_layers": 92,
+            "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+            "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160,
+            "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+            "vocab_size": 151_552,
+        }),
+        "DeepSeek-V2-Lite" => json!({
+            "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27,
+            "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": null, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 10944,
+            "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2,
+            "num_experts_per_tok": 6, "first_k_dense_replace": 1, "moe_layer_freq": 1, "vocab_size": 102_400,
+        }),
+        "DeepSeek-V3" => json!({
+            "model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61,
+            "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+            "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+            "moe_layer_freq": 1, "num_nextn_predict_layers": 1, "vocab_size": 129_280,
+        }),
+        "GLM-5.1" => json!({
+            "model_type": "glm_moe_dsa", "hidden_size": 6144, "num_hidden_layers": 78,
+            "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 64, "q_lora_rank": 2048,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
+            "index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048, "intermediate_size": 12288,
+            "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+            "num_experts_per_tok": 8, "first_k_dense_replace": 3, "vocab_size": 154_880,
+        }),
+        other => panic!("no config.json for {other}"),
+    }
+}
+
+const CONFIGURED: [&str; 9] = [
+    "Qwen3-32B",
+    "Meta-Llama-3-70B",
+    "Mixtral-8x7B-v0.1",
+    "gpt-oss-120b",
+    "Qwen3-30B-A3B",
+    "GLM-4.5",
+    "DeepSeek-V2-Lite",
+    "DeepSeek-V3",
+    "GLM-5.1",
+];
+
+#[test]
+fn imports_say_what_the_files_say() {
+    let context = Context::new();
+    for name in CONFIGURED {
+        let ours = model(name);
+        let cache = format!("models--{}/snapshots/0123", ours.model.replace('/', "--"));
+        context.write(&format!("{cache}/config.json"), &config(name).to_string());
+        let folder = context.path(&cache);
+        let imported = LlmModel::load(&Assets::embedded(), folder.to_str().expect("UTF-8")).expect("known");
+        let LlmModel { layouts, quantisation, .. } = ours.clone();
+        assert!(
+            layouts.tp.iter().all(|tp| imported.layouts.tp.contains(tp)),
+            "{name}: {:?}",
+            imported.layouts
+        );
+        assert_eq!(LlmModel { layouts, quantisation, ..imported }, ours);
+    }
+}
+
+#[test]
+fn dense_layers_are_counted_in_every_spelling() {
+    let context = Context::new();
+    let dense_layers = |config: Value| {
+        context.write("m/config.json", &config.to_string());
+        let model = LlmModel::from_hugging_face(&context.path("m/config.json")).expect("known");
+        assert_eq!(model.model, "m");
+        let dense_layers = model.experts.expect("it has some").dense_layers;
+        assert_eq!(model.intermediate_size.is_some(), dense_layers > 0);
+        dense_layers
+    };
+    let with = |name: &str, changes: Value| {
+        let mut config = config(name);
+        let Value::Object(changes) = changes else { unreachable!() };
+        config.as_object_mut().expect("an object").extend(changes);
+        config
+    };
+    assert_eq!(dense_layers(with("Qwen3-30B-A3B", json!({"mlp_only_layers": [0, 5]}))), 2);
+    // With a step of 2 the layers 1, 3, 5 … have experts; of the dense ones, 4 is named as well.
+    assert_eq!(dense_layers(with("Qwen3-30B-A3B", json!({"decoder_sparse_step": 2}))), 24);
+    assert_eq!(
+        dense_layers(with("Qwen3-30B-A3B", json!({"decoder_sparse_step": 2, "mlp_only_layers": [4, 5]}))),
+        25
+    );
+    // Behind 3 dense layers every second has experts: 4, 6 … 60 of 61.
+    assert_eq!(dense_layers(with("DeepSeek-V3", json!({"moe_layer_freq": 2}))), 61 - 29);
+    let kinds: Vec<&str> = (0..78).map(|layer| if layer < 5 { "dense" } else { "sparse" }).collect();
+    let listed = json!({"first_k_dense_replace": null, "mlp_layer_types": kinds});
+    assert_eq!(dense_layers(with("GLM-5.1", listed)), 5);
+    let nested = json!({"model_type": "some_vl", "text_config": with("GLM-5.1", json!({}))});
+    assert_eq!(dense_layers(nested), 3);
+}
+
+#[test]
+fn bad_imports_name_file_and_key() {
+    let context = Context::new();
+    let without = |name: &str, key: &str, value: Option<Value>| {
+        let mut config = config(name);
+        let keys = config.as_object_mut().expect("an object");
+        keys.remove(key).expect("it is there");
+        keys.extend(value.map(|value| (key.to_owned(), value)));
+        serde_json::to_string_pretty(&config).expect("JSON")
+    };
+    let texts = [
+        String::new(),
+        "[1]".to_owned(),
+        "{\"model_type\": \"qwen3\"".to_owned(),
+        "{\"hidden_size\": 1}".to_owned(),
+        without("Qwen3-32B", "model_type", Some(json!("mamba"))),
+        without("Qwen3-32B", "vocab_size", None),
+        without("Qwen3-32B", "hidden_size", Some(json!("5120"))),
+        without("Qwen3-32B", "num_key_value_heads", Some(json!(7))),
+        without("Qwen3-32B", "num_attention_heads", Some(json!(0))),
+        without("Meta-Llama-3-70B", "num_attention_heads", Some(json!(60))),
+        without("Mixtral-8x7B-v0.1", "num_local_experts", None),
+        without("Qwen3-30B-A3B", "num_experts_per_tok", Some(json!(200))),
+        without("Mixtral-8x7B-v0.1", "num_local_experts", Some(json!(0))),
+        without("Mixtral-8x7B-v0.1", "intermediate_size", Some(json!(0))),
+        without("DeepSeek-V3", "kv_lora_rank", None),
+        without("DeepSeek-V3", "first_k_dense_replace", Some(json!(100))),
+        without("DeepSeek-V3", "first_k_dense_replace", None),
+        without("DeepSeek-V3", "num_hidden_layers", Some(json!(-61))),
+        without("GLM-5.1", "index_topk", None),
+        without("GLM-5.1", "hidden_size", Some(json!(18_446_744_073_709_551_615_u64))),
+    ];
+    let mut said = String::new();
+    for text in texts {
+        context.write("config.json", &text);
+        let path = context.path("config.json");
+        let error = LlmModel::from_hugging_face(&path).expect_err(&text);
+        assert_eq!(error.file, path);
+        let text = error.to_string().replace(path.to_str().expect("UTF-8"), "config.json");
+        let _ = writeln!(said, "{text}\n  hint: {}", error.hint);
+    }
+    let missing = LlmModel::from_hugging_face(Path::new("nowhere/config.json")).expect_err("not there");
+    let _ = writeln!(said, "{missing}\n  hint: {}", missing.hint);
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn bad_model_files_name_line_and_reason() {
+    let dense = model("Qwen3-32B").print();
+    let latent = model("DeepSeek-V3").print();
+    let changed = |text: &str, from: &str, to: &str| {
+        assert_eq!(text.matches(from).count(), 1, "`{from}` in\n{text}");
+        text.replace(from, to)
+    };
+    let texts = [
+        changed(&dense, "hidden_size: 5120", "hiden_size: 5120"),
+        changed(&dense, "hidden_size: 5120", "hidden_size: wide"),
+        changed(&dense, "hidden_size: 5120", "hidden_size: 0"),
+        changed(&dense, "layers: 64\n", ""),
+        changed(&dense, "kv_heads: 8", "kv_heads: 7"),
+        changed(&dense, "intermediate_size: 25600\n", ""),
+        changed(&dense, "gqa:", "mla:"),
+        changed(&dense, "  tp:\n", "  tp:\n  - 3\n"),
+        changed(&dense, "  tp:\n", "  tp:\n  - 0\n"),
+        changed(&dense, "  ep:\n", "  ep:\n  - 2\n"),
+        changed(&dense, "- w8a8", "- w4a8"),
+        changed(&dense, "- w8a8", "- w8a9"),
+        changed(&latent, "  intermediate_size: 2048", "  intermediate_size: 0"),
+        changed(&latent, "  top_k: 8", "  top_k: 300"),
+        changed(&latent, "  dense_layers: 3", "  dense_layers: 61"),
+        changed(&latent, "  dense_layers: 3", "  dense_layers: 0"),
+        changed(&latent, "\nintermediate_size: 18432", ""),
+        changed(&latent, "  ep:\n", "  ep:\n  - 48\n"),
+        changed(&latent, "mla:", "gqa: {heads: 8, kv_heads: 8, head_dim: 64}\nmla:"),
+        "model: a\nhidden_size: 1\nlayers: 1\nvocab_size: 1\nintermediate_size: 1\n".to_owned(),
+    ];
+    let mut said = String::new();
+    for text in texts {
+        let error = LlmModel::parse(Path::new("m.yaml"), &text).expect_err(&text);
+        let _ = writeln!(said, "{error}\n  hint: {}", error.hint);
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn a_folder_of_models_stands_in_front() {
+    let context = Context::new();
+    fs::create_dir_all(context.path("mine/grids/models")).expect("made");
+    let text = model("Qwen3-32B").print().replace("layers: 64", "layers: 2");
+    context.write("mine/grids/models/Qwen3-32B.yaml", &text);
+    context.write("mine/grids/models/Small.yaml", &text.replace("Qwen/Qwen3-32B", "me/Small"));
+    let assets = Assets::overlaid(&context.path("mine")).expect("it is there");
+    assert_eq!(LlmModel::load(&assets, "Qwen3-32B").expect("there").layers, 2);
+    assert_eq!(LlmModel::load(&assets, "me/small").expect("there").model, "me/Small");
+    assert_eq!(LlmModel::load(&assets, "DeepSeek-V3").expect("there").layers, 61);
+}
