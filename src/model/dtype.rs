@@ -62,6 +62,11 @@ impl Dtype {
         Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
     }
 
+    /// The profiler's names of all types that are known.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|entry| entry.1)
+    }
+
     /// Reads torch's name, such as `bfloat16`.
     #[must_use]
     pub fn from_torch(name: &str) -> Option<Self> {

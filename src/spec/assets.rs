@@ -69,6 +69,10 @@ impl Assets {
         self.files("op_replay", &OP_REPLAY, ".yaml")
     }
 
+    pub(super) fn grids(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+        self.files("grids", &GRIDS, ".yaml")
+    }
+
     pub(super) fn device_profiles(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
         let devices = GRIDS.get_dir("devices").unwrap_or(&GRIDS);
         self.files("grids/devices", devices, ".yaml")

@@ -79,6 +79,7 @@ impl DeviceProfile {
             return Err(SpecError {
                 file: Path::new("grids/devices").join(format!("{name}.yaml")),
                 line: None,
+                column: None,
                 problem: format!("there is no device profile `{name}`"),
                 hint: format!("known profiles: {}", names.join(", ")),
             });
@@ -123,6 +124,7 @@ pub(super) fn from_assets(error: &AssetsError) -> SpecError {
     SpecError {
         file: error.path.clone(),
         line: None,
+        column: None,
         problem: format!("cannot be read: {}", error.source),
         hint: "check the folder given with `--assets`".to_owned(),
     }

@@ -12,7 +12,7 @@ use super::{Bindings, Value, shapes};
 #[derive(Clone, Debug)]
 pub struct Expr {
     source: String,
-    root: Node,
+    pub(super) root: Node,
 }
 
 /// Why an expression cannot be read or has no value.
@@ -42,7 +42,7 @@ pub enum ExprError {
 }
 
 #[derive(Clone, Debug)]
-enum Node {
+pub(super) enum Node {
     Number(i64),
     Name(String),
     Not(Box<Node>),
@@ -52,7 +52,7 @@ enum Node {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+pub(super) enum Operator {
     Or,
     And,
     Equal,
@@ -90,8 +90,8 @@ const MINUS_BINDS: u8 = 7;
 /// Deeper nesting than any file needs; keeps recursion bounded for hostile files.
 const DEEPEST: usize = 64;
 
-#[derive(Clone, Copy, Debug)]
-enum Function {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
     Min,
     Max,
     Align,

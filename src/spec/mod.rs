@@ -12,7 +12,10 @@ mod device_profile;
 mod draft;
 mod entry;
 mod expr;
+mod formula;
+pub mod grid;
 mod llm;
+mod quick_rule;
 mod reading;
 mod schema;
 mod shape_rule;
@@ -28,10 +31,12 @@ pub use device_profile::{DeviceProfile, Unit, Work};
 pub use draft::draft_entry;
 pub use entry::{Argument, Entry, EntryForm, InputSlot, JudgedBy, Needs, OutputDtype, TensorSlot, Values};
 pub use expr::{Expr, ExprError};
+pub use formula::{Formula, FormulaError, NoValue, Place};
 pub use llm::{
     Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, LayoutError, Layouts, LlmAttention,
     LlmModel, Product, Quantisation, Share,
 };
+pub use quick_rule::QuickRule;
 pub(crate) use reading::logical_dims;
 pub use reading::{Reading, Refusal};
 pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};

@@ -100,21 +100,40 @@ impl Entry {
 
     /// Whether a case can be meant by a form.
     fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
+        self.suits(form, case)?;
+        let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
+        for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
+            dims.push(match (slot, tensor) {
+                (_, None) => None,
+                (InputSlot::Tensor(slot), Some(tensor)) if form.rule.takes(index) => {
+                    Some(logical_dims(slot, tensor)?)
+                }
+                (_, Some(tensor)) => Some(tensor.dims.clone()),
+            });
+        }
+        let recorded: Vec<Vec<u64>> =
+            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
+        let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
+        form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)
+    }
+
+    /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
+    pub(super) fn suits(&self, form: &EntryForm, case: &Case) -> Result<(), Refusal> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
                 Some(value) => {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
-                    return Err(Refusal::NotCovered(why).into());
+                    return Err(Refusal::NotCovered(why));
                 }
-                None => return Err(not_known(column).into()),
+                None => return Err(not_known(column)),
             }
         }
         for argument in form.arguments.values() {
             if let Argument::Attribute(column) = argument
                 && case.attributes.get(column).is_none()
             {
-                return Err(not_known(column).into());
+                return Err(not_known(column));
             }
         }
         let count = case.inputs.len();
@@ -123,37 +142,26 @@ impl Entry {
         if count > form.inputs.len() || count < needed {
             let why =
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
-            return Err(Refusal::NotCovered(why).into());
+            return Err(Refusal::NotCovered(why));
         }
-        let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(count);
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
                 if form.rule.takes(index) {
-                    return Err(
-                        contradiction(format!("input slot {index} is empty, the call needs it")).into()
-                    );
+                    return Err(contradiction(format!("input slot {index} is empty, the call needs it")));
                 }
-                dims.push(None);
                 continue;
             };
             if tensor.elements() == 0 {
                 let why = format!("input {index} has no elements, so nothing would be launched");
-                return Err(contradiction(why).into());
+                return Err(contradiction(why));
             }
             if let InputSlot::Tensor(slot) = slot
                 && form.rule.takes(index)
             {
                 check_tensor(index, slot, tensor)?;
-                dims.push(Some(logical_dims(slot, tensor)?));
-            } else {
-                dims.push(Some(tensor.dims.clone()));
             }
         }
-        check_same_types(form, case)?;
-        let recorded: Vec<Vec<u64>> =
-            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
-        let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)
+        check_same_types(form, case)
     }
 
     /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.

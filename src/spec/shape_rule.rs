@@ -18,29 +18,29 @@ pub struct Form {
     pub transposed: Vec<String>,
     source: String,
     /// `None` where the slot must hold nothing.
-    inputs: Vec<Option<Vec<InputTerm>>>,
-    outputs: Vec<Vec<OutputTerm>>,
-    conditions: Vec<Expr>,
+    pub(super) inputs: Vec<Option<Vec<InputTerm>>>,
+    pub(super) outputs: Vec<Vec<OutputTerm>>,
+    pub(super) conditions: Vec<Expr>,
     /// Names that follow from the recorded output backwards.
-    inferred: Vec<(String, Expr)>,
+    pub(super) inferred: Vec<(String, Expr)>,
 }
 
 #[derive(Clone, Debug)]
-enum InputTerm {
+pub(super) enum InputTerm {
     Name(String),
     Number(i64),
     Sequence(String),
 }
 
 #[derive(Clone, Debug)]
-enum OutputTerm {
+pub(super) enum OutputTerm {
     Expr(Expr),
     Sequence(String),
 }
 
 /// Shapes that follow from a rule's names, such as `T,N,D; 0`.
 #[derive(Clone, Debug)]
-pub struct Returns(Vec<Vec<OutputTerm>>);
+pub struct Returns(pub(super) Vec<Vec<OutputTerm>>);
 
 impl Returns {
     /// Parses shapes, with `;` between them; `-` is nothing that Python sees.

@@ -6,23 +6,30 @@ use serde::de::DeserializeOwned;
 
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
+#[error("{}{}{}: {problem}", .file.display(), behind_colon(*.line), behind_colon(*.column))]
 pub struct SpecError {
     /// The file, or the name it has inside the program.
     pub file: PathBuf,
     /// From 1, where known.
     pub line: Option<usize>,
+    /// From 1, where known.
+    pub column: Option<usize>,
     /// What is wrong and what was expected.
     pub problem: String,
     /// What to do.
     pub hint: String,
 }
 
+fn behind_colon(number: Option<usize>) -> String {
+    number.map_or_else(String::new, |number| format!(":{number}"))
+}
+
 impl SpecError {
     /// An error found after parsing; the line is the first that holds `needle`.
     pub(super) fn at(file: &Path, text: &str, needle: &str, problem: String, hint: &str) -> Self {
         let line = text.lines().position(|line| !needle.is_empty() && line.contains(needle));
-        Self { file: file.to_owned(), line: line.map(|index| index + 1), problem, hint: hint.to_owned() }
+        let line = line.map(|index| index + 1);
+        Self { file: file.to_owned(), line, column: None, problem, hint: hint.to_owned() }
     }
 }
 
@@ -36,14 +43,29 @@ pub fn check_yaml(file: &Path, text: &str) -> Result<(), SpecError> {
 
 /// Parses a file's text.
 pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
+    // Where a field has a wrong name or type, the column is that of the mapping around it, or of its value.
+    parse_with_column(file, text).map_err(|error| SpecError { column: None, ..error })
+}
+
+/// The same, with the column in errors.
+pub(super) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
     serde_yaml::from_str(text).map_err(|error| {
         let message = error.to_string();
-        let line = error.location().map(|location| location.line());
+        let (line, column) = error.location().map(|location| (location.line(), location.column())).unzip();
         let hint = did_you_mean(&message).unwrap_or_else(|| "mend the file and try again".to_owned());
         // The location stands in front of the message already.
         let problem = message.split(" at line ").next().unwrap_or(&message).to_owned();
-        SpecError { file: file.to_owned(), line, problem, hint }
+        SpecError { file: file.to_owned(), line, column, problem, hint }
     })
+}
+
+/// The text of a number or a string.
+pub(super) fn scalar(value: &serde_yaml::Value) -> Option<String> {
+    match value {
+        serde_yaml::Value::String(text) => Some(text.clone()),
+        serde_yaml::Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
 /// Prints a value as YAML.

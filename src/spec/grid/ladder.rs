@@ -1,0 +1,129 @@
+//! Ladders: the values of an axis, written as numbers and segments.
+//!
+//! A segment is `FROM..TO`, with `step N` (1 where left out) or `ratio R` behind it, and `align N` where values
+//! of a ratio are multiples of something. Both ends belong to it.
+
+use serde_yaml::Value;
+
+/// More values than any axis needs; a mistyped segment ends here and not in memory.
+const MOST: usize = 1 << 16;
+
+/// The values of a list of numbers and segments, each once, in ascending order.
+///
+/// # Errors
+/// The text that is no value, and why.
+pub(super) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
+    let mut values = Vec::new();
+    for item in items {
+        match item {
+            Value::Number(number) => match number.as_i64() {
+                Some(number) if number >= 1 => values.push(number),
+                _ => return Err((number.to_string(), format!("`{number}` is not a whole number from 1 on"))),
+            },
+            Value::String(text) => {
+                values.extend(segment(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?);
+            }
+            other => {
+                let word = format!("{other:?}");
+                return Err((String::new(), format!("`{word}` is no number and no segment")));
+            }
+        }
+        if values.len() > MOST {
+            return Err((String::new(), format!("has more than {MOST} values")));
+        }
+    }
+    values.sort_unstable();
+    values.dedup();
+    if values.is_empty() { Err((String::new(), "has no values".to_owned())) } else { Ok(values) }
+}
+
+fn segment(text: &str) -> Result<Vec<i64>, String> {
+    const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
+    let mut words = text.split_whitespace();
+    let ends = words.next().and_then(|word| word.split_once(".."));
+    let ends = ends.and_then(|(from, to)| Some((from.parse::<i64>().ok()?, to.parse::<i64>().ok()?)));
+    let (from, to) = ends.filter(|(from, _)| *from >= 1).ok_or(EXPECTED)?;
+    if from > to {
+        return Err(format!("runs from {from} down to {to}; write the smaller end first"));
+    }
+    let (mut step, mut ratio, mut align) = (None, None, 1);
+    while let Some(word) = words.next() {
+        let number = words.next();
+        let whole = || number.and_then(|number| number.parse::<i64>().ok()).filter(|number| *number >= 1);
+        match word {
+            "step" => step = Some(whole().ok_or(EXPECTED)?),
+            "align" => align = whole().ok_or(EXPECTED)?,
+            "ratio" => {
+                let number = number.and_then(|number| number.parse::<f64>().ok());
+                ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
+            }
+            other => {
+                let near = nearest(other, ["step", "ratio", "align"].into_iter());
+                let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
+                return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
+            }
+        }
+    }
+    if step.is_some() && ratio.is_some() {
+        return Err("has a step and a ratio; it can have one of them".to_owned());
+    }
+    let mut values = Vec::new();
+    let mut at = from;
+    while at < to && values.len() <= MOST {
+        values.push(at);
+        at = ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align));
+    }
+    values.push(to);
+    Ok(values)
+}
+
+/// The next value of a ratio: to the nearest multiple, and never the same again.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "dimensions have 53 bits at most"
+)]
+fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
+    let next = (value as f64 * ratio / align as f64).round() as i64 * align;
+    next.max(value + 1)
+}
+
+/// The likeliest of the words that were meant.
+pub(super) fn nearest<'a>(wrong: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    words
+        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
+        .filter(|(distance, word)| *distance <= word.len().max(3) / 2)
+        .min()
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<i64>, String> {
+        let items: Vec<Value> = serde_yaml::from_str(text).expect("a list");
+        values(&items).map_err(|(_, why)| why)
+    }
+
+    #[test]
+    fn segments_hold_both_ends() {
+        assert_eq!(
+            read("[1..4, 4..16 step 4, 16..100 ratio 2]"),
+            Ok(vec![1, 2, 3, 4, 8, 12, 16, 32, 64, 100])
+        );
+        assert_eq!(read("[8192..18432 ratio 1.25 align 128]"), Ok(vec![8192, 10240, 12800, 16000, 18432]));
+        assert_eq!(read("[7, 3, 7, 5..5]"), Ok(vec![3, 5, 7]));
+    }
+
+    #[test]
+    fn what_is_no_segment_says_what_one_is() {
+        assert!(read("[1-4]").expect_err("no segment").contains("such as `1..8`"));
+        assert!(read("[8..1]").expect_err("downwards").contains("write the smaller end first"));
+        assert!(read("[1..8 stpe 2]").expect_err("a wrong word").contains("did you mean `step`?"));
+        assert!(read("[1..8 step 2 ratio 2]").expect_err("both").contains("one of them"));
+        assert!(read("[0]").expect_err("no dimension").contains("from 1 on"));
+        assert!(read("[1..9999999999]").expect_err("too many").contains("more than"));
+        assert!(read("[]").expect_err("empty").contains("no values"));
+    }
+}
