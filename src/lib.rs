@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0 | [`model`], [`stats`] |
 //! | 1 | [`spec`], [`profile`], [`events`] |
-//! | 2 | [`render`], [`store`], [`process`] |
+//! | 2 | [`grid`], [`render`], [`store`], [`process`] |
 //! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
 //! | 4 | [`engine`], [`check`], [`rehearsal`], [`report`] |
 //! | 5 | [`cli`] |
@@ -18,6 +18,7 @@ pub mod device;
 pub mod engine;
 pub mod events;
 pub mod exit;
+pub mod grid;
 pub mod model;
 pub mod plan;
 pub mod process;

@@ -8,6 +8,7 @@ mod db;
 mod doctor;
 mod failure;
 mod fia_backfill;
+mod grid;
 mod ingest;
 mod kernels;
 mod new_kernel;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Options),
     Ingest(ingest::Options),
+    Grid(grid::Options),
     Check(check::Options),
     Run(run::Options),
     Render(render::Options),
@@ -65,6 +67,7 @@ pub fn main() -> u8 {
     let result = match cli.command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Ingest(options) => ingest::run(&options),
+        Command::Grid(options) => grid::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Render(options) => render::run(&options),

@@ -11,8 +11,6 @@
 //! | Slice, Transpose, and both with suffix `AiCore` | the first input, row-major |
 //! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`Attention`] |
 
-use std::fmt::Write as _;
-
 use super::{Attention, Case, Dtype, Format, KernelName, Slot, Tensor};
 
 /// Writes the canonical signature of a case.
@@ -60,7 +58,8 @@ fn views(slots: &[Slot]) -> Vec<Option<View<'_>>> {
 }
 
 fn written(case: &Case, inputs: &[Option<View<'_>>], outputs: &[Option<View<'_>>]) -> String {
-    let mut text = case.kernel.as_str().to_owned();
+    let mut text = String::with_capacity(128);
+    text.push_str(case.kernel.as_str());
     for slots in [inputs, outputs] {
         text.push('|');
         let count = slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -73,9 +72,15 @@ fn written(case: &Case, inputs: &[Option<View<'_>>], outputs: &[Option<View<'_>>
                 continue;
             };
             for (position, dim) in tensor.dims.iter().enumerate() {
-                let _ = write!(text, "{}{dim}", if position == 0 { "" } else { "," });
+                if position > 0 {
+                    text.push(',');
+                }
+                push_number(&mut text, *dim);
             }
-            let _ = write!(text, ":{}:{}", tensor.dtype, tensor.format);
+            for name in [tensor.dtype.as_str(), tensor.format] {
+                text.push(':');
+                text.push_str(name);
+            }
         }
     }
     if case.kernel.as_str() == Attention::KERNEL {
@@ -84,6 +89,20 @@ fn written(case: &Case, inputs: &[Option<View<'_>>], outputs: &[Option<View<'_>>
         case.attributes.append_to(&mut text);
     }
     text
+}
+
+/// Grids ask for signatures by the million, and formatting would take most of their time.
+fn push_number(text: &mut String, number: u64) {
+    let (mut digits, mut first, mut rest) = ([b'0'; 20], 20, number);
+    loop {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.extend(digits[first..].iter().map(|digit| char::from(*digit)));
 }
 
 /// `(M,K);(N,K) -> (M,N)`; a bias and whatever else follows stays as it is.

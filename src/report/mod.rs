@@ -1,12 +1,14 @@
 //! What a person or a program sees of a run: sinks for events, and tables.
 //!
-//! Layer 4: imports `model` and `events`; the engine never imports it. Standard output carries data
+//! Layer 4: imports `model`, `events`, `spec` and `grid`; the engine never imports it. Standard output carries data
 //! (the closing table, JSON lines), standard error everything else.
 
+mod grid;
 mod human;
 mod json;
 mod table;
 
+pub use grid::{GrownKernel, coverage_plot, grid_json, grid_table};
 pub use human::Human;
 pub use json::JsonLines;
 pub use table::{closing_table, kernels_table};

@@ -67,6 +67,9 @@ pub(super) fn profiling_average(counter: &str) -> String {
 pub(super) const COMPLETENESS: &str = "Runtime metadata_completeness";
 pub(super) const SOURCE: &str = "Runtime source_profile";
 
+/// Which grid a row is from that nobody has profiled; rows with a [`SOURCE`] say it there.
+pub(super) const GRID: &str = "Grid";
+
 /// What older tools called [`AVERAGE`].
 pub(super) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 
@@ -76,6 +79,7 @@ pub(super) fn is_known(column: &str) -> bool {
         || MICROBENCH_COLUMNS.contains(&column)
         || column.starts_with(RUNTIME)
         || column == EP_SIZE
+        || column == GRID
 }
 
 /// What the cells of a measured column are.

@@ -20,6 +20,9 @@ use super::{
 };
 use crate::profile::{Index, Irregular};
 
+/// Changed rows that are printed at once.
+const BATCH: usize = 1024;
+
 /// A kernel's CSV in memory.
 #[derive(Debug)]
 pub struct KernelCsv {
@@ -302,6 +305,12 @@ impl KernelCsv {
         self.changed = true;
     }
 
+    /// Adds a row whose cells stand in the order of the columns; those at the end may be missing.
+    pub(super) fn append_record(&mut self, cells: StringRecord) {
+        self.rows.push(Row::Changed(cells));
+        self.changed = true;
+    }
+
     /// Sets cells of a row; columns that are missing are appended. Nothing changes where every cell
     /// already has its value.
     ///
@@ -352,7 +361,8 @@ impl KernelCsv {
         let empty = vec![String::new(); appended];
         // Neighbours that nobody touched are written in one piece.
         let mut untouched: Range<usize> = 0..0;
-        for row in &self.rows {
+        let mut rows = self.rows.iter();
+        while let Some(row) = rows.next() {
             match row {
                 Row::Original(range, _) if appended == 0 => {
                     if untouched.end != range.start {
@@ -364,8 +374,16 @@ impl KernelCsv {
                 Row::Original(range, _) => self.copy_line(out, &self.original[range.clone()], &empty)?,
                 Row::Changed(cells) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
-                    let missing = self.header.len() - cells.len();
-                    out.write_all(&self.print(cells.iter().chain(std::iter::repeat_n("", missing))))?;
+                    // So are neighbours that were all changed.
+                    let behind = rows.as_slice();
+                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, Row::Changed(_)));
+                    let more = more.count();
+                    let changed = behind[..more].iter().filter_map(|row| match row {
+                        Row::Changed(cells) => Some(cells),
+                        Row::Original(..) => None,
+                    });
+                    out.write_all(&self.print_all(std::iter::once(cells).chain(changed)))?;
+                    rows = behind[more..].iter();
                 }
             }
         }
@@ -401,11 +419,25 @@ impl KernelCsv {
     }
 
     fn print<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
-        let terminator = if self.newline == "\r\n" { Terminator::CRLF } else { Terminator::Any(b'\n') };
-        let mut writer = WriterBuilder::new().terminator(terminator).from_writer(Vec::new());
+        let mut writer = self.printer();
         // Writing to memory does not fail.
         let _ = writer.write_record(cells);
         writer.into_inner().unwrap_or_default()
+    }
+
+    /// Rows with empty cells at their ends where columns were appended since.
+    fn print_all<'a>(&self, rows: impl Iterator<Item = &'a StringRecord>) -> Vec<u8> {
+        let mut writer = self.printer();
+        for cells in rows {
+            let missing = self.header.len() - cells.len();
+            let _ = writer.write_record(cells.iter().chain(std::iter::repeat_n("", missing)));
+        }
+        writer.into_inner().unwrap_or_default()
+    }
+
+    fn printer(&self) -> csv::Writer<Vec<u8>> {
+        let terminator = if self.newline == "\r\n" { Terminator::CRLF } else { Terminator::Any(b'\n') };
+        WriterBuilder::new().terminator(terminator).from_writer(Vec::new())
     }
 }
 

@@ -6,13 +6,14 @@ use std::{
 };
 
 /// The layer of each module, as in `docs/design/README.md`.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 20] = [
     ("exit", 0),
     ("model", 0),
     ("stats", 0),
     ("spec", 1),
     ("profile", 1),
     ("events", 1),
+    ("grid", 2),
     ("render", 2),
     ("store", 2),
     ("process", 2),

@@ -10,6 +10,7 @@ mod context;
 mod databases;
 mod faults;
 mod fuzz;
+mod grid;
 mod ingest;
 mod layers;
 mod models;

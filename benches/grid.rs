@@ -1,0 +1,84 @@
+//! How long it takes to expand all grids: candidates, filters and dedupe on one core, then all of it with the
+//! files on all cores.
+//!
+//! `cargo bench --bench grid`.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::{process::Command, time::Instant};
+
+use npubench::{
+    grid::{Candidates, Draft, Known, Order, default_budget, grow},
+    spec::{Assets, Catalogue, DeviceProfile, grid::Grids},
+};
+
+/// Candidates a second that one core must do.
+const LEAST: f64 = 1e6;
+/// Seconds that the whole may take.
+const LIMIT: f64 = 2.0;
+
+#[expect(clippy::cast_precision_loss, reason = "counts of candidates")]
+fn main() {
+    let assets = Assets::embedded();
+    let begun = Instant::now();
+    let grids = Grids::load(&assets, &[], false).expect("the built-in grids");
+    let catalogue = Catalogue::load(&assets).expect("the built-in catalogue");
+    let device = DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a profile");
+    let budget = default_budget(device.hbm_bytes());
+    println!("grids and catalogue are read in {:.3} s", begun.elapsed().as_secs_f64());
+
+    let begun = Instant::now();
+    let (mut count, mut bytes) = (0_u64, 0_u64);
+    for space in grids.spaces() {
+        let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+        while candidates.advance().is_some() {
+            count += 1;
+            if let Ok(footprint) = candidates.check().map(|numbers| draft.fill(numbers)) {
+                bytes = bytes.wrapping_add(footprint.map_or(0, |footprint| footprint.bytes()));
+            }
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "expanded, constraints and memory: {count} candidates in {seconds:.3} s, {:.1} million a second",
+        count as f64 / seconds / 1e6
+    );
+    std::hint::black_box(bytes);
+
+    let begun = Instant::now();
+    let (mut candidates, mut rows) = (0, 0);
+    for kernel in grids.kernels() {
+        let order = Order { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
+        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default(), 0);
+        candidates += grown.candidates;
+        rows += grown.rows();
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = candidates as f64 / seconds;
+    println!(
+        "with the shape rule and dedupe: {candidates} candidates, {rows} valid, in {seconds:.3} s, {:.2} million a \
+         second on one core, at least {:.0} wanted: {}",
+        rate / 1e6,
+        LEAST / 1e6,
+        verdict(rate >= LEAST)
+    );
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("db");
+    let begun = Instant::now();
+    let ran = Command::new(env!("CARGO_BIN_EXE_npubench"))
+        .args(["grid", "--rows", "0", "--kind", "rehearsal", "--db"])
+        .arg(&path)
+        .output()
+        .expect("npubench runs");
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    println!(
+        "the program, files included: {rows} rows in {seconds:.2} s, limit {LIMIT:.2} s: {}",
+        verdict(seconds <= LIMIT)
+    );
+}
+
+const fn verdict(holds: bool) -> &'static str {
+    if holds { "holds" } else { "MISSED" }
+}

@@ -1,0 +1,99 @@
+//! What a case needs of device memory.
+//!
+//! The estimate counts what the allocator and the layouts add: blocks of FRACTAL_NZ are whole, each tensor begins
+//! at a multiple of 512 bytes, inputs and outputs are there twice, so that a launch can be made ready while another
+//! runs, and the kernel has a workspace as large as its outputs beside a fixed one.
+
+/// Each tensor begins at a multiple of so many bytes.
+const ALIGNMENT: u64 = 512;
+/// Rows of a block, and the bytes of its rows, in FRACTAL_NZ.
+const BLOCK_ROWS: u64 = 16;
+const BLOCK_BYTES: u64 = 32;
+/// Inputs and outputs are there so many times.
+const COPIES: u64 = 2;
+/// What the runtime lends every kernel.
+const FIXED_WORKSPACE: u64 = 32 << 20;
+
+/// Bytes of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    inputs: u64,
+    outputs: u64,
+}
+
+impl Footprint {
+    /// Counts an input.
+    pub fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
+        self.inputs = self.inputs.saturating_add(padded(dims, element, is_blocked));
+    }
+
+    /// Counts an output.
+    pub fn add_output(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
+        self.outputs = self.outputs.saturating_add(padded(dims, element, is_blocked));
+    }
+
+    /// All that is needed.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        let tensors = self.inputs.saturating_add(self.outputs).saturating_mul(COPIES);
+        tensors.saturating_add(self.outputs).saturating_add(FIXED_WORKSPACE)
+    }
+}
+
+/// The part of a device's memory that cases may need: firmware and runtime keep the rest.
+#[must_use]
+pub const fn default_budget(hbm_bytes: u64) -> u64 {
+    hbm_bytes / 16 * 15
+}
+
+fn padded(dims: &[u64], element: u64, is_blocked: bool) -> u64 {
+    let columns = BLOCK_BYTES / element.clamp(1, BLOCK_BYTES);
+    let product = |dims: &[u64]| dims.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));
+    let elements = match dims {
+        // In blocks already.
+        [.., rows, width] if is_blocked && dims.len() >= 4 && (*rows, *width) == (BLOCK_ROWS, columns) => {
+            product(dims)
+        }
+        // Some kernels are shown a blocked matrix without its blocks.
+        [batch @ .., rows, width] if is_blocked => {
+            let whole = |dim: u64, block: u64| dim.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+            let blocks = whole(*rows, BLOCK_ROWS).saturating_mul(whole(*width, columns));
+            product(batch).saturating_mul(blocks)
+        }
+        dims => product(dims),
+    };
+    let bytes = elements.saturating_mul(element);
+    bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_and_beginnings_are_padded() {
+        assert_eq!(padded(&[1], 2, false), 512);
+        assert_eq!(padded(&[], 4, false), 512);
+        assert_eq!(padded(&[256], 2, false), 512);
+        assert_eq!(padded(&[257], 2, false), 1024);
+        // 17 x 33 in INT8: two blocks of 16 rows, two of 32 columns.
+        assert_eq!(padded(&[17, 33], 1, true), 32 * 64);
+        assert_eq!(padded(&[2, 17, 33], 2, true), 2 * 32 * 48 * 2);
+        assert_eq!(padded(&[2, 2, 16, 32], 1, true), 2 * 2 * 16 * 32);
+    }
+
+    #[test]
+    fn copies_and_workspace_count() {
+        let mut footprint = Footprint::default();
+        footprint.add_input(&[1 << 20], 2, false);
+        footprint.add_output(&[1 << 20], 4, false);
+        assert_eq!(footprint.bytes(), 2 * (6 << 20) + (4 << 20) + (32 << 20));
+    }
+
+    #[test]
+    fn nothing_wraps() {
+        let mut footprint = Footprint::default();
+        footprint.add_input(&[u64::MAX, 3], 8, true);
+        assert_eq!(footprint.bytes(), u64::MAX);
+    }
+}

@@ -1,0 +1,230 @@
+//! Which of the valid candidates are taken where not all are: a low-discrepancy sequence over the axes in log
+//! space, so that small and large shapes are there alike, without replacement.
+//!
+//! A point of the sequence falls into one cell of each axis; a cell reaches half-way, in log space, to its
+//! value's neighbours. The candidate in these cells is taken if it is valid and free. What the sequence does not
+//! reach in reasonable time is filled up evenly. The same seed gives the same choice on every machine: all
+//! arithmetic is exact or rounded as IEEE 754 says.
+
+use crate::spec::grid::{Axis, Space};
+
+/// Points tried for each candidate wanted, before the rest is filled up evenly.
+const TRIALS: usize = 16;
+
+/// The valid candidates of a space, in ascending order.
+pub(super) struct Stratum<'a> {
+    pub(super) space: &'a Space,
+    pub(super) valid: &'a [u64],
+}
+
+/// Takes so many candidates of all strata together; strata share evenly, and what a small one cannot give the
+/// others do. The candidates of each stratum are in ascending order.
+pub(super) fn sample(strata: &[Stratum<'_>], wanted: usize, seed: u64) -> Vec<Vec<u64>> {
+    let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
+    let quotas = shares(&sizes, wanted);
+    let strata = strata.iter().zip(quotas).zip(0..);
+    strata.map(|((stratum, quota), number)| spread(stratum, quota, mixed(seed ^ mixed(number)))).collect()
+}
+
+/// Even shares of `wanted`, none above its size.
+fn shares(sizes: &[usize], wanted: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&index| sizes[index]);
+    let (mut quotas, mut left) = (vec![0; sizes.len()], wanted);
+    for (done, &index) in order.iter().enumerate() {
+        let among = sizes.len() - done;
+        quotas[index] = sizes[index].min(left.div_ceil(among));
+        left -= quotas[index];
+    }
+    quotas
+}
+
+fn spread(stratum: &Stratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
+    let valid = stratum.valid;
+    if wanted >= valid.len() {
+        return valid.to_vec();
+    }
+    let mut is_taken = vec![false; valid.len()];
+    let mut count = 0;
+    let axes: Vec<Cells> = stratum.space.axes.iter().map(Cells::of).collect();
+    let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
+    let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mixed(seed ^ mixed(axis)))).collect();
+    for point in 0..wanted.saturating_mul(TRIALS) {
+        if count == wanted {
+            break;
+        }
+        let mut coordinates = starts.iter().zip(&steps).map(|(start, step)| {
+            #[expect(clippy::cast_precision_loss, reason = "points are far fewer than 2^53")]
+            let at = start + point as f64 * step;
+            at - at.floor()
+        });
+        let index = axes.iter().fold(0_u64, |index, axis| {
+            let digit = if axis.ends.len() > 1 { axis.cell(coordinates.next().unwrap_or(0.5)) } else { 0 };
+            index * axis.ends.len() as u64 + digit as u64
+        });
+        if let Ok(place) = valid.binary_search(&index)
+            && !is_taken[place]
+        {
+            is_taken[place] = true;
+            count += 1;
+        }
+    }
+    fill_up(&mut is_taken, wanted - count, seed);
+    let taken = valid.iter().zip(&is_taken).filter(|(_, taken)| **taken);
+    taken.map(|(index, _)| *index).collect()
+}
+
+/// Takes so many of those that are free, evenly.
+fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
+    let free: Vec<usize> = (0..is_taken.len()).filter(|&place| !is_taken[place]).collect();
+    let offset = usize::try_from(mixed(seed) % free.len().max(1) as u64).unwrap_or_default();
+    for number in 0..wanted {
+        let place = (offset + number * free.len() / wanted.max(1)) % free.len();
+        is_taken[free[place]] = true;
+    }
+}
+
+/// The cells of an axis: where each ends, in shares of the whole.
+struct Cells {
+    ends: Vec<f64>,
+}
+
+impl Cells {
+    fn of(axis: &Axis) -> Self {
+        // Names that move together have no common scale: each of their rows is as good as another.
+        let place = |index: usize| match axis.names.len() {
+            1 => log2(axis.values[index]),
+            #[expect(clippy::cast_precision_loss, reason = "an axis has few values")]
+            _ => index as f64,
+        };
+        let places: Vec<f64> = (0..axis.len()).map(place).collect();
+        let half = |gap: Option<f64>| gap.map_or(0.5, |gap| gap / 2.0);
+        let first_gap = places.windows(2).next().map(|pair| pair[1] - pair[0]);
+        let last_gap = places.windows(2).next_back().map(|pair| pair[1] - pair[0]);
+        let (low, high) = match (places.first(), places.last()) {
+            (Some(first), Some(last)) => (first - half(first_gap), last + half(last_gap)),
+            _ => (0.0, 1.0),
+        };
+        let mut ends: Vec<f64> = places.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
+        ends.push(high);
+        Self { ends: ends.into_iter().map(|end| (end - low) / (high - low)).collect() }
+    }
+
+    fn cell(&self, coordinate: f64) -> usize {
+        self.ends.partition_point(|end| *end <= coordinate).min(self.ends.len() - 1)
+    }
+}
+
+/// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
+#[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
+fn log2(value: i64) -> f64 {
+    let value = value.max(1);
+    let whole = value.ilog2();
+    f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
+}
+
+/// Steps of an additive sequence that fills so many dimensions evenly: powers of 1/φ, where φ^(d+1) = φ + 1.
+fn steps(dimensions: usize) -> Vec<f64> {
+    let power = |base: f64, exponent: usize| (0..exponent).fold(1.0, |product, _| product * base);
+    // φ lies between 1 and 2; halving is exact and ends at neighbouring numbers.
+    let (mut low, mut high) = (1.0_f64, 2.0_f64);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if power(middle, dimensions + 1) > middle + 1.0 {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    (1..=dimensions).map(|dimension| 1.0 / power(low, dimension)).collect()
+}
+
+/// SplitMix64's mixing of one number.
+const fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+fn unit(number: u64) -> f64 {
+    (number >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::KernelName;
+
+    fn space(axes: &[&[i64]]) -> Space {
+        let axes = axes
+            .iter()
+            .zip('a'..)
+            .map(|(values, name)| Axis { names: vec![name.to_string()], values: values.to_vec() });
+        let axes: Vec<Axis> = axes.collect();
+        Space {
+            kernel: KernelName::new("Add").expect("a name"),
+            grid: String::new(),
+            pattern: String::new(),
+            model: None,
+            names: axes.iter().flat_map(|axis| axis.names.clone()).collect(),
+            axes,
+            derived: Vec::new(),
+            conditions: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: Vec::new(),
+            constants: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_are_even_and_what_is_left_goes_to_the_large() {
+        assert_eq!(shares(&[10, 100, 3], 30), [10, 17, 3]);
+        assert_eq!(shares(&[10, 10], 100), [10, 10]);
+        assert_eq!(shares(&[5, 5, 5], 2), [1, 1, 0]);
+        assert_eq!(shares(&[], 5), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_golden_step_fills_one_dimension() {
+        assert!((steps(1)[0] - 0.618_033_988_749_895).abs() < 1e-12);
+        assert!((steps(2)[0] - 0.754_877_666_246_693).abs() < 1e-12);
+    }
+
+    #[test]
+    fn small_and_large_are_both_there() {
+        let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
+        let space = space(&[&ladder, &ladder]);
+        let valid: Vec<u64> = (0..256).collect();
+        let taken = &sample(&[Stratum { space: &space, valid: &valid }], 64, 7)[0];
+        assert_eq!(taken.len(), 64);
+        // A quarter of the grid: each quarter of each axis has its share of each quarter of the other.
+        for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
+            let inside = taken.iter().filter(|&&at| at / 16 / 4 == row && at % 16 / 4 == column).count();
+            assert!((2..=6).contains(&inside), "{inside} of 64 in block {row}, {column}");
+        }
+    }
+
+    proptest! {
+        /// As many as are wanted, each once, all valid, and the same again.
+        #[test]
+        fn a_sample_is_without_replacement(
+            valid in proptest::collection::btree_set(0_u64..300, 0..300),
+            wanted in 0_usize..400,
+            seed in any::<u64>(),
+        ) {
+            let space = space(&[&[1, 2, 3, 4, 6, 8, 512, 1024, 2048, 32768], &[1, 5, 7], &[2, 4, 8, 16, 32, 64, 128, 192, 256, 9999]]);
+            let valid: Vec<u64> = valid.into_iter().collect();
+            let take = || sample(&[Stratum { space: &space, valid: &valid }], wanted, seed).remove(0);
+            let taken = take();
+            prop_assert_eq!(taken.len(), wanted.min(valid.len()));
+            prop_assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
+            prop_assert!(taken.iter().all(|index| valid.contains(index)));
+            prop_assert_eq!(take(), taken);
+        }
+    }
+}

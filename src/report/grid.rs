@@ -1,0 +1,197 @@
+//! What became of the candidates of grids: a table, JSON lines, and a plot of what the rows cover.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
+
+use crate::{
+    grid::{Grown, Range, Refused},
+    model::KernelName,
+};
+
+/// One kernel.
+#[derive(Debug)]
+pub struct GrownKernel<'a> {
+    /// The kernel.
+    pub kernel: &'a KernelName,
+    /// Its candidates.
+    pub grown: &'a Grown<'a>,
+    /// Seconds that one launch of each row takes at the least, where somebody computed it.
+    pub fastest: Option<f64>,
+}
+
+/// Columns of reasons: constraints together, each other reason by itself.
+const REASONS: [&str; 7] =
+    ["constraint", "memory", "no entry", "shape rule", "there already", "same as another", "not taken"];
+
+const fn column(reason: &Refused) -> usize {
+    match reason {
+        Refused::Constraint(_) | Refused::Dimension(_) => 0,
+        Refused::Memory => 1,
+        Refused::NoEntry => 2,
+        Refused::Rule => 3,
+        Refused::Known => 4,
+        Refused::Twice => 5,
+        Refused::NotTaken => 6,
+    }
+}
+
+/// A row for each kernel, with the sums below; reasons that did not occur have no column.
+#[must_use]
+pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
+    let counts = |kernel: &GrownKernel<'_>| {
+        let mut counts = [0_u64; REASONS.len()];
+        for (reason, count) in &kernel.grown.refused {
+            counts[column(reason)] += count;
+        }
+        counts
+    };
+    let mut sums = [0_u64; REASONS.len()];
+    for kernel in kernels {
+        for (sum, count) in sums.iter_mut().zip(counts(kernel)) {
+            *sum += count;
+        }
+    }
+    let shown: Vec<usize> = (0..REASONS.len()).filter(|&reason| sums[reason] > 0).collect();
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let header = ["kernel", "candidates"].into_iter().chain(shown.iter().map(|&reason| REASONS[reason]));
+    table.set_header(header.chain(["rows", "at least", "ranges of the rows"]));
+    let mut add = |name: &str,
+                   candidates: u64,
+                   counts: [u64; REASONS.len()],
+                   rows: usize,
+                   fastest: Option<f64>,
+                   ranges: &str| {
+        let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+        let cells = [name.to_owned(), number(candidates)];
+        let cells = cells.into_iter().chain(shown.iter().map(|&reason| number(counts[reason])));
+        let time = fastest.filter(|_| rows > 0).map_or_else(String::new, seconds);
+        let last = [number(rows as u64), time, ranges.to_owned()];
+        table.add_row(cells.chain(last).map(Cell::new).collect::<Vec<_>>());
+    };
+    for kernel in kernels {
+        let grown = kernel.grown;
+        let name = kernel.kernel.as_str();
+        add(name, grown.candidates, counts(kernel), grown.rows(), kernel.fastest, &ranges(&grown.ranges()));
+    }
+    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
+    let candidates = kernels.iter().map(|kernel| kernel.grown.candidates).sum();
+    let fastest = kernels.iter().any(|kernel| kernel.fastest.is_some());
+    let fastest = fastest.then(|| kernels.iter().filter_map(|kernel| kernel.fastest).sum());
+    add("all", candidates, sums, rows, fastest, "");
+    let last = shown.len() + 4;
+    for column in table.column_iter_mut().skip(1).take(last - 1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let text = table.trim_fmt();
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+}
+
+fn ranges(ranges: &[(String, Range)]) -> String {
+    let texts = ranges.iter().map(|(name, Range { least, greatest, values })| match values {
+        1 => format!("{name} {least}"),
+        _ => format!("{name} {least}..{greatest} ({values})"),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// A line of JSON for each kernel.
+#[must_use]
+pub fn grid_json(kernels: &[GrownKernel<'_>]) -> String {
+    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| {
+        let refused: BTreeMap<String, u64> =
+            grown.refused.iter().map(|(reason, count)| (reason.to_string(), *count)).collect();
+        let ranges: BTreeMap<String, serde_json::Value> = grown
+            .ranges()
+            .into_iter()
+            .map(|(name, Range { least, greatest, values })| {
+                (name, serde_json::json!({"least": least, "greatest": greatest, "values": values}))
+            })
+            .collect();
+        let object = serde_json::json!({
+            "kernel": kernel.as_str(), "candidates": grown.candidates, "rows": grown.rows(), "refused": refused,
+            "ranges": ranges, "fastest_s": fastest, "refused_by_rule": grown.example,
+        });
+        format!("{object}\n")
+    });
+    lines.collect()
+}
+
+const PANEL: f64 = 220.0;
+const MARGIN: f64 = 44.0;
+const ACROSS: usize = 4;
+
+/// The rows of each kernel over its two axes of most values, both logarithmic, as an SVG image.
+#[must_use]
+pub fn coverage_plot(kernels: &[GrownKernel<'_>]) -> String {
+    let shown: Vec<&GrownKernel<'_>> = kernels.iter().filter(|kernel| kernel.grown.rows() > 0).collect();
+    let step = PANEL + 2.0 * MARGIN;
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred panels")]
+    let place = |index: usize| ((index % ACROSS) as f64 * step, (index / ACROSS) as f64 * step);
+    let (width, height) = (place(ACROSS - 1).0 + step, place(shown.len().max(1) - 1).1 + step);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    for (index, kernel) in shown.iter().enumerate() {
+        panel(&mut svg, kernel, place(index));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn panel(svg: &mut String, kernel: &GrownKernel<'_>, (left, top): (f64, f64)) {
+    let mut ranges = kernel.grown.ranges();
+    ranges.sort_by_key(|(_, range)| std::cmp::Reverse(range.values));
+    let Some((x, x_range)) = ranges.first().cloned() else { return };
+    let (y, y_range) = ranges.get(1).cloned().unwrap_or_else(|| (x.clone(), x_range));
+    let (left, top) = (left + MARGIN, top + MARGIN);
+    let name = kernel.kernel.as_str().replace('&', "&amp;").replace('<', "&lt;");
+    let (middle, below) = (PANEL / 2.0, PANEL + 14.0);
+    let ((x_least, x_greatest), (y_least, y_greatest)) =
+        ((x_range.least, x_range.greatest), (y_range.least, y_range.greatest));
+    let _ = write!(
+        svg,
+        "<g transform=\"translate({left},{top})\">\n<text y=\"-8\" font-weight=\"bold\">{name}</text>\n\
+         <rect width=\"{PANEL}\" height=\"{PANEL}\" fill=\"none\" stroke=\"#999\"/>\n\
+         <text y=\"{below}\">{x_least}</text>\n\
+         <text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{x}</text>\n\
+         <text x=\"{PANEL}\" y=\"{below}\" text-anchor=\"end\">{x_greatest}</text>\n\
+         <text x=\"-4\" y=\"{PANEL}\" text-anchor=\"end\">{y_least}</text>\n\
+         <text x=\"-4\" y=\"{middle}\" text-anchor=\"end\">{y}</text>\n\
+         <text x=\"-4\" y=\"10\" text-anchor=\"end\">{y_greatest}</text>\n"
+    );
+    let mut points: BTreeMap<(i64, i64), u32> = BTreeMap::new();
+    let _ = kernel.grown.for_each(|space, numbers, _| {
+        let value = |wanted: &str| {
+            let at = space.names.iter().position(|name| name == wanted);
+            at.and_then(|at| numbers.get(at)).copied()
+        };
+        if let (Some(x), Some(y)) = (value(&x), value(&y)) {
+            *points.entry((x, y)).or_default() += 1;
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    for ((x, y), count) in points {
+        let (x, y) = (share(x, x_range) * PANEL, (1.0 - share(y, y_range)) * PANEL);
+        let radius = 1.5 + f64::from(count.min(64)).log2() / 3.0;
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#2563eb\" fill-opacity=\"0.6\"/>"
+        );
+    }
+    svg.push_str("</g>\n");
+}
+
+/// Where a value stands in a range, in log space.
+#[expect(clippy::cast_precision_loss, reason = "for the eye")]
+fn share(value: i64, range: Range) -> f64 {
+    let log = |value: i64| (value.max(1) as f64).log2();
+    let width = log(range.greatest) - log(range.least);
+    if width > 0.0 { (log(value) - log(range.least)) / width } else { 0.5 }
+}

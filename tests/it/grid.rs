@@ -1,0 +1,380 @@
+//! Grids: what is declared, what of it becomes rows, and what is said of files that are wrong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use npubench::{
+    grid::{Candidates, Draft, Known, Order, Refused, default_budget, grow},
+    model::KernelName,
+    spec::{
+        Assets, Catalogue,
+        grid::{Grids, ModelValues, Table},
+    },
+};
+use proptest::prelude::*;
+
+use crate::context::{Context, Ran};
+
+fn built_in() -> Grids {
+    Grids::load(&Assets::embedded(), &[], false).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn kernel(name: &str) -> KernelName {
+    KernelName::new(name).expect("a name")
+}
+
+/// Candidates of a pattern for a kernel that no constraint of the grid refuses.
+fn declared(grids: &Grids, name: &str, pattern: &str) -> usize {
+    let kernel = kernel(name);
+    let spaces = grids.of(&kernel).filter(|space| space.pattern == pattern);
+    spaces
+        .map(|space| {
+            let mut candidates = Candidates::new(space);
+            let mut count = 0;
+            while candidates.advance().is_some() {
+                count += usize::from(candidates.check().is_ok());
+            }
+            count
+        })
+        .sum()
+}
+
+/// The table of counts of the tool that this one replaces, for its full grids.
+#[test]
+fn the_patterns_declare_as_many_candidates_as_before() {
+    const COUNTS: [(&str, &str, usize); 48] = [
+        ("MatMulV2", "matmul", 50653),
+        ("MatMulV3", "matmul", 50653),
+        ("BatchMatMulV2", "matmul", 50653),
+        ("QuantBatchMatmulV3", "quant_matmul", 50653),
+        ("TransposeBatchMatMul", "transpose_batch_matmul", 11840),
+        ("BatchMatMulNd", "batch_matmul_nd", 5550),
+        ("Add", "arithmetic", 481),
+        ("muls_add_kernel", "arithmetic", 481),
+        ("Equal", "comparison", 481),
+        ("LogicalAnd", "logic", 481),
+        ("MaskedFill", "masked_fill", 481),
+        ("Cast", "unary", 481),
+        ("ReduceSum", "unary", 481),
+        ("RmsNorm", "rmsnorm", 481),
+        ("AddRmsNorm", "add_rmsnorm", 481),
+        ("AddRmsNormBias", "add_rmsnorm", 481),
+        ("AddRmsNormDynamicQuant", "add_rmsnorm_dynamic_quant", 481),
+        ("AscendQuantV2", "quant", 481),
+        ("DynamicQuant", "dynamic_quant", 481),
+        ("SwiGlu", "swiglu", 481),
+        ("Slice", "slice", 481),
+        ("Transpose", "transpose", 481),
+        ("BroadcastTo", "broadcast_to", 481),
+        ("TensorMove", "tensor_move", 321),
+        ("InterleaveRope", "interleave_rope", 208),
+        ("_triton_rope", "triton_rope", 208),
+        ("split_qkv_rmsnorm_rope_kernel", "split_qkv_rmsnorm_rope", 65),
+        ("KvRmsNormRopeCache", "kv_rmsnorm_rope_cache", 13),
+        ("AttentionUpdate", "attention_update", 432),
+        ("GatherV2", "gather", 4329),
+        ("GatherV3", "gather_v3", 6253),
+        ("Index", "index", 3367),
+        ("AsStrided", "as_strided", 147),
+        ("ConcatD", "concat", 91),
+        ("Tile", "tile", 78),
+        ("PadV3", "pad", 925),
+        ("Sort", "sort", 104),
+        ("ArgMaxV2", "argmax", 56),
+        ("ApplyTopKTopPCustom", "apply_topk_top_p", 56),
+        ("ReshapeAndCacheNdKernel", "reshape_and_cache", 234),
+        ("MoeGatingTopK", "moe_gating_topk", 117),
+        ("GroupedMatmul", "grouped_matmul", 340),
+        ("GroupedMatmulSwigluQuant", "grouped_matmul_swiglu_quant", 340),
+        ("DispatchFFNCombine", "dispatch_ffn_combine", 275),
+        ("FusedInferAttentionScore", "prefill", 200),
+        ("FusedInferAttentionScore", "decode", 480),
+        // It made 102: lengths that need the same blocks counted as one, though their times differ.
+        ("FusedInferAttentionScore", "latent_prefill", 36),
+        ("FusedInferAttentionScore", "latent_decode", 72),
+    ];
+    let grids = built_in();
+    let wrong: Vec<String> = COUNTS
+        .iter()
+        .map(|&(name, pattern, count)| (name, pattern, count, declared(&grids, name, pattern)))
+        .filter(|(.., count, found)| count != found)
+        .map(|(name, pattern, count, found)| format!("{name} ({pattern}): {found}, expected {count}"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Every row of every kernel is read by the catalogue again, stays inside the memory and stands there once.
+#[test]
+fn rows_pass_the_rule_and_fit_the_memory() {
+    let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+    let budget = default_budget(64 << 30);
+    let mut rows = 0;
+    for kernel in grids.kernels() {
+        let entry = catalogue.entry(&kernel);
+        let order = Order { entry, budget, rows: Some(120), seed: 11 };
+        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default(), 0);
+        let mut signatures = BTreeSet::new();
+        grown
+            .for_each(|space, numbers, draft| {
+                let footprint = draft.fill(numbers).expect("dimensions");
+                let case = draft.case(numbers).expect("attributes");
+                assert!(
+                    footprint.bytes() <= budget && footprint.bytes() >= case.bytes(),
+                    "{}",
+                    case.shapes()
+                );
+                if let Err(refusal) = entry.expect("an entry").read(case) {
+                    panic!("{} of {}: {refusal}", case.shapes(), space.pattern);
+                }
+                assert!(signatures.insert(case.signature()), "{} twice", case.shapes());
+                Ok::<(), ()>(())
+            })
+            .expect("visited");
+        assert_eq!(entry.is_none(), grown.rows() == 0, "{kernel}");
+        let refused: u64 = grown.refused.values().sum();
+        assert_eq!(refused + grown.rows() as u64, grown.candidates, "{kernel}: each is counted once");
+        rows += grown.rows();
+    }
+    assert!(rows > 4000, "{rows}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// As many rows as are asked for, or all; the same again; and none again where they are there.
+    #[test]
+    fn growing_is_repeatable_and_adds_what_is_missing(
+        name in prop::sample::select(vec!["PadV3", "Slice", "FusedInferAttentionScore", "InterleaveRope"]),
+        (first, second) in (0_usize..400, 0_usize..400),
+        seed in any::<u64>(),
+        gib in 1_u64..64,
+    ) {
+        let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+        let kernel = kernel(name);
+        let spaces = || grids.of(&kernel).collect::<Vec<_>>();
+        let order = |rows| Order { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
+        let all = grow(spaces(), &order(None), &Known::default(), 0).rows();
+        let grown = grow(spaces(), &order(Some(first)), &Known::default(), 0);
+        prop_assert_eq!(grown.rows(), first.min(all));
+        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &Known::default(), 0).taken, &grown.taken);
+        let mut known = Known::default();
+        grown.for_each(|_, _, draft: &mut Draft<'_>| {
+            assert!(known.insert(draft.filled()), "{} twice", draft.filled().shapes());
+            Ok::<(), ()>(())
+        }).expect("visited");
+        let more = grow(spaces(), &order(Some(second)), &known, grown.rows());
+        prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
+        prop_assert_eq!(more.refused.get(&Refused::Known).copied().unwrap_or_default(), grown.rows() as u64);
+        more.for_each(|_, _, draft: &mut Draft<'_>| {
+            assert!(!known.contains(draft.filled()), "{} was there", draft.filled().shapes());
+            Ok::<(), ()>(())
+        }).expect("visited");
+    }
+}
+
+/// The compiled rule says what the whole one says, for every candidate that fits the memory of every kernel of
+/// moderate size, and for a part of the others.
+#[test]
+fn the_compiled_rule_agrees_with_the_catalogue() {
+    let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+    let (mut accepted, mut refused) = (0, 0);
+    for space in grids.spaces() {
+        let Some(entry) = catalogue.entry(&space.kernel) else { continue };
+        let Some(quick) = entry.quick(space) else { continue };
+        // A step that has no factor with the axes' lengths in common meets all their values.
+        let step = 1 + space.candidates() / 400;
+        let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+        for index in (0..space.candidates()).step_by(usize::try_from(step).expect("small") | 1) {
+            candidates.go_to(index);
+            let Ok(numbers) = candidates.check() else { continue };
+            let numbers = numbers.to_vec();
+            if draft.fill(&numbers).is_err() {
+                continue;
+            }
+            let case = draft.case(&numbers).expect("no attributes");
+            let whole = entry.read(case);
+            assert_eq!(
+                quick.form(&numbers).is_some(),
+                whole.is_ok(),
+                "{} {}: {:?}",
+                space.kernel,
+                case.shapes(),
+                whole.err()
+            );
+            accepted += usize::from(quick.form(&numbers).is_some());
+            refused += usize::from(quick.form(&numbers).is_none());
+        }
+    }
+    assert!(accepted > 10_000 && refused > 100, "{accepted} and {refused}");
+}
+
+fn grid(context: &Context, arguments: &[&str]) -> Ran {
+    context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done() {
+    let context = Context::new();
+    let kernels =
+        ["TensorMove", "BroadcastTo", "GatherV3", "ReshapeAndCacheNdKernel", "FusedInferAttentionScore"];
+    let ran = grid(&context, &[&kernels[..], &["--dry-run", "--rows", "100"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(!context.path("db").exists());
+    insta::assert_snapshot!(format!("{}\n{}", ran.stdout, ran.stderr));
+    let ran = grid(&context, &["TensorMove", "--dry-run", "--rows", "100", "--format", "json"]);
+    insta::assert_snapshot!(ran.stdout);
+}
+
+#[test]
+fn an_empty_database_grows_and_growing_again_adds_nothing() {
+    let context = Context::new();
+    let kernels = ["SwiGlu", "FusedInferAttentionScore", "DispatchFFNCombine", "QuantBatchMatmulV3"];
+    let arguments = [&kernels[..], &["--rows", "20", "--seed", "7"]].concat();
+    let ran = grid(&context, &arguments);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let before = context.snapshot("db");
+    assert_eq!(before.len(), kernels.len() + 1, "{:?}", before.keys());
+    assert_eq!(grid(&context, &arguments).code, 0);
+    assert_eq!(context.snapshot("db"), before, "growing twice added something");
+    // Another order of the kernels, another folder: the same bytes.
+    let mut turned = kernels.to_vec();
+    turned.reverse();
+    let again =
+        [&turned[..], &["--rows", "20", "--seed", "7", "--kind", "rehearsal", "--db", "other"]].concat();
+    assert_eq!(context.run(&[&["grid"], &again[..]].concat()).code, 0);
+    for name in kernels {
+        let bytes =
+            |folder: &str| std::fs::read(context.path(folder).join(format!("{name}.csv"))).expect("there");
+        assert!(bytes("db") == bytes("other"), "{name}");
+    }
+    // More rows: those that were there stay in front.
+    assert_eq!(grid(&context, &["SwiGlu", "--rows", "30", "--seed", "7"]).code, 0);
+    let rows = context.rows("db", "SwiGlu");
+    assert_eq!(rows.len(), 30);
+    for row in &rows {
+        assert_eq!(row["Grid"], "grid elementwise.yaml: swiglu, seed 7");
+        assert!(row.iter().all(|(column, cell)| !column.contains("Duration") || cell.is_empty()), "{row:?}");
+    }
+    let attention = context.rows("db", "FusedInferAttentionScore");
+    assert!(attention.iter().all(|row| row["Runtime metadata_completeness"] == "complete"));
+    assert!(attention[0]["Runtime source_profile"].starts_with("grid attention.yaml: "));
+}
+
+/// What is grown can be replayed at once.
+#[test]
+fn grown_rows_are_measured() {
+    let context = Context::new();
+    assert_eq!(grid(&context, &["RmsNorm,MatMulV2", "--rows", "3", "--max-hbm-gib", "1"]).code, 0);
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for name in ["RmsNorm", "MatMulV2"] {
+        let rows = context.rows("db", name);
+        assert_eq!(rows.len(), 3);
+        assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
+    }
+}
+
+#[test]
+fn rows_of_a_profile_are_not_grown_again() {
+    let context = Context::new();
+    context.small_database("db");
+    let before = context.rows("db", "SwiGlu");
+    assert_eq!(before[0]["Input Shapes"], "\"512,6144\"");
+    assert_eq!(grid(&context, &["SwiGlu", "--rows", "0"]).code, 0);
+    let rows = context.rows("db", "SwiGlu");
+    // All of the grid but the one that was there, which keeps what it says.
+    assert_eq!(rows.len(), 481);
+    assert_eq!(rows.iter().filter(|row| row["Input Shapes"] == "\"512,6144\"").count(), 1);
+    assert_eq!(rows[0]["Profiling Average Duration(us)"], "59.730000");
+}
+
+#[test]
+fn a_plot_shows_the_rows() {
+    let context = Context::new();
+    let ran = grid(&context, &["MatMulV2", "Sort", "--dry-run", "--rows", "50", "--plot", "p.svg"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let svg = std::fs::read_to_string(context.path("p.svg")).expect("drawn");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    assert!(svg.matches("<circle").count() > 60, "{}", svg.matches("<circle").count());
+}
+
+#[test]
+fn bad_grids_are_named_with_line_and_column() {
+    let good = "summary: a test\nladders:\n  T: [1..8 ratio 2]\nconstants: {block: 16}\npatterns:\n  norm:\n    \
+                kernels: [RmsNorm]\n    axes: {t: T, d: [64, 128]}\n    let: {w: d * block}\n    \
+                where: [w % 32 == 0]\n    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n    \
+                outputs: {shapes: \"t,w; t,1\", dtypes: \"DT_BF16; FLOAT\"}\n";
+    let context = Context::new();
+    let run = |name: &str, text: &str| {
+        context.write(&format!("{name}/grids/test.yaml"), text);
+        grid(&context, &["RmsNorm", "--rows", "2", "--assets", name])
+    };
+    assert_eq!(run("good", good).code, 0);
+    let before = context.snapshot("db");
+    let wrong = [
+        ("key", "where:", "were:"),
+        ("ladder", "{t: T,", "{t: TOKEN,"),
+        ("segment", "1..8 ratio 2", "1..8 ration 2"),
+        ("name", "d * block", "d * blok"),
+        ("expression", "w % 32 == 0", "w % == 0"),
+        ("comparison", "w % 32 == 0", "w % 32"),
+        ("shape", "\"t,w; w\"", "\"t,w; v\""),
+        ("dtype", "dtypes: DT_BF16}\n    outputs", "dtypes: DT_BF61}\n    outputs"),
+        ("count", "\"DT_BF16; FLOAT\"", "\"DT_BF16; FLOAT; FLOAT\""),
+        ("cycle", "{w: d * block}", "{w: w2 * block, w2: w + d}"),
+        ("twice", "{w: d * block}", "{w: d * block, t: d}"),
+        ("axis", "[64, 128]}", "[64, 0]}"),
+        ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
+    ];
+    let said: Vec<String> = wrong
+        .iter()
+        .map(|(name, right, wrong)| {
+            assert!(good.contains(right), "{name}");
+            let ran = run(name, &good.replacen(right, wrong, 1));
+            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+            ran.stderr
+        })
+        .collect();
+    assert_eq!(context.snapshot("db"), before, "nothing was written");
+    insta::assert_snapshot!(said.join("\n"));
+    let ran = grid(&context, &["RmsNrom", "--dry-run"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: no grid speaks of `RmsNrom`
+    hint: did you mean `RmsNorm`?
+    ");
+}
+
+/// Patterns speak of models by names of numbers and tables; models that lack one are passed over.
+#[test]
+fn models_give_numbers_and_pairs() {
+    let text = "summary: a test\npatterns:\n  layer:\n    kernels: [MatMulV2]\n    axes: {m: [1, 16], \"n,k\": \
+                {model: gemm}}\n    inputs: {shapes: \"m,k; n,k\", dtypes: DT_BF16}\n    outputs: {shapes: \"m,n\", \
+                dtypes: DT_BF16}\n  experts:\n    kernels: [SwiGlu]\n    axes: {t: [1, 2, 4]}\n    where: [t <= \
+                experts]\n    inputs: {shapes: \"t,2*expert_width\", dtypes: DT_BF16}\n    outputs: {shapes: \
+                \"t,expert_width\", dtypes: DT_BF16}\n";
+    let model = |id: &str, numbers: &[(&str, i64)], pairs: &[(i64, i64)]| ModelValues {
+        id: id.to_owned(),
+        numbers: numbers.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
+        tables: BTreeMap::from([("gemm".to_owned(), Table::pairs(pairs.iter().copied()))]),
+    };
+    let dense = model("dense", &[("hidden", 64)], &[(64, 128), (128, 64)]);
+    let sparse =
+        model("sparse", &[("hidden", 64), ("experts", 2), ("expert_width", 256)], &[(64, 128), (32, 64)]);
+    let shared = (Path::new("ladders.yaml"), "summary: none\n");
+    let grids = Grids::parse(Path::new("test.yaml"), text, shared, &[dense, sparse], true).expect("a grid");
+    let models = |name: &str| -> Vec<Option<String>> {
+        let kernel = kernel(name);
+        grids.of(&kernel).map(|space| space.model.clone()).collect()
+    };
+    assert_eq!(models("MatMulV2"), [Some("dense".to_owned()), Some("sparse".to_owned())]);
+    assert_eq!(models("SwiGlu"), [Some("sparse".to_owned())]);
+    assert_eq!(declared(&grids, "SwiGlu", "experts"), 2);
+    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let name = kernel("MatMulV2");
+    let order = Order { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
+    let grown = grow(grids.of(&name).collect(), &order, &Known::default(), 0);
+    // The pair that both models have stands there once.
+    assert_eq!((grown.candidates, grown.rows(), grown.refused[&Refused::Twice]), (8, 6, 2));
+}
