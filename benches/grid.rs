@@ -9,7 +9,10 @@ use std::{process::Command, time::Instant};
 
 use npubench::{
     grid::{Candidates, Draft, Known, Order, default_budget, grow},
-    spec::{Assets, Catalogue, DeviceProfile, grid::Grids},
+    spec::{
+        Assets, Catalogue, DeviceProfile,
+        grid::{Grids, Models},
+    },
 };
 
 /// Candidates a second that one core must do.
@@ -21,7 +24,8 @@ const LIMIT: f64 = 2.0;
 fn main() {
     let assets = Assets::embedded();
     let begun = Instant::now();
-    let grids = Grids::load(&assets, &[], false).expect("the built-in grids");
+    let models = Models::load(&assets, &[]).expect("the built-in models");
+    let grids = Grids::load(&assets, &models).expect("the built-in grids");
     let catalogue = Catalogue::load(&assets).expect("the built-in catalogue");
     let device = DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a profile");
     let budget = default_budget(device.hbm_bytes());

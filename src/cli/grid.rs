@@ -24,7 +24,7 @@ use crate::{
     report::{GrownKernel, coverage_plot, grid_json, grid_table, print_data, print_note},
     spec::{
         Catalogue, DatabaseFile, DeviceProfile,
-        grid::{Grids, ModelValues},
+        grid::{Grids, Models},
     },
     store::{Database, GridRows, KernelCsv, StoreError, tenants, write_atomic},
 };
@@ -44,6 +44,9 @@ pub(super) struct Options {
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
+    /// Models whose layers are to be covered, such as Qwen3-32B, or paths of a config.json; else ladders are
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    models: Vec<String>,
     /// Rows of each kernel that are from grids, those of earlier growths included; 0 for all that are valid
     #[arg(long, value_name = "N", default_value_t = 1000)]
     rows: usize,
@@ -69,8 +72,7 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let models: Vec<ModelValues> = Vec::new();
-    let grids = Grids::load(&assets, &models, false)?;
+    let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
     let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
     let kind = options.kind.map(Kind::from);
@@ -123,7 +125,7 @@ fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failu
         let nearest = known.iter().min_by_key(|kernel| distance(kernel));
         let nearest = nearest.filter(|kernel| distance(kernel) <= missing.as_str().len() / 2);
         let hint = nearest.map_or_else(
-            || "`npubench grid --dry-run` lists the kernels that grids speak of".to_owned(),
+            || "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned(),
             |nearest| format!("did you mean `{nearest}`?"),
         );
         return Err(Failure::bad_input(format!("no grid speaks of `{missing}`"), hint));

@@ -6,6 +6,7 @@
 
 mod build;
 mod ladder;
+mod of_models;
 mod place;
 mod raw;
 mod values;
@@ -14,7 +15,7 @@ pub use values::{ModelValues, Table};
 
 use std::path::Path;
 
-use super::{Assets, Expr, Formula, SpecError, device_profile::from_assets};
+use super::{Assets, Expr, Formula, LlmModel, SpecError, device_profile::from_assets};
 use crate::model::{Dtype, Format, KernelName};
 
 /// The file whose ladders all others may use.
@@ -116,20 +117,55 @@ pub struct Grids {
     spaces: Vec<Space>,
 }
 
+/// The models that patterns speak of.
+#[derive(Clone, Debug, Default)]
+pub struct Models {
+    /// All whose numbers have a name.
+    known: Vec<ModelValues>,
+    /// Those that somebody chose; patterns that do without models do so where nobody did.
+    chosen: Option<Vec<ModelValues>>,
+}
+
+impl Models {
+    /// Models whose values are given.
+    #[must_use]
+    pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
+        Self { known, chosen }
+    }
+
+    /// All models that there are, of which some may be chosen by name or by the path of a `config.json`.
+    ///
+    /// # Errors
+    /// [`SpecError`] where there is none of a name, or its file is bad.
+    pub fn load(assets: &Assets, chosen: &[String]) -> Result<Self, SpecError> {
+        let known = LlmModel::all(assets)?.values().map(ModelValues::of).collect();
+        let models = chosen.iter().map(|name| Ok(ModelValues::of(&LlmModel::load(assets, name)?)));
+        let models = models.collect::<Result<Vec<_>, SpecError>>()?;
+        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(models) })
+    }
+
+    fn used(&self) -> &[ModelValues] {
+        self.chosen.as_deref().unwrap_or(&self.known)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &ModelValues> {
+        self.known.iter().chain(self.chosen.iter().flatten())
+    }
+}
+
 impl Grids {
-    /// Reads all grid files. `models` are those that patterns may speak of; where `chosen` is false, patterns that
-    /// do without models do.
+    /// Reads all grid files.
     ///
     /// # Errors
     /// [`SpecError`] for the first file that is wrong.
-    pub fn load(assets: &Assets, models: &[ModelValues], chosen: bool) -> Result<Self, SpecError> {
+    pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => build::Ladders::new(),
         };
-        let context = build::Context { ladders: &ladders, models, chosen };
+        let context = build::Context { ladders: &ladders, models };
         let mut spaces = Vec::new();
         for (name, asset) in &files {
             spaces.extend(build::spaces(name, &asset.path, &asset.text, &context)?);
@@ -141,17 +177,10 @@ impl Grids {
     ///
     /// # Errors
     /// [`SpecError`].
-    pub fn parse(
-        file: &Path,
-        text: &str,
-        shared: (&Path, &str),
-        models: &[ModelValues],
-        chosen: bool,
-    ) -> Result<Self, SpecError> {
+    pub fn parse(file: &Path, text: &str, shared: (&Path, &str), models: &Models) -> Result<Self, SpecError> {
         let ladders = build::ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let context = build::Context { ladders: &ladders, models, chosen };
-        Ok(Self { spaces: build::spaces(&name, file, text, &context)? })
+        Ok(Self { spaces: build::spaces(&name, file, text, &build::Context { ladders: &ladders, models })? })
     }
 
     /// Every space, in the order of files, patterns, kernels and models.

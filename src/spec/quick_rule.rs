@@ -461,12 +461,16 @@ fn sample(space: &Space) -> Case {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::{Assets, Catalogue, grid::Grids};
+    use crate::spec::{
+        Assets, Catalogue,
+        grid::{Grids, Models},
+    };
 
     #[test]
     fn the_large_grids_are_compiled() {
-        let (assets, models) = (Assets::embedded(), []);
-        let grids = Grids::load(&assets, &models, false).expect("the grids");
+        let assets = Assets::embedded();
+        let models = Models::load(&assets, &[]).expect("the models");
+        let grids = Grids::load(&assets, &models).expect("the grids");
         let catalogue = Catalogue::load(&assets).expect("the catalogue");
         let slow = grids.spaces().iter().filter_map(|space| {
             let entry = catalogue.entry(&space.kernel)?;

@@ -10,7 +10,7 @@ use npubench::{
     model::KernelName,
     spec::{
         Assets, Catalogue,
-        grid::{Grids, ModelValues, Table},
+        grid::{Grids, ModelValues, Models, Table},
     },
 };
 use proptest::prelude::*;
@@ -18,7 +18,13 @@ use proptest::prelude::*;
 use crate::context::{Context, Ran};
 
 fn built_in() -> Grids {
-    Grids::load(&Assets::embedded(), &[], false).unwrap_or_else(|error| panic!("{error}"))
+    of_models(&[])
+}
+
+fn of_models(names: &[&str]) -> Grids {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let models = Models::load(&Assets::embedded(), &names).unwrap_or_else(|error| panic!("{error}"));
+    Grids::load(&Assets::embedded(), &models).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn kernel(name: &str) -> KernelName {
@@ -173,6 +179,64 @@ proptest! {
     }
 }
 
+/// With models, products have the sizes of their layers: fused queries, keys and values with grouped heads, merged
+/// gate and up, whole latent projections, and none of those of other models.
+#[test]
+fn models_bring_their_own_products() {
+    let pairs = |models: &[&str], name: &str| -> BTreeSet<(u64, u64)> {
+        let (grids, kernel) = (of_models(models), kernel(name));
+        let mut pairs = BTreeSet::new();
+        for space in grids.of(&kernel) {
+            let at = |wanted| space.names.iter().position(|name| name == wanted).expect("an axis");
+            let (mut candidates, n, k) = (Candidates::new(space), at("n"), at("k"));
+            while candidates.advance().is_some() {
+                let numbers = candidates.numbers();
+                pairs.insert((numbers[n].unsigned_abs(), numbers[k].unsigned_abs()));
+            }
+        }
+        pairs
+    };
+    let dense = pairs(&["Qwen3-32B"], "MatMulV2");
+    // On one device and on four: 64 and 16 heads, 8 and 2 of keys and values.
+    assert!(dense.contains(&((64 + 16) * 128, 5120)) && dense.contains(&((16 + 4) * 128, 5120)));
+    assert!(dense.contains(&(2 * 25600 / 4, 5120)) && dense.contains(&(151_936, 5120)), "{dense:?}");
+    let latent = pairs(&["deepseek-ai/DeepSeek-V3"], "MatMulV2");
+    assert!(latent.contains(&(1536 + 512 + 64, 7168)) && latent.contains(&(128 * 192, 1536)), "{latent:?}");
+    assert!(!latent.contains(&((64 + 16) * 128, 5120)));
+    let quantised = pairs(&["Qwen3-32B"], "QuantBatchMatmulV3");
+    assert!(quantised.contains(&(2 * 25600, 5120)) && !quantised.contains(&(151_936, 5120)), "{quantised:?}");
+    let experts = pairs(&["DeepSeek-V3"], "GroupedMatmul");
+    assert!(experts.contains(&(2 * 2048, 7168)) && experts.contains(&(7168, 2048)), "{experts:?}");
+    assert_eq!(of_models(&["Qwen3-32B"]).of(&kernel("GroupedMatmul")).count(), 0, "it has no experts");
+}
+
+/// Rows of every model pass the rule of every kernel that speaks of models.
+#[test]
+fn rows_of_models_pass_the_rule() {
+    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let grids = of_models(&["DeepSeek-V3", "Qwen3-32B", "Meta-Llama-3-70B", "GLM-5.1", "Mixtral-8x7B-v0.1"]);
+    let mut kernels = 0;
+    for kernel in grids.kernels() {
+        let Some(entry) = catalogue.entry(&kernel) else { continue };
+        let spaces: Vec<_> = grids.of(&kernel).filter(|space| space.model.is_some()).collect();
+        if spaces.is_empty() {
+            continue;
+        }
+        kernels += 1;
+        let order = Order { entry: Some(entry), budget: default_budget(64 << 30), rows: Some(300), seed: 5 };
+        let grown = grow(spaces, &order, &Known::default(), 0);
+        assert!(grown.rows() > 20, "{kernel}: {:?} {:?}", grown.refused, grown.example);
+        grown
+            .for_each(|_, numbers, draft| {
+                let case = draft.case(numbers).expect("attributes");
+                assert!(entry.read(case).is_ok(), "{kernel} {}", case.shapes());
+                Ok::<(), ()>(())
+            })
+            .expect("visited");
+    }
+    assert!(kernels >= 9, "{kernels}");
+}
+
 /// The compiled rule says what the whole one says, for every candidate that fits the memory of every kernel of
 /// moderate size, and for a part of the others.
 #[test]
@@ -325,6 +389,8 @@ fn bad_grids_are_named_with_line_and_column() {
         ("count", "\"DT_BF16; FLOAT\"", "\"DT_BF16; FLOAT; FLOAT\""),
         ("cycle", "{w: d * block}", "{w: w2 * block, w2: w + d}"),
         ("twice", "{w: d * block}", "{w: d * block, t: d}"),
+        ("table", "[64, 128]}", "{model: prodcts}}"),
+        ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
         ("axis", "[64, 128]}", "[64, 0]}"),
         ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
     ];
@@ -363,7 +429,11 @@ fn models_give_numbers_and_pairs() {
     let sparse =
         model("sparse", &[("hidden", 64), ("experts", 2), ("expert_width", 256)], &[(64, 128), (32, 64)]);
     let shared = (Path::new("ladders.yaml"), "summary: none\n");
-    let grids = Grids::parse(Path::new("test.yaml"), text, shared, &[dense, sparse], true).expect("a grid");
+    let grids = {
+        let models = vec![dense, sparse];
+        let models = Models::new(models.clone(), Some(models));
+        Grids::parse(Path::new("test.yaml"), text, shared, &models).expect("a grid")
+    };
     let models = |name: &str| -> Vec<Option<String>> {
         let kernel = kernel(name);
         grids.of(&kernel).map(|space| space.model.clone()).collect()

@@ -8,7 +8,7 @@ use std::{
 use serde_yaml::Value;
 
 use super::{
-    Axis, Cell, ModelValues, SlotTemplate, Space, TensorTemplate, ladder,
+    Axis, Cell, ModelValues, Models, SlotTemplate, Space, TensorTemplate, ladder,
     ladder::nearest,
     place::Source,
     raw::{File, Pattern, Side},
@@ -25,9 +25,7 @@ pub(super) type Ladders = BTreeMap<String, Vec<i64>>;
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) ladders: &'a Ladders,
-    pub(super) models: &'a [ModelValues],
-    /// Whether somebody chose these models; else they are all there are.
-    pub(super) chosen: bool,
+    pub(super) models: &'a Models,
 }
 
 const HINT: &str = "docs/grids.md explains every key";
@@ -71,22 +69,25 @@ pub(super) fn spaces(
             let problem = format!("`{other}` is none of the pattern's kernels");
             return Err(source.error(&["patterns", pattern_name, "overrides"], other, problem, &hint));
         }
-        let chosen = match &pattern.with_models {
-            Some(with_models) if context.chosen => pattern.clone().with(with_models),
-            _ => pattern.clone(),
+        let with_models = pattern.with_models.as_ref().map(|other| pattern.clone().with(other));
+        let (used, unused) = match with_models {
+            Some(with_models) if context.models.chosen.is_some() => (with_models, Some(pattern.clone())),
+            with_models => (pattern.clone(), with_models),
         };
         for kernel in &pattern.kernels {
             let own = pattern.overrides.get(kernel);
-            let builder = Builder {
+            let builder = |meant: &Pattern| Builder {
                 source,
                 grid: name,
                 name: pattern_name,
-                pattern: own.map_or_else(|| chosen.clone(), |own| chosen.clone().with(own)),
+                pattern: own.map_or_else(|| meant.clone(), |own| meant.clone().with(own)),
                 ladders: &ladders,
                 constants: raw.constants.iter().chain(&pattern.constants).collect(),
                 models: context.models,
             };
-            spaces.extend(builder.spaces(kernel)?);
+            // What is wrong is said whether models are chosen or not.
+            unused.as_ref().map(|unused| builder(unused).parts().map(drop)).transpose()?;
+            spaces.extend(builder(&used).spaces(kernel)?);
         }
     }
     Ok(spaces)
@@ -100,7 +101,7 @@ struct Builder<'a> {
     pattern: Pattern,
     ladders: &'a Ladders,
     constants: BTreeMap<&'a String, &'a i64>,
-    models: &'a [ModelValues],
+    models: &'a Models,
 }
 
 /// Where the values of an axis are from.
@@ -135,8 +136,7 @@ impl Builder<'_> {
         let kernel = KernelName::new(kernel)
             .map_err(|error| self.error("kernels", kernel, &error.to_string(), HINT))?;
         let parts = self.parts()?;
-        let own = self.own_names(&parts)?;
-        let needed = self.needed_of_models(&parts, &own)?;
+        let needed = self.needed_of_models(&parts, &self.own_names(&parts)?)?;
         let tables: Vec<&String> = parts
             .axes
             .iter()
@@ -152,7 +152,12 @@ impl Builder<'_> {
             needed.iter().all(|name| model.numbers.contains_key(*name))
                 && tables.iter().all(|table| model.tables.contains_key(*table))
         };
-        self.models.iter().filter(has_all).map(|model| self.space(&kernel, &parts, Some(model))).collect()
+        self.models
+            .used()
+            .iter()
+            .filter(has_all)
+            .map(|model| self.space(&kernel, &parts, Some(model)))
+            .collect()
     }
 
     fn parts(&self) -> Result<Parts, SpecError> {
@@ -167,14 +172,16 @@ impl Builder<'_> {
         let conditions = self.pattern.conditions.iter().flatten().map(|text| self.expr("where", text));
         let inputs = self.pattern.inputs.as_ref().ok_or_else(|| missing("inputs"))?;
         let outputs = self.pattern.outputs.as_ref().ok_or_else(|| missing("outputs"))?;
-        Ok(Parts {
+        let parts = Parts {
             axes,
             derived: derived.collect::<Result<_, SpecError>>()?,
             conditions: conditions.collect::<Result<_, _>>()?,
             inputs: self.side("inputs", inputs)?,
             outputs: self.side("outputs", outputs)?,
             attributes: self.attributes()?,
-        })
+        };
+        self.needed_of_models(&parts, &self.own_names(&parts)?)?;
+        Ok(parts)
     }
 
     fn expr(&self, key: &str, text: &str) -> Result<Expr, SpecError> {
@@ -237,8 +244,8 @@ impl Builder<'_> {
     }
 
     fn known_table(&self, table: &str) -> Result<(), String> {
-        let known: BTreeSet<&String> = self.models.iter().flat_map(|model| model.tables.keys()).collect();
-        if known.contains(&table.to_owned()) || self.models.is_empty() {
+        let known: BTreeSet<&String> = self.models.all().flat_map(|model| model.tables.keys()).collect();
+        if known.contains(&table.to_owned()) {
             return Ok(());
         }
         let near = nearest(table, known.iter().map(|name| name.as_str()));
@@ -345,7 +352,7 @@ impl Builder<'_> {
         own: &BTreeSet<&str>,
     ) -> Result<BTreeSet<&'p str>, SpecError> {
         let known: BTreeSet<&str> =
-            self.models.iter().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
+            self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
         let slots = |slots: &'p [Option<ParsedTensor>]| slots.iter().flatten().flat_map(|slot| &slot.dims);
         let cells = parts.attributes.iter().filter_map(|(_, cell)| match cell {
             Cell::Expression(expr) => Some(expr),
