@@ -77,7 +77,6 @@ impl Entry {
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
         let outputs = self.outputs(form, bindings, &inputs, &recorded)?;
-        check_recorded_dtypes(&case.outputs, &outputs)?;
         let returns = form.returns.as_ref().map(|returns| returns.dims(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
@@ -153,7 +152,12 @@ impl Entry {
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
         let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)
+        let bindings = form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)?;
+        // A form that gives outputs of other types is not the one that was recorded.
+        let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
+        let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
+        check_recorded_dtypes(&case.outputs, &self.outputs(form, &bindings, &inputs, &types)?)?;
+        Ok(bindings)
     }
 
     /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.
@@ -333,6 +337,13 @@ pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64
             let product = |one: u64, other: u64| {
                 one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
             };
+            let width = 32 / tensor.dtype.bytes().unwrap_or(2).max(1);
+            if (*r0, *c0) != (16, width) {
+                let dtype = &tensor.dtype;
+                return Err(contradiction(format!(
+                    "blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}"
+                )));
+            }
             let matrix = [product(*r1, *r0)?, product(*c1, *c0)?];
             Ok(batch.iter().copied().chain(matrix).collect())
         }
