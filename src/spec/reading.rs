@@ -139,6 +139,13 @@ impl Entry {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why).into());
             }
+            if let InputSlot::Host { dtype, .. } = slot
+                && is_whole(dtype)
+                && !is_whole(&tensor.dtype)
+            {
+                let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
+                return Err(contradiction(why).into());
+            }
             if let InputSlot::Tensor(slot) = slot
                 && form.rule.takes(index)
             {
@@ -259,6 +266,11 @@ impl Entry {
 
 pub(super) fn not_known(column: &str) -> Refusal {
     Refusal::NotCovered(format!("`{column}` is not known"))
+}
+
+/// Whether sizes, orders and axes are of that type.
+const fn is_whole(dtype: &Dtype) -> bool {
+    matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
 /// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
