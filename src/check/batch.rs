@@ -4,13 +4,14 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{BufRead as _, BufReader},
+    os::fd::OwnedFd,
     path::Path,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::Sender,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::Deserialize;
@@ -23,9 +24,11 @@ use crate::{
     render::{Manifest, ManifestCase, Sentinels, replay_script},
 };
 
-/// A case takes about a millisecond; a process that hangs is ended.
-const LIMIT_PER_CASE: Duration = Duration::from_millis(200);
-const LIMIT_TO_START: Duration = Duration::from_secs(180);
+/// A case takes about a millisecond; a process that says nothing for so long is ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_TO_START: Duration = Duration::from_secs(180);
+/// No batch takes longer.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// How often the journal is looked at.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -60,6 +63,8 @@ pub(super) fn check(
         match &places[done..] {
             [] => {}
             [only] if done == 0 => {
+                // Only where Python lives without the case is it the case that kills it.
+                run(settings, cases, &[], stop, told)?;
                 let outcome =
                     CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckedBy::Meta, message: death };
                 // Whoever listens has gone only when the check is over.
@@ -88,29 +93,42 @@ fn run(
         ("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()),
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
-    let words = ["replay.py", "manifest.json", "--mode", "check", "--journal", "checked.jsonl"];
+    let words =
+        ["replay.py", "manifest.json", "--mode", "check", "--journal", "checked.jsonl", "--until-stdin-ends"];
+    // Python ends with whoever holds the other end, also where that is killed.
+    let (reader, writer) =
+        std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
     let job = Job {
         command: std::iter::once(&*settings.python).chain(words).map(Into::into).collect(),
         folder,
         environment: &environment,
         log: &log,
-        limit: LIMIT_TO_START + LIMIT_PER_CASE * u32::try_from(places.len()).unwrap_or(u32::MAX),
-        stdin: None,
+        limit: LIMIT,
+        stdin: Some(File::from(OwnedFd::from(reader))),
     };
     let mut follower = Follower::new(&journal);
+    let halt = AtomicBool::new(false);
+    let mut is_stalled = false;
     let ended = thread::scope(|scope| {
-        let process = scope.spawn(|| process::run(&job, stop));
+        let process = scope.spawn(|| process::run(&job, &halt));
+        let mut heard = Instant::now();
         while !process.is_finished() {
             thread::sleep(STEP);
-            follower.follow(places, told);
+            if follower.follow(places, told) > 0 {
+                heard = Instant::now();
+            }
+            let patience = if follower.has_started { PATIENCE } else { PATIENCE_TO_START };
+            is_stalled |= heard.elapsed() > patience;
+            halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         process.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
+    drop(writer);
     follower.follow(places, told);
     let death = match ended {
-        Ended::Stopped => return Ok((places.len(), None)),
-        _ if follower.judged.len() == places.len() => None,
-        Ended::TimedOut => Some("Python did not answer in time".to_owned()),
+        Ended::Stopped if !is_stalled => return Ok((places.len(), None)),
+        _ if follower.has_started && follower.judged.len() == places.len() => None,
+        Ended::Stopped | Ended::TimedOut => Some(format!("Python said nothing for {} s", PATIENCE.as_secs())),
         Ended::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),
         Ended::Signalled(signal) => Some(format!("Python died of signal {signal}: {}", last_line(&log))),
     };
@@ -170,15 +188,17 @@ impl<'a> Follower<'a> {
         Self { path, input: None, partial: String::new(), has_started: false, judged: BTreeSet::new() }
     }
 
-    /// Passes on what was added since the last look.
-    fn follow(&mut self, places: &[usize], told: &Sender<(usize, CheckOutcome)>) {
+    /// Passes on what was added since the last look; returns how many lines that were.
+    fn follow(&mut self, places: &[usize], told: &Sender<(usize, CheckOutcome)>) -> usize {
+        let mut lines = 0;
         if self.input.is_none() {
             self.input = File::open(self.path).ok().map(BufReader::new);
         }
-        let Some(input) = &mut self.input else { return };
+        let Some(input) = &mut self.input else { return 0 };
         while input.read_line(&mut self.partial).is_ok_and(|read| read > 0) && self.partial.ends_with('\n') {
             let line: Result<Line, _> = serde_json::from_str(&self.partial);
             self.partial.clear();
+            lines += 1;
             let Ok(line) = line else { continue };
             self.has_started |= line.started;
             let (Some(ordinal), Some(verdict), Some(by)) = (line.ordinal, line.verdict, line.by) else {
@@ -192,5 +212,6 @@ impl<'a> Follower<'a> {
                 let _ = told.send((*place, CheckOutcome { verdict, by, message: line.message }));
             }
         }
+        lines
     }
 }

@@ -20,7 +20,7 @@ use std::{
 
 pub use self::python::{Software, package_folders, schemas, software};
 use crate::{
-    model::{Case, CheckOutcome},
+    model::{CheckOutcome, Slot},
     plan::Planned,
     process::ProcessError,
     render::RenderError,
@@ -138,8 +138,8 @@ pub fn digest(planned: &Planned, settings_of: &Catalogue) -> String {
     crate::render::call_digest(&planned.case, &planned.reading, settings_of.entry(&planned.case.kernel))
 }
 
-/// The inputs of a case as they are shown.
+/// Slots as they are shown, with nothing for one that is left out.
 #[must_use]
-pub fn shown_inputs(case: &Case) -> Vec<String> {
-    case.inputs.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
+pub fn shown(slots: &[Slot]) -> Vec<String> {
+    slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
 }

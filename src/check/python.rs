@@ -1,6 +1,8 @@
 //! What a Python has: asked without importing it, which takes seconds.
 
 use std::{
+    collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
     time::Duration,
@@ -18,10 +20,27 @@ pub struct Software {
     pub torch: String,
     /// Of torch_npu.
     pub torch_npu: String,
+    /// Of packages that bring further operators, where they are there.
+    #[serde(default)]
+    pub further: BTreeMap<String, String>,
 }
 
-const ASK: &str = "import json\nfrom importlib.metadata import version\n\
-    print(json.dumps({name: version(name) for name in ('torch', 'torch_npu')}))";
+/// `torch 2.9.0, torch_npu 2.9.0.post9`.
+impl fmt::Display for Software {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "torch {}, torch_npu {}", self.torch, self.torch_npu)?;
+        self.further.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))
+    }
+}
+
+const ASK: &str = "
+import json
+from importlib.metadata import PackageNotFoundError, version
+def there(name):
+    try: return {name: version(name)}
+    except PackageNotFoundError: return {}
+told = {name: version(name) for name in ('torch', 'torch_npu')}
+print(json.dumps(dict(told, further=there('vllm_ascend'))))";
 
 /// Asks a Python for the versions of torch and torch_npu.
 ///

@@ -9,21 +9,22 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts;
 
 use super::{
     Failure,
-    options::{AssetOptions, Format, kernels},
+    options::{AssetOptions, Format, kernels, python_program},
 };
 use crate::{
-    check::{self, Settings, digest, shown_inputs, software},
+    check::{self, Settings, digest, shown, software},
     exit::Exit,
     model::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
-    plan::{Planned, Selection, Update, select},
+    plan::{NO_ENTRY, Planned, Selection, Update, select},
     report::{print_data, print_note},
     spec::{Catalogue, DeviceProfile},
     store::{
@@ -64,6 +65,8 @@ pub(super) struct Options {
 
 /// Outcomes that are kept in one transaction.
 const KEPT_AT_ONCE: usize = 256;
+/// None waits longer to be kept and told.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let assets = options.assets.load()?;
@@ -71,8 +74,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let database = Database::open(&options.db)?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let kernels = kernels(&options.kernels)?;
-    let versions = software(&options.python)?;
-    let versions = format!("torch {}, torch_npu {}", versions.torch, versions.torch_npu);
+    let python = python_program(&options.python)?;
+    let versions = software(&python)?.to_string();
 
     let mut lock = database.lock()?;
     let measured = BTreeSet::new();
@@ -86,8 +89,13 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let (done, open): (Vec<usize>, Vec<usize>) =
         (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
     let mut told = Told::new(options.format, plan.cases.len() + plan.refused.len());
-    for (case, finding) in &plan.refused {
-        told.tell(case, &CheckOutcome::by_rule(&*finding.reason));
+    let refused: Vec<(&Case, CheckOutcome)> =
+        plan.refused.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
+    let checks: Vec<NewCheck<'_>> =
+        refused.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
+    ledger.add_checks(&versions, now(), &checks)?;
+    for (case, outcome) in &refused {
+        told.tell(case, outcome);
     }
     for place in done {
         if let Some(outcome) = is_known(place) {
@@ -96,12 +104,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let cases: Vec<Planned> = open.iter().map(|&place| plan.cases[place].clone()).collect();
     let digests: Vec<&str> = open.iter().map(|&place| digests[place].as_str()).collect();
-    let settings = Settings {
-        python: options.python.clone(),
-        processes: options.processes.unwrap_or_else(processes).max(1),
-        catalogue,
-        assets,
-    };
+    let settings =
+        Settings { python, processes: options.processes.unwrap_or_else(processes).max(1), catalogue, assets };
     let is_stopped = check_open(&settings, &cases, &digests, &versions, &mut ledger, &mut told)?;
     for problem in &plan.unreadable {
         print_note(&format!("{problem}: not checked"));
@@ -145,7 +149,7 @@ fn check_open(
         return Ok(false);
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
         // Without it, a signal ends the program where it is, and loses only what is not yet in the ledger.
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
@@ -169,10 +173,12 @@ fn check_open(
             }
         }
     };
+    let mut kept = Instant::now();
     let checked = check::check(settings, cases, &stop, &mut |place, outcome| {
         waiting.push((place, outcome));
-        if waiting.len() >= KEPT_AT_ONCE {
+        if waiting.len() >= KEPT_AT_ONCE || kept.elapsed() >= KEPT_EVERY {
             keep(&mut waiting, told);
+            kept = Instant::now();
         }
     });
     keep(&mut waiting, told);
@@ -194,6 +200,8 @@ struct Told {
     bar: Option<ProgressBar>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
     rejected: BTreeMap<(String, String), (usize, Case)>,
+    /// Kernels that the catalogue does not have.
+    unknown: BTreeMap<String, usize>,
     total: usize,
 }
 
@@ -205,7 +213,14 @@ impl Told {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {per_sec}, {eta} left");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Self { format, bar, counts: BTreeMap::new(), rejected: BTreeMap::new(), total }
+        Self {
+            format,
+            bar,
+            counts: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            unknown: BTreeMap::new(),
+            total,
+        }
     }
 
     fn tell(&mut self, case: &Case, outcome: &CheckOutcome) {
@@ -216,10 +231,13 @@ impl Told {
         }
         if self.format == Format::Json {
             let object = serde_json::json!({
-                "case": case.id().as_str(), "kernel": kernel, "inputs": shown_inputs(case),
+                "case": case.id().as_str(), "kernel": kernel, "inputs": shown(&case.inputs),
+                "outputs": shown(&case.outputs),
                 "verdict": outcome.verdict.as_str(), "by": outcome.by.as_str(), "message": outcome.message,
             });
             print_data(&format!("{object}\n"));
+        } else if outcome.message == NO_ENTRY {
+            *self.unknown.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
             self.rejected.entry((kernel, why)).or_insert_with(|| (0, case.clone())).0 += 1;
@@ -237,6 +255,11 @@ impl Told {
         for ((kernel, why), (count, first)) in &self.rejected {
             let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             text.push_str(&format!("{kernel} {}{more}: {why}\n", first.shapes()));
+        }
+        if !self.unknown.is_empty() {
+            let unknown: Vec<String> =
+                self.unknown.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+            text.push_str(&format!("rejected by rule: {NO_ENTRY}: {}\n", unknown.join(", ")));
         }
         let count = |verdict| {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);

@@ -14,7 +14,7 @@ use crate::{
     store::{Database, row_cases},
 };
 
-use super::options::AssetOptions;
+use super::options::{AssetOptions, python_program};
 
 /// Starts an entry of the catalogue from a kernel's rows, and from the schema of the function that launches it
 ///
@@ -62,7 +62,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let schema = match (&options.schema, &options.api) {
         (Some(schema), _) => Some(schema.clone()),
-        (None, Some(api)) => Some(schema_of(&options.python, api)?),
+        (None, Some(api)) => Some(schema_of(&python_program(&options.python)?, api)?),
         (None, None) => None,
     };
     let text = draft_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());

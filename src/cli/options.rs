@@ -1,12 +1,14 @@
 //! Options that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use super::Failure;
 use crate::{
+    device::search_path,
     model::{KernelName, Kind},
+    process::find_program,
     spec::Assets,
 };
 
@@ -85,6 +87,28 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     devices.sort_unstable();
     devices.dedup();
     Ok(DeviceList(devices))
+}
+
+/// The interpreter as the scripts will name it.
+pub(super) fn python_program(named: &str) -> Result<String, Failure> {
+    if find_program(named, &search_path(&[])).is_none() {
+        return Err(Failure::bad_input(
+            format!("there is no program `{named}`, which runs the replay scripts"),
+            "install Python 3.8 or later, or name it with `--python PROGRAM`",
+        ));
+    }
+    let path = Path::new(named);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !name.starts_with("python") {
+        return Err(Failure::bad_input(
+            format!("`{named}` is not named like a Python; msprof takes only names that begin with `python`"),
+            "give the interpreter itself with `--python`, such as `venv/bin/python3`",
+        ));
+    }
+    // Scripts run in folders of their own. Links stay: a virtual environment is known by its link.
+    let is_path = named.contains('/');
+    let absolute = std::path::absolute(path).ok().filter(|_| is_path);
+    Ok(absolute.map_or_else(|| named.to_owned(), |path| path.to_string_lossy().into_owned()))
 }
 
 /// A skew from 0 on; beyond 4 the first expert has nearly all.

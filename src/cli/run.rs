@@ -12,17 +12,18 @@ use serde_json::json;
 
 use super::{
     Failure,
-    options::{AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew},
+    options::{
+        AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
+    },
 };
 use crate::{
-    check::package_folders,
-    device::{self, Fingerprint, custom_operators, environment_of, search_path},
+    check::{package_folders, software},
+    device::{self, Fingerprint, custom_operators, environment_of},
     engine::{self, Settings},
     events::Event,
     exit::Exit,
     model::{CaseId, CheckVerdict, Kind, Nanos},
     plan::{Costs, Plan, Selection, Update, select},
-    process::find_program,
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
@@ -111,7 +112,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let database = Database::open_as(&options.db, kind)?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let kernels = kernels(&options.kernels)?;
-    let python = find_python(options)?;
+    let python = python_program(&options.python)?;
+    check_skew(&database, options.expert_skew)?;
     if let Some(problem) = path_problem(database.folder(), kind) {
         return Err(Failure::bad_input(
             format!("`{}` {problem}", database.folder().display()),
@@ -128,7 +130,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             "check TMPDIR and its free space",
         )
     })?;
-    let environment = host_environment(options, kind, scratch.path(), &database)?;
+    let environment = host_environment(options, &python, kind, scratch.path(), &database)?;
     let info = device::discover(&environment, scratch.path())?;
     let device::Chosen { chips, left_out } =
         device::choose(&info, options.devices.as_ref().map(|list| list.0.as_slice()))?;
@@ -146,7 +148,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         UpdateWord::All => Update::All,
     };
     let rejected = match database.existing_ledger()? {
-        Some(ledger) if !options.ignore_check => rejected_calls(&ledger)?,
+        Some(ledger) if !options.ignore_check => rejected_calls(&ledger, &python)?,
         _ => BTreeMap::new(),
     };
     let selection = Selection { update, kernels: &kernels, measured: &measured, rejected: Some(&rejected) };
@@ -157,7 +159,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut ledger = database.ledger()?;
     let run = run_id(kind);
     let folder = database.run_folder(&run);
-    let environment = host_environment(options, kind, &folder.join("host"), &database)?;
+    let environment = host_environment(options, &python, kind, &folder.join("host"), &database)?;
     let costs = Costs { case: 0.02, launch: 50e-6, launches: options.warm_up + options.launches };
     let settings = Settings {
         run,
@@ -177,10 +179,19 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     measure(options, &database, &mut ledger, settings, plan, &info, &chips)
 }
 
-/// Calls that the vendor's code rejected when it was asked, with what it said.
-fn rejected_calls(ledger: &Ledger) -> Result<BTreeMap<CaseId, (String, String)>, Failure> {
-    let rejected =
-        ledger.checks()?.into_iter().filter(|(_, check)| check.outcome.verdict == CheckVerdict::Rejected);
+/// Calls that the vendor's code rejected when it was asked, with what it said. Another torch_npu than the one
+/// that will run has no say; the rehearsal host has none of its own.
+fn rejected_calls(ledger: &Ledger, python: &str) -> Result<BTreeMap<CaseId, (String, String)>, Failure> {
+    let checks = ledger.checks()?;
+    if checks.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let here = software(python).ok().map(|software| software.to_string());
+    let counts = |check: &Check| {
+        check.outcome.verdict == CheckVerdict::Rejected
+            && here.as_ref().is_none_or(|here| *here == check.software)
+    };
+    let rejected = checks.into_iter().filter(|(_, check)| counts(check));
     let said = |check: Check| {
         (
             check.digest,
@@ -188,6 +199,23 @@ fn rejected_calls(ledger: &Ledger) -> Result<BTreeMap<CaseId, (String, String)>,
         )
     };
     Ok(rejected.map(|(case, check)| (case, said(check))).collect())
+}
+
+/// One skew of routing for all that a database has measured: samples of different ones are not of one case.
+fn check_skew(database: &Database, skew: f64) -> Result<(), Failure> {
+    let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
+    let other = ledger.run_options()?.into_iter().find_map(|(run, options)| {
+        let options: serde_json::Value = serde_json::from_str(&options).ok()?;
+        let earlier = options["expert_skew"].as_f64().unwrap_or(0.0);
+        (earlier != skew).then_some((run, earlier))
+    });
+    match other {
+        None => Ok(()),
+        Some((run, earlier)) => Err(Failure::bad_input(
+            format!("run {run} of this database named experts with a skew of {earlier}, not {skew}"),
+            "measure another skew in a copy: `npubench db copy DIR NEW --kind KIND`",
+        )),
+    }
 }
 
 /// Carries the plan out and prints the closing table.
@@ -240,29 +268,6 @@ fn measure(
     Ok(outcome.exit)
 }
 
-/// The interpreter as the scripts will name it.
-fn find_python(options: &Options) -> Result<String, Failure> {
-    let named = &options.python;
-    if find_program(named, &search_path(&[])).is_none() {
-        return Err(Failure::bad_input(
-            format!("there is no program `{named}`, which runs the replay scripts"),
-            "install Python 3.8 or later, or name it with `--python PROGRAM`",
-        ));
-    }
-    let path = Path::new(named);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if !name.starts_with("python") {
-        return Err(Failure::bad_input(
-            format!("`{named}` is not named like a Python; msprof takes only names that begin with `python`"),
-            "give the interpreter itself with `--python`, such as `venv/bin/python3`",
-        ));
-    }
-    // Scripts run in folders of their own. Links stay: a virtual environment is known by its link.
-    let is_path = named.contains('/');
-    let absolute = std::path::absolute(path).ok().filter(|_| is_path);
-    Ok(absolute.map_or_else(|| named.clone(), |path| path.to_string_lossy().into_owned()))
-}
-
 /// Why scripts and profiles cannot be kept below a folder: msprof refuses some characters in paths.
 fn path_problem(folder: &Path, kind: Kind) -> Option<String> {
     const REFUSED: &str = "'\"\\%><|&$;`";
@@ -283,6 +288,7 @@ fn leases(kind: Kind, database: &Database) -> PathBuf {
 /// Variables that the host's programs need; on the rehearsal host they are written into `folder`.
 fn host_environment(
     options: &Options,
+    python: &str,
     kind: Kind,
     folder: &Path,
     database: &Database,
@@ -290,7 +296,7 @@ fn host_environment(
     if kind == Kind::Npu {
         // Operators that a Python package brings are not found by themselves.
         let variable = |name: &str| std::env::var(name).ok();
-        let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
+        let packages = custom_operators(variable, &package_folders(python, "vllm_ascend"));
         return Ok(environment_of(&packages, variable));
     }
     let io = |error: std::io::Error| {

@@ -6,4 +6,4 @@ mod chunks;
 mod select;
 
 pub use chunks::{Costs, chunks};
-pub use select::{Plan, PlanError, Planned, Selection, Update, select};
+pub use select::{NO_ENTRY, Plan, PlanError, Planned, Selection, Update, select};

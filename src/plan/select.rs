@@ -9,6 +9,9 @@ use crate::{
     store::{Database, StoreError, row_cases},
 };
 
+/// Why a kernel outside of the catalogue is not measured.
+pub const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
+
 /// Which rows a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
@@ -192,7 +195,7 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
 /// How a case is replayed and how fast it can be, or why it is not.
 fn read(catalogue: &Catalogue, device: &DeviceProfile, case: &Case) -> Result<(Reading, Nanos), Finding> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        return Err(Finding::new(Verdict::Unsupported, "the catalogue has no entry for this kernel"));
+        return Err(Finding::new(Verdict::Unsupported, NO_ENTRY));
     };
     let reading = match entry.read(case) {
         Ok(reading) => reading,

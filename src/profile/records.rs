@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -31,6 +32,8 @@ pub(super) struct Table {
     /// Bytes and lines of the header.
     pub(super) header_bytes: u64,
     pub(super) header_lines: u64,
+    /// The csv crate ends a row at its carriage return and counts the line when it goes on.
+    is_crlf: bool,
 }
 
 impl Table {
@@ -55,7 +58,10 @@ impl Table {
             let mut row = ByteRecord::new();
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
-        Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines })
+        let mut last = [0];
+        let read = File::open(file).and_then(|file| file.read_at(&mut last, header_bytes.saturating_sub(1)));
+        let is_crlf = read.map_err(io)? == 1 && last == *b"\r";
+        Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -135,12 +141,14 @@ impl<R: Read> Rows<R> {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(_) if self.csv.get_ref().is_spent() => {
-                let (file, line) = (table.file.clone(), self.lines_before + begin);
+                let line = self.lines_before + begin + u64::from(table.is_crlf);
+                let file = table.file.clone();
                 return Err(ProfileError::Endless { file, line, mebibytes: (LONGEST_ROW >> 20) as u64 });
             }
             Err(error) => return Err(csv_error(error, &table.file)),
         }
-        let line = self.lines_before + self.row.position().map_or(0, csv::Position::line);
+        let line =
+            self.lines_before + self.row.position().map_or(0, csv::Position::line) + u64::from(table.is_crlf);
         let record = Record { table, row: Row::Csv(&self.row), line };
         if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged()) }
     }

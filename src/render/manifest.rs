@@ -108,9 +108,9 @@ pub struct ManifestArgument {
     /// A type of torch, by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// The name of the group of processes that the kernel talks to.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub process_group: bool,
+    /// The name of the group of so many processes that the kernel talks to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_group: Option<i64>,
     /// Whether the call takes a list of such tensors.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub listed: bool,
@@ -173,7 +173,7 @@ fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
         }
         Supplied::Same(other) => argument.same_as = Some(other.clone()),
         Supplied::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
-        Supplied::ProcessGroup => argument.process_group = true,
+        Supplied::ProcessGroup(ranks) => argument.process_group = Some(*ranks),
         Supplied::Dtype(name) => argument.dtype = Some(name.clone()),
         Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
         // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.

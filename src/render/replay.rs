@@ -53,6 +53,10 @@ struct KernelContext {
     /// A Python list of names; nothing where the kernel needs none.
     modules: Option<String>,
     graph: bool,
+    /// Name of the operator, arguments by place and by name, as a Python list.
+    schema: String,
+    /// The words of the function's name, as a Python list.
+    words: String,
 }
 
 /// Renders the script that replays the given entries.
@@ -73,6 +77,8 @@ pub fn replay_script<'a>(
             summary: entry.summary.replace(['\n', '"', '\\'], " "),
             call: call(entry),
             graph: entry.needs.graph,
+            schema: schema_names(entry),
+            words: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
             modules: (!entry.needs.modules.is_empty())
                 .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })
@@ -80,14 +86,15 @@ pub fn replay_script<'a>(
     render(assets, TEMPLATE, &Context { version: env!("CARGO_PKG_VERSION"), kernels })
 }
 
-/// What tells the call of a case from another: the function, what it is given, and what it must return. A
+/// What tells the call of a case from another: the function, what it needs and is given, what it must return. A
 /// check of a call holds as long as this stays the same.
 #[must_use]
 pub fn call_digest(case: &Case, reading: &Reading, entry: Option<&Entry>) -> String {
     let mut described = ManifestCase::new(0, case, reading, 0);
     described.seed = 0;
-    let call = entry.map(call).unwrap_or_default();
-    let text = format!("{call}\n{}", serde_json::to_string(&described).unwrap_or_default());
+    let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
+    let described = serde_json::to_string(&described).unwrap_or_default();
+    let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -108,6 +115,15 @@ pub(super) fn render(
 fn function_name(kernel: &KernelName) -> String {
     let safe = kernel.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
     format!("launch_{}", safe.collect::<String>())
+}
+
+/// The operator's name and its arguments' names, those that can be passed by place first.
+fn schema_names(entry: &Entry) -> String {
+    let names = |keyword_only: bool| -> Vec<&str> {
+        let arguments = entry.schema.arguments.iter();
+        arguments.filter(|a| a.keyword_only == keyword_only).map(|a| a.name.as_str()).collect()
+    };
+    serde_json::json!([entry.schema.name, names(false), names(true)]).to_string()
 }
 
 /// The Python call: positional as long as no argument is left out and none is keyword-only; what only some

@@ -21,7 +21,8 @@ pub fn draft_entry(kernel: &KernelName, cases: &[Case], api: Option<&str>, schem
         "schema: \"{}\"\n",
         schema.unwrap_or("npu::TODO(Tensor self) -> Tensor").replace('"', "\\\"")
     ));
-    text.push_str("unit: vector  # TODO: cube, vector or mte\ninputs:\n");
+    text.push_str("unit: vector  # TODO: cube, vector or mte\n\
+         # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.\ninputs:\n");
     for index in 0..slots {
         text.push_str(&input(index, cases, &arguments));
     }
@@ -213,6 +214,7 @@ mod tests {
         api: torch_npu.npu_swiglu
         schema: "npu::npu_swiglu(Tensor self, int dim=-1) -> Tensor"
         unit: vector  # TODO: cube, vector or mte
+        # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.
         inputs:
           - {argument: self, values: activation, dtypes: [DT_BF16, FLOAT16]}
         outputs: [self]

@@ -171,7 +171,7 @@ pub enum Values {
     Ones,
     /// Zeros.
     Zeros,
-    /// Quantisation scales of realistic size: uniform in [0.005, 0.015).
+    /// Quantisation scales of realistic size: 0.01, which integers of 64 bits carry as the bits of a float.
     Scales,
     /// Whole numbers, uniform over [0, bound).
     Index(Expr),
@@ -225,8 +225,8 @@ pub enum Argument {
     },
     /// What a column of the row says that shapes do not carry.
     Attribute(String),
-    /// The name of the group of processes that the kernel talks to.
-    ProcessGroup,
+    /// The name of the group of so many processes that the kernel talks to.
+    ProcessGroup(Expr),
     /// A tensor that the profiler does not show.
     Tensor {
         /// Its shape.

@@ -311,7 +311,9 @@ fn arithmetic(operator: Operator, left: i64, right: i64) -> Result<i64, String> 
         Operator::Subtract => left.checked_sub(right),
         Operator::Multiply => left.checked_mul(right),
         _ if right == 0 => return Err("divides by zero".to_owned()),
-        Operator::Divide if left % right != 0 => return Err(format!("{left} is not a multiple of {right}")),
+        Operator::Divide if left.checked_rem(right).is_some_and(|rest| rest != 0) => {
+            return Err(format!("{left} is not a multiple of {right}"));
+        }
         Operator::Divide => left.checked_div(right),
         _ => left.checked_rem_euclid(right),
     };

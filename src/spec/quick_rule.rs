@@ -335,7 +335,7 @@ impl QuickForm {
             Argument::Constant(_)
             | Argument::Destination(_)
             | Argument::DtypeOf { .. }
-            | Argument::ProcessGroup => Ok(()),
+            | Argument::ProcessGroup(_) => Ok(()),
             Argument::Expression(expr) => {
                 let terms = match meaning(expr, names).map_err(|_| Stop::Unsaid)? {
                     Meaning::Number(term) | Meaning::Truth(term) => vec![term],

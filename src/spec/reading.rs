@@ -77,7 +77,6 @@ impl Entry {
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
         let outputs = self.outputs(form, bindings, &inputs, &recorded)?;
-        check_recorded_dtypes(&case.outputs, &outputs)?;
         let returns = form.returns.as_ref().map(|returns| returns.dims(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
@@ -114,7 +113,12 @@ impl Entry {
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
         let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)
+        let bindings = form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)?;
+        // A form that gives outputs of other types is not the one that was recorded.
+        let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
+        let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
+        check_recorded_dtypes(&case.outputs, &self.outputs(form, &bindings, &inputs, &types)?)?;
+        Ok(bindings)
     }
 
     /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
@@ -153,6 +157,13 @@ impl Entry {
             };
             if tensor.elements() == 0 {
                 let why = format!("input {index} has no elements, so nothing would be launched");
+                return Err(contradiction(why));
+            }
+            if let InputSlot::Host { dtype, .. } = slot
+                && is_whole(dtype)
+                && !is_whole(&tensor.dtype)
+            {
+                let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(contradiction(why));
             }
             if let InputSlot::Tensor(slot) = slot
@@ -265,6 +276,11 @@ pub(super) fn not_known(column: &str) -> Refusal {
     Refusal::NotCovered(format!("`{column}` is not known"))
 }
 
+/// Whether sizes, orders and axes are of that type.
+const fn is_whole(dtype: &Dtype) -> bool {
+    matches!(dtype, Dtype::Int32 | Dtype::Int64)
+}
+
 /// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
 fn known(attributes: &Attributes) -> Bindings {
     let mut known = Bindings::default();
@@ -341,6 +357,13 @@ pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64
             let product = |one: u64, other: u64| {
                 one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
             };
+            let width = 32 / tensor.dtype.bytes().unwrap_or(2).max(1);
+            if (*r0, *c0) != (16, width) {
+                let dtype = &tensor.dtype;
+                return Err(contradiction(format!(
+                    "blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}"
+                )));
+            }
             let matrix = [product(*r1, *r0)?, product(*c1, *c0)?];
             Ok(batch.iter().copied().chain(matrix).collect())
         }

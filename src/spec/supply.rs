@@ -19,8 +19,8 @@ pub enum Supplied {
     Constant(serde_json::Value),
     /// A type, by torch's name.
     Dtype(String),
-    /// See [`Argument::ProcessGroup`].
-    ProcessGroup,
+    /// See [`Argument::ProcessGroup`]; so many ranks.
+    ProcessGroup(i64),
     /// A buffer that the call writes.
     Destination(Tensor),
     /// The tensor of that argument itself.
@@ -172,7 +172,7 @@ impl Supply<'_> {
             Values::Index(bound) => Fill::Index(range(bound)?),
             Values::Zipf(bound) => Fill::Zipf(range(bound)?),
             Values::Counting(bound) => Fill::Counting(range(bound)?),
-            Values::Distinct(bound) => Fill::Distinct(enough(range(bound)?, dims.iter().product())?),
+            Values::Distinct(bound) => Fill::Distinct(enough(range(bound)?, elements(dims)?)?),
             Values::Experts(bound) => {
                 Fill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
             }
@@ -180,7 +180,7 @@ impl Supply<'_> {
             Values::Counts(total) => Fill::Counts(number(total)?),
             Values::Picks(bound) => Fill::Picks(enough(range(bound)?, dims.last().copied().unwrap_or(1))?),
             Values::Listed(items) => {
-                let (items, count) = (list(items)?, dims.iter().product::<u64>());
+                let (items, count) = (list(items)?, elements(dims)?);
                 if items.len() as u64 != count {
                     return Err(contradiction(format!(
                         "`{argument}` holds {count} numbers, {} are known",
@@ -243,7 +243,9 @@ impl Supply<'_> {
                 Supplied::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
             Argument::Attribute(column) => Supplied::Constant(self.attribute(column, kind)?),
-            Argument::ProcessGroup => Supplied::ProcessGroup,
+            Argument::ProcessGroup(ranks) => Supplied::ProcessGroup(
+                ranks.number(self.bindings).map_err(|error| contradiction(error.to_string()))?,
+            ),
             Argument::Tensor { dims, dtype, values, on_host } => {
                 let dims =
                     dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();
@@ -272,4 +274,9 @@ impl Supply<'_> {
             _ => text.into(),
         })
     }
+}
+
+fn elements(dims: &[u64]) -> Result<u64, Refusal> {
+    let product = dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim));
+    product.ok_or_else(|| contradiction("a tensor has more elements than 64 bits count"))
 }

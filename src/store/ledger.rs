@@ -131,7 +131,7 @@ impl Ledger {
             1 => CHECKS.to_owned(),
             _ => return Ok(ledger),
         };
-        let script = format!("BEGIN;\n{missing}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
+        let script = format!("BEGIN IMMEDIATE;\n{missing}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
         ledger.connection.execute_batch(&script).map_err(fail)?;
         Ok(ledger)
     }
@@ -150,6 +150,19 @@ impl Ledger {
         let value = work(&transaction).map_err(&error)?;
         transaction.commit().map_err(&error)?;
         Ok(value)
+    }
+
+    /// Every run with the options it was started with, as JSON.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn run_options(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<(String, String)>> {
+            let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
+            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        read().map_err(self.error())
     }
 
     /// Writes down a run and its plan, in order.

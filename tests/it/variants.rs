@@ -377,3 +377,22 @@ fn tables_of_other_things_are_called_what_they_are() {
         assert!(ran.stderr.contains(said) && ran.stderr.contains(hint), "{text}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn a_bad_line_is_named_whatever_ends_the_lines() {
+    for newline in ["\n", "\r\n"] {
+        let context = Context::new();
+        let text = crate::context::profile(&[crate::context::SWIGLU, crate::context::ADD]);
+        let text = text.replace("2.060", "fast").replace('\n', newline);
+        context.write("k.csv", &text);
+        let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+        assert!(
+            ran.stderr.contains("k.csv`:3: `fast` in column `Duration(us)`"),
+            "{newline:?}: {}",
+            ran.stderr
+        );
+        context.write("k.csv", &text.replace("fast", "2,0"));
+        let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+        assert!(ran.stderr.contains("k.csv`:3: "), "{newline:?}: {}", ran.stderr);
+    }
+}

@@ -198,7 +198,7 @@ fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_one() {
     let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
     let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("is there");
     assert_eq!(experts["tensor"]["bound"], 256, "experts of all ranks are named");
-    assert!(arguments.iter().any(|argument| argument["process_group"] == true));
+    assert!(arguments.iter().any(|argument| argument["process_group"] == 16));
     // Without the number of ranks nothing is guessed; more experts than the product takes are refused.
     check.context.run(&["ingest", "d.csv", "--db", "open", "--kind", "rehearsal"]);
     let ran = check.context.run(&["run", "--db", "open", "--host", "rehearsal", "--devices", "0"]);
@@ -240,4 +240,68 @@ fn a_kernel_of_graph_mode_is_compiled_where_it_is_launched() {
     check.context.write("assets/templates/replay.py.hbs", &template);
     let ran = check.context.run(&[&run[..], &["--update", "all"]].concat());
     assert!(ran.stderr.contains("compile knows torchair's backend only"), "{}", ran.stderr);
+}
+
+#[test]
+fn samples_of_other_routing_are_not_joined() {
+    let check = Check::new(&[]);
+    let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
+    check.context.write("m.csv", &profile(&[record]));
+    check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
+    let run = ["run", "--db", "moe", "--host", "rehearsal", "--devices", "0", "--update", "all"];
+    assert_eq!(check.context.run(&run).code, 0);
+    let ran = check.context.run(&[&run[..], &["--expert-skew", "2"]].concat());
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("named experts with a skew of 0, not 2"), "{}", ran.stderr);
+    assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
+}
+
+#[test]
+fn a_schema_that_is_not_torchs_is_rejected_though_shapes_fit() {
+    let check =
+        Check::new(&["MatMulV2,5,\"\"\"64,64;64,64\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"64,64\"\"\",FLOAT,ND"]);
+    let schemas = "
+class _C:
+    @staticmethod
+    def _jit_get_all_schemas():
+        class Argument:
+            def __init__(self, name): self.name, self.kwarg_only = name, False
+        class Schema:
+            name, overload_name, arguments = 'aten::mm', '', [Argument('mat2'), Argument('self')]
+        return [Schema]
+";
+    check.context.write("py/torch/__init__.py", &format!("{TORCH}{schemas}"));
+    let ran = check.run(&["--format", "json"]);
+    assert!(
+        ran.stdout.contains("the catalogue has aten::mm(self, mat2), torch has (mat2, self)"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn python_ends_with_a_check_that_is_killed() {
+    let check = Check::new(&[&swiglu(5556)]);
+    let hangs = TORCH_NPU.replace("if width == 6666: os._exit(11)", "if width == 5556:\n        open('pid', 'w').write(str(os.getpid())); os.replace('pid', os.environ['PID'])\n        import time; time.sleep(1000)");
+    check.context.write("py/torch_npu/__init__.py", &hangs);
+    let pid = check.context.path("pid");
+    let mut command = check.context.command(&["check", "--db", "db"]);
+    command.env("PYTHONPATH", check.context.path("py")).env("PID", &pid);
+    let mut child = command.spawn().expect("npubench starts");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !pid.exists() {
+        assert!(std::time::Instant::now() < deadline, "Python was never asked");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let python = std::fs::read_to_string(&pid).expect("a process id");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let is_alive = || {
+        let state = std::fs::read_to_string(format!("/proc/{python}/stat")).unwrap_or_default();
+        !state.is_empty() && !state.contains(") Z ")
+    };
+    while is_alive() {
+        assert!(std::time::Instant::now() < deadline, "Python {python} is still there");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

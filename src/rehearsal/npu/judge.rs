@@ -57,9 +57,10 @@ pub(super) fn judge(
             Err(Misfit::Shapes(why)) => reasons.push(format!("{}: {why}", form.rule.name)),
         }
     }
+    // A form that takes such types says more than one that does not.
     let fitting = fitting.ok_or_else(|| match refusal {
-        Some(raised) => raised,
-        None => operands.fit_no_form(&reasons),
+        Some(raised) if reasons.is_empty() => raised,
+        _ => operands.fit_no_form(&reasons),
     })?;
     let refused = |why: crate::spec::Refusal| runtime(format!("{}: {why}", entry.api));
     let inputs: Vec<Option<&Tensor>> = fitting.inputs.iter().map(Option::as_ref).collect();

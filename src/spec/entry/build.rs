@@ -63,6 +63,9 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
         return Err(fault("api:", problem));
     }
+    if raw.summary.starts_with("TODO") {
+        return Err(fault("summary:", "this is a draft; complete what is marked TODO".to_owned()));
+    }
     let schema = Schema::parse(&raw.schema)?;
     let slots = raw.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&raw.inputs]);
     let mut named = slots.flatten().flatten().filter_map(|slot| slot.argument.as_ref());
@@ -342,7 +345,9 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
     }
     found.extend(raw.destination.map(Argument::Destination));
     found.extend(raw.dtype_of_output.map(|output| Argument::DtypeOf { output, quantised: raw.quantised }));
-    found.extend(raw.process_group.then_some(Argument::ProcessGroup));
+    if let Some(ranks) = &raw.process_group {
+        found.push(Argument::ProcessGroup(Expr::parse(ranks)?));
+    }
     if let Some(column) = &raw.attribute {
         if Attributes::name_of(column).is_none() {
             return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));

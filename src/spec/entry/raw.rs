@@ -138,8 +138,7 @@ pub(super) struct RawArgument {
     #[serde(default)]
     pub(super) quantised: bool,
     pub(super) attribute: Option<String>,
-    #[serde(default)]
-    pub(super) process_group: bool,
+    pub(super) process_group: Option<String>,
     pub(super) tensor: Option<String>,
     pub(super) dtype: Option<String>,
     pub(super) values: Option<RawValues>,
