@@ -448,3 +448,25 @@ fn models_give_numbers_and_pairs() {
     // The pair that both models have stands there once.
     assert_eq!((grown.candidates, grown.rows(), grown.refused[&Refused::Twice]), (8, 6, 2));
 }
+
+/// What editors complete is what is read.
+#[test]
+fn the_schema_has_the_keys_that_are_read() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../grids/schema.json")).expect("a schema");
+    let keys = |properties: &serde_json::Value| -> BTreeSet<String> {
+        properties["properties"].as_object().expect("properties").keys().cloned().collect()
+    };
+    let read = |text: &str| -> BTreeSet<String> {
+        let shared = (Path::new("ladders.yaml"), "summary: none\n");
+        let error =
+            Grids::parse(Path::new("test.yaml"), text, shared, &Models::default()).expect_err("a wrong key");
+        error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    };
+    assert_eq!(keys(&schema), read("summary: x\nwrong: 1\n"));
+    assert_eq!(keys(&schema["definitions"]["pattern"]), read("summary: x\npatterns: {a: {wrong: 1}}\n"));
+    let over = "summary: x\npatterns: {a: {with_models: {wrong: 1}}}\n";
+    assert_eq!(keys(&schema["definitions"]["override"]), read(over));
+    let side = "summary: x\npatterns: {a: {inputs: {wrong: 1}}}\n";
+    assert_eq!(keys(&schema["definitions"]["side"]), read(side));
+}
