@@ -332,10 +332,12 @@ impl QuickForm {
 
     fn argument(&mut self, argument: &Argument, names: &Names) -> Result<(), Stop> {
         match argument {
-            Argument::Constant(_)
-            | Argument::Destination(_)
-            | Argument::DtypeOf { .. }
-            | Argument::ProcessGroup(_) => Ok(()),
+            Argument::Constant(_) | Argument::Destination(_) | Argument::DtypeOf { .. } => Ok(()),
+            Argument::ProcessGroup(ranks) => {
+                let term = number(ranks, names)?;
+                self.has_value(term);
+                Ok(())
+            }
             Argument::Expression(expr) => {
                 let terms = match meaning(expr, names).map_err(|_| Stop::Unsaid)? {
                     Meaning::Number(term) | Meaning::Truth(term) => vec![term],
