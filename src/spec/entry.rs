@@ -1,6 +1,7 @@
 //! One entry of the catalogue: `op_replay/<Kernel>.yaml`, parsed and checked against itself.
 
 mod build;
+mod checks;
 mod raw;
 
 use std::{

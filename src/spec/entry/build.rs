@@ -4,16 +4,17 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     Argument, Entry, EntryForm, InputSlot, Needs, OutputDtype, TensorSlot, Values,
+    checks::{check_api, check_form, check_forms},
     raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
 };
 use crate::{
     model::{Attributes, Dtype, KernelName, KernelNameError},
-    spec::{Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError, SchemaType, SpecError, yaml},
+    spec::{Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError, SpecError, yaml},
 };
 
 /// What is wrong with an entry, before it is tied to a line.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+pub(super) enum Fault {
     #[error(transparent)]
     Kernel(#[from] KernelNameError),
     #[error(transparent)]
@@ -26,7 +27,7 @@ enum Fault {
     Other { needle: String, problem: String },
 }
 
-fn fault(needle: &str, problem: String) -> Fault {
+pub(super) fn fault(needle: &str, problem: String) -> Fault {
     Fault::Other { needle: needle.to_owned(), problem }
 }
 
@@ -404,113 +405,7 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault>
     }
 }
 
-fn no_such_argument(schema: &Schema, name: &str) -> Fault {
+pub(super) fn no_such_argument(schema: &Schema, name: &str) -> Fault {
     let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
     fault(name, format!("the schema has no argument `{name}`; it has {}", names.join(", ")))
-}
-
-/// The function is the schema's; torch names an overload behind it.
-fn check_api(entry: &Entry) -> Result<(), Fault> {
-    let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
-    let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
-    let function = without.rsplit('.').next().unwrap_or(without);
-    if function == entry.schema.short_name() {
-        return Ok(());
-    }
-    let problem =
-        format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
-    Err(fault("api:", problem))
-}
-
-fn check_forms(entry: &Entry) -> Result<(), Fault> {
-    if entry.forms.is_empty() {
-        return Err(fault("forms:", "there is no form, so nothing can be replayed".to_owned()));
-    }
-    for form in &entry.forms {
-        let rule = &form.rule;
-        let counts = [
-            ("input", rule.input_count(), form.inputs.len()),
-            ("output", rule.output_count(), form.output_dtypes.len()),
-        ];
-        for (side, in_form, declared) in counts {
-            if in_form != declared {
-                let problem =
-                    format!("form `{}` has {in_form} {side} slots, `{side}s:` has {declared}", rule.name);
-                return Err(fault(rule.source(), problem));
-            }
-        }
-        let unused = form.inputs.iter().enumerate();
-        let mut unused =
-            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
-        if let Some((index, _)) = unused.next() {
-            let problem =
-                format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
-            return Err(fault(rule.source(), problem));
-        }
-    }
-    Ok(())
-}
-
-/// Every argument of the call exists in the schema, every one without default is given, and constants are
-/// of the types that it takes.
-fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
-    let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
-    let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
-    let transposed = form.rule.transposed.iter().map(String::as_str);
-    for name in given.iter().copied().chain(transposed) {
-        if entry.schema.argument(name).is_none() {
-            return Err(no_such_argument(&entry.schema, name));
-        }
-    }
-    let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
-    if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
-        let problem =
-            format!("form `{}` has no tensor `{name}` whose type another could have", form.rule.name);
-        return Err(fault(name, problem));
-    }
-    for (index, name) in given.iter().enumerate() {
-        let is_list = entry.schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
-        if given[..index].contains(name) && !(is_list && form.tensor(name).is_some()) {
-            return Err(fault(name, format!("argument `{name}` is given twice")));
-        }
-    }
-    let missing = entry.schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
-    if let Some(argument) = missing {
-        let problem = format!("argument `{}` has no default and is not given", argument.name);
-        return Err(fault("schema:", problem));
-    }
-    for (_, slot) in form.tensors() {
-        let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
-        if let Values::SameAs(other) = &slot.values
-            && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
-        {
-            let problem =
-                format!("`{}` cannot be the same as `{other}`, no tensor in front of it", slot.argument);
-            return Err(fault(other, problem));
-        }
-    }
-    for (name, argument) in &form.arguments {
-        let Some(declared) = entry.schema.argument(name) else { continue };
-        match argument {
-            Argument::Constant(constant)
-                if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
-            {
-                let problem = format!(
-                    "argument `{name}` is {:?} in the schema, which `{constant}` is not",
-                    declared.kind
-                );
-                return Err(fault(name, problem));
-            }
-            Argument::Tensor { .. }
-                if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) =>
-            {
-                return Err(fault(
-                    name,
-                    format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind),
-                ));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
