@@ -20,7 +20,7 @@ use super::{
 use crate::{
     exit::Exit,
     grid::{Grown, Known, Order, default_budget, grow},
-    model::{KernelName, Kind},
+    model::{KernelName, Kind, meant},
     report::{GrownKernel, coverage_plot, grid_json, grid_table, print_data, print_note},
     spec::{
         Catalogue, DatabaseFile, DeviceProfile,
@@ -121,13 +121,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        let distance = |kernel: &KernelName| strsim::damerau_levenshtein(kernel.as_str(), missing.as_str());
-        let nearest = known.iter().min_by_key(|kernel| distance(kernel));
-        let nearest = nearest.filter(|kernel| distance(kernel) <= missing.as_str().len() / 2);
-        let hint = nearest.map_or_else(
-            || "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned(),
-            |nearest| format!("did you mean `{nearest}`?"),
-        );
+        let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
+            "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
+        });
         return Err(Failure::bad_input(format!("no grid speaks of `{missing}`"), hint));
     }
     let wanted: BTreeSet<&KernelName> = wanted.iter().collect();

@@ -2,10 +2,10 @@
 
 use super::Footprint;
 use crate::{
-    model::{Attributes, Case, Format, Slot, Tensor},
+    model::{Attributes, Case, Format},
     spec::{
         Bindings, Formula, Value,
-        grid::{Cell, SlotTemplate, Space},
+        grid::{Cell, Space},
     },
 };
 
@@ -22,35 +22,11 @@ impl<'a> Draft<'a> {
     /// A draft without dimensions.
     #[must_use]
     pub fn new(space: &'a Space) -> Self {
-        let blank = |slots: &[SlotTemplate]| -> Vec<Slot> {
-            let slots = slots.iter().map(|slot| {
-                slot.as_ref().map(|tensor| Tensor {
-                    dims: vec![0; tensor.dims.len()],
-                    dtype: tensor.dtype.clone(),
-                    format: tensor.format.clone(),
-                })
-            });
-            let mut slots: Vec<Slot> = slots.collect();
-            // As rows are read: slots at the end that hold nothing are none.
-            while slots.last().is_some_and(Option::is_none) {
-                slots.pop();
-            }
-            slots
-        };
         let sizes =
             space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
                 (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
             });
-        Self {
-            space,
-            case: Case {
-                kernel: space.kernel.clone(),
-                inputs: blank(&space.inputs),
-                outputs: blank(&space.outputs),
-                attributes: Attributes::default(),
-            },
-            sizes: sizes.collect(),
-        }
+        Self { space, case: space.blank(0), sizes: sizes.collect() }
     }
 
     /// Fills in the dimensions of a candidate, and says what memory it needs.

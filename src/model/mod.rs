@@ -17,6 +17,7 @@ mod tensor;
 mod time;
 mod vendor_check;
 mod verdict;
+mod words;
 
 pub use attention::{Attention, AttentionSlot, attention_attribute};
 pub(crate) use attention_call::joined;
@@ -34,3 +35,4 @@ pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
 pub use vendor_check::{CheckOutcome, CheckVerdict, CheckedBy, UnknownOutcome};
 pub use verdict::{Finding, Verdict};
+pub use words::{meant, nearest};

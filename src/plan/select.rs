@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    model::{Case, CaseId, Finding, KernelName, Nanos, Verdict},
+    model::{Case, CaseId, Finding, KernelName, Nanos, Verdict, nearest},
     render::call_digest,
     spec::{Catalogue, DeviceProfile, Fill, Reading, Refusal, Supplied},
     store::{Database, StoreError, row_cases},
@@ -93,7 +93,7 @@ pub enum PlanError {
         /// The kernel.
         kernel: KernelName,
         /// The most similar one.
-        nearest: Option<KernelName>,
+        nearest: Option<String>,
     },
     /// There are no rows at all.
     #[error("the database has no kernels")]
@@ -184,10 +184,8 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
         return Err(PlanError::Empty);
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        let distance = |kernel: &KernelName| strsim::damerau_levenshtein(kernel.as_str(), missing.as_str());
-        let nearest = known.iter().min_by_key(|kernel| distance(kernel));
-        let nearest = nearest.filter(|kernel| distance(kernel) <= missing.as_str().len() / 2).cloned();
-        return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest });
+        let nearest = nearest(missing.as_str(), known.iter().map(KernelName::as_str));
+        return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest: nearest.map(str::to_owned) });
     }
     Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())
 }

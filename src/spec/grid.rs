@@ -4,9 +4,11 @@
 //! A file is read into [`Space`]s: one kernel, one pattern, one model at most, with every name resolved and every
 //! expression compiled. Expanding a space is the business of the module `grid`; nothing is expanded here.
 
+mod bind;
 mod build;
 mod ladder;
 mod of_models;
+mod parts;
 mod place;
 mod raw;
 mod values;
@@ -16,7 +18,7 @@ pub use values::{ModelValues, Table};
 use std::path::Path;
 
 use super::{Assets, Expr, Formula, LlmModel, SpecError, device_profile::from_assets};
-use crate::model::{Dtype, Format, KernelName};
+use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor};
 
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
@@ -103,6 +105,32 @@ impl Space {
         self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.len() as u64))
     }
 
+    /// A case of its types and formats whose dimensions are all `dim`, without attributes.
+    #[must_use]
+    pub fn blank(&self, dim: u64) -> Case {
+        let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
+            let slots = templates.iter().map(|template| {
+                template.as_ref().map(|tensor| Tensor {
+                    dims: vec![dim; tensor.dims.len()],
+                    dtype: tensor.dtype.clone(),
+                    format: tensor.format.clone(),
+                })
+            });
+            let mut slots: Vec<Slot> = slots.collect();
+            // As rows are read: slots at the end that hold nothing are none.
+            while slots.last().is_some_and(Option::is_none) {
+                slots.pop();
+            }
+            slots
+        };
+        Case {
+            kernel: self.kernel.clone(),
+            inputs: slots(&self.inputs),
+            outputs: slots(&self.outputs),
+            attributes: Attributes::default(),
+        }
+    }
+
     /// Where its rows are from, in words.
     #[must_use]
     pub fn provenance(&self, seed: u64) -> String {
@@ -163,7 +191,7 @@ impl Grids {
         let shared = files.remove(SHARED);
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
-            None => build::Ladders::new(),
+            None => parts::Ladders::new(),
         };
         let context = build::Context { ladders: &ladders, models };
         let mut spaces = Vec::new();

@@ -20,6 +20,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{Assets, SpecError, device_profile::from_assets};
+use crate::model::nearest;
 
 /// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,13 +211,9 @@ impl LlmModel {
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> SpecError {
     let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
-    let near = known
-        .clone()
-        .map(|other| (strsim::damerau_levenshtein(&last, &other.to_lowercase()), other))
-        .filter(|(distance, other)| *distance <= other.len() / 3)
-        .min();
+    let near = nearest(&last, known.clone());
     let listed = known.collect::<Vec<_>>().join(", ");
-    let hint = near.map_or_else(String::new, |(_, other)| format!("did you mean `{other}`? "));
+    let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
     let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
     let file = Path::new("grids/models").join(format!("{last}.yaml"));
     SpecError::at(&file, "", "", format!("there is no model `{name}`"), &hint)

@@ -14,7 +14,7 @@ use super::{
     grid::{SlotTemplate, Space},
     shape_rule::{InputTerm, OutputTerm},
 };
-use crate::model::{Attributes, Case, Format, Slot, Tensor};
+use crate::model::{Case, Format, Tensor};
 
 /// The forms of an entry that a space's candidates may have, in their order.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Entry {
         if !space.attributes.is_empty() {
             return None;
         }
-        let sample = sample(space);
+        let sample = space.blank(1);
         let mut forms = Vec::new();
         for form in &self.forms {
             if (form.of_list && form.inputs.len() != sample.inputs.len())
@@ -434,30 +434,6 @@ fn logical(dims: Vec<Term>, slot: Option<&TensorSlot>, format: Option<&Format>) 
             batch.iter().cloned().chain(matrix).collect()
         }
         _ => dims,
-    }
-}
-
-/// A case of the space's types, with any dimensions.
-fn sample(space: &Space) -> Case {
-    let slots = |slots: &[SlotTemplate]| -> Vec<Slot> {
-        let slots = slots.iter().map(|slot| {
-            slot.as_ref().map(|tensor| Tensor {
-                dims: vec![1; tensor.dims.len()],
-                dtype: tensor.dtype.clone(),
-                format: tensor.format.clone(),
-            })
-        });
-        let mut slots: Vec<Slot> = slots.collect();
-        while slots.last().is_some_and(Option::is_none) {
-            slots.pop();
-        }
-        slots
-    };
-    Case {
-        kernel: space.kernel.clone(),
-        inputs: slots(&space.inputs),
-        outputs: slots(&space.outputs),
-        attributes: Attributes::default(),
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::model::nearest;
+
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{}: {problem}", .file.display(), behind_colon(*.line), behind_colon(*.column))]
@@ -77,11 +79,7 @@ pub(super) fn print<T: serde::Serialize>(value: &T) -> String {
 fn did_you_mean(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let wrong = quoted.next().filter(|_| message.contains("unknown "))?;
-    let near = quoted
-        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
-        .filter(|(distance, word)| *distance <= word.len().max(3) / 2)
-        .min()?;
-    Some(format!("did you mean `{}`?", near.1))
+    nearest(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
 }
 
 /// Splits at commas that are not inside brackets or parentheses.

@@ -239,10 +239,7 @@ call(torch_npu.npu_fused_infer_attention_score.out, [1001, 130])
 
 #[test]
 fn the_snippet_records_calls_of_the_vendors_torch_npu() {
-    let Some(python) = std::env::var("NPUBENCH_VENDOR_PYTHON").ok() else {
-        eprintln!("skipped: NPUBENCH_VENDOR_PYTHON does not name a Python with the vendor's torch_npu");
-        return;
-    };
+    let Some(python) = crate::vendor::python() else { return };
     let context = Context::new();
     let script = "import torch, torch_npu, attention_dump
 attention_dump.record('calls')
@@ -256,7 +253,11 @@ torch_npu.npu_fused_infer_attention_score_v2(q, k, k, actual_seq_qlen=[1, 2], ac
     num_query_heads=4, **tensors, **common)
 ";
     context.write("serve.py", script);
-    serve(&context, &python, &[concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]);
+    serve(
+        &context,
+        python.to_str().expect("a path in UTF-8"),
+        &[concat!(env!("CARGO_MANIFEST_DIR"), "/examples")],
+    );
     check_dump(&context, 2);
 }
 

@@ -1,12 +1,12 @@
 //! The element-wise, reducing and moving kernels of the catalogue: what they accept runs on the rehearsal host and
 //! is accepted by the vendor's own code, and what is known to be wrong is refused by the catalogue's own rules.
 
-use std::{collections::BTreeSet, process::Command};
+use std::collections::BTreeSet;
 
-use crate::context::{Context, profile};
-
-/// A Python that has the vendor's torch and torch_npu.
-const PYTHON: &str = "NPUBENCH_VENDOR_PYTHON";
+use crate::{
+    context::{Context, profile},
+    vendor,
+};
 
 /// The vendor has no Meta kernel for what these call.
 const WITHOUT_META: [&str; 2] = ["AsStrided", "BroadcastTo"];
@@ -187,10 +187,7 @@ fn every_accepted_call_runs() {
 
 #[test]
 fn the_vendors_code_accepts_them() {
-    let Some(python) = std::env::var_os(PYTHON) else {
-        eprintln!("skipped: {PYTHON} does not name a Python with the vendor's torch_npu");
-        return;
-    };
+    let Some(python) = vendor::python() else { return };
     // The scripts and manifests of a run on the rehearsal host, as they would run on a device.
     let context = ran(GOOD);
     let runs = context.path("db/.npubench/runs");
@@ -203,16 +200,9 @@ fn the_vendors_code_accepts_them() {
         if !collection.join("manifest.json").exists() {
             continue;
         }
-        let output = Command::new(&python)
-            .args(["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"])
-            .current_dir(&collection)
-            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-            .output()
-            .expect("the vendor's Python runs");
-        let journal = std::fs::read_to_string(collection.join("check.jsonl")).unwrap_or_default();
-        assert!(journal.contains("\"done\": true"), "{}", String::from_utf8_lossy(&output.stderr));
-        accepted += journal.lines().filter(|line| line.contains("\"verdict\": \"accepted\"")).count();
-        errors.extend(journal.lines().filter(|line| line.contains("\"message\"")).map(str::to_owned));
+        let judged = vendor::judge(&python, &collection);
+        accepted += judged.accepted();
+        errors.extend(judged.errors);
     }
     let expected = GOOD.iter().filter(|case| WITHOUT_META.contains(&case[0])).count();
     assert_eq!(errors.len(), expected, "{errors:#?}");

@@ -1,9 +1,10 @@
 //! The entries of matrix products, quantisation and mixtures of experts: real shapes are replayed and taken by
 //! the vendor's own torch_npu, and what it would take wrongly is refused.
 
-use std::process::Command;
-
-use crate::context::{Context, profile};
+use crate::{
+    context::{Context, profile},
+    vendor,
+};
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
@@ -213,32 +214,13 @@ fn what_a_kernel_does_not_take_is_refused_with_the_reason() {
 
 #[test]
 fn the_vendors_code_accepts_every_call() {
-    let Some(python) = std::env::var_os("NPUBENCH_VENDOR_PYTHON") else {
-        eprintln!("skipped: NPUBENCH_VENDOR_PYTHON does not name a Python with the vendor's torch_npu");
-        return;
-    };
+    let Some(python) = vendor::python() else { return };
     let context = Context::new();
     database(&context, &CASES);
     for kernel in kernels() {
-        for (name, more) in [("replay.py", None), ("manifest.json", Some("--manifest"))] {
-            let mut arguments = vec!["render", kernel, "--db", "db"];
-            arguments.extend(more);
-            let ran = context.run(&arguments);
-            assert_eq!(ran.code, 0, "{kernel}: {}", ran.stderr);
-            context.write(&format!("{kernel}/{name}"), &ran.stdout);
-        }
-        let output = Command::new(&python)
-            .args(["replay.py", "manifest.json", "--mode", "check"])
-            .current_dir(context.path(kernel))
-            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-            .output()
-            .expect("the vendor's Python runs");
-        let said = String::from_utf8_lossy(&output.stdout);
+        vendor::render(&context, kernel);
+        let judged = vendor::judge(&python, &context.path(kernel));
         let count = CASES.iter().filter(|case| case.split(' ').next() == Some(kernel)).count();
-        assert!(
-            output.status.success() && said.contains(&format!("{count} accepted")),
-            "{kernel}: {said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert_eq!(judged.accepted(), count, "{kernel}: {:?}", judged.errors);
     }
 }

@@ -5,6 +5,8 @@
 
 use serde_yaml::Value;
 
+use crate::model::nearest;
+
 /// More values than any axis needs; a mistyped segment ends here and not in memory.
 const MOST: usize = 1 << 16;
 
@@ -58,7 +60,7 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
                 ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
             }
             other => {
-                let near = nearest(other, ["step", "ratio", "align"].into_iter());
+                let near = nearest(other, ["step", "ratio", "align"]);
                 let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
                 return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
             }
@@ -86,15 +88,6 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
 fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
     let next = (value as f64 * ratio / align as f64).round() as i64 * align;
     next.max(value + 1)
-}
-
-/// The likeliest of the words that were meant.
-pub(super) fn nearest<'a>(wrong: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    words
-        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
-        .filter(|(distance, word)| *distance <= word.len().max(3) / 2)
-        .min()
-        .map(|(_, word)| word)
 }
 
 #[cfg(test)]

@@ -1,0 +1,39 @@
+//! Which of known words somebody may have meant.
+
+/// The most similar of the words, regardless of case; none where a third of its letters or more differ.
+#[must_use]
+pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wrong = wrong.to_lowercase();
+    words
+        .into_iter()
+        .map(|word| (strsim::damerau_levenshtein(&wrong, &word.to_lowercase()), word))
+        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
+        .min()
+        .map(|(_, word)| word)
+}
+
+/// What to say to somebody who wrote a word that is none: the one that was meant, else what there is.
+#[must_use]
+pub fn meant<'a>(
+    wrong: &str,
+    words: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    nearest(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_near_are_found_and_others_are_not() {
+        let words = ["MatMulV2", "SwiGlu", "Add"];
+        assert_eq!(nearest("MatMul", words), Some("MatMulV2"));
+        assert_eq!(nearest("swiglu", words), Some("SwiGlu"));
+        assert_eq!(nearest("Ad", words), Some("Add"));
+        assert_eq!(nearest("RmsNorm", words), None);
+        assert_eq!(meant("Dda", words, || "there are three".to_owned()), "there are three");
+        assert_eq!(meant("Adds", words, String::new), "did you mean `Add`?");
+    }
+}

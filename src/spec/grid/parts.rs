@@ -1,0 +1,306 @@
+//! A pattern of a grid file, parsed: axes, expressions and slots, every name known, bound to no model yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_yaml::Value;
+
+use super::{
+    Cell, Models, ladder,
+    place::Source,
+    raw::{Pattern, Side},
+};
+use crate::{
+    model::{Dtype, EP_SIZE, Format, RUNTIME, meant},
+    spec::{Expr, SpecError, yaml, yaml::split_outside_brackets},
+};
+
+/// Values by the names of their ladders.
+pub(super) type Ladders = BTreeMap<String, Vec<i64>>;
+
+/// What to read where nothing else helps.
+pub(super) const HINT: &str = "docs/grids.md explains every key";
+
+/// Formats that a template can have.
+const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
+
+/// One pattern for one kernel, with the words that it may use.
+pub(super) struct Words<'a> {
+    pub(super) source: Source<'a>,
+    /// The pattern's name.
+    pub(super) name: &'a str,
+    pub(super) pattern: Pattern,
+    pub(super) ladders: &'a Ladders,
+    pub(super) constants: BTreeMap<&'a str, i64>,
+    pub(super) models: &'a Models,
+}
+
+/// Where the values of an axis are from.
+pub(super) enum AxisSource {
+    /// The file; rows of several numbers one after the other.
+    Values(Vec<i64>),
+    /// A table of each model.
+    Table(String),
+}
+
+/// A pattern, parsed and not yet bound to a model.
+pub(super) struct Parts {
+    pub(super) axes: Vec<(Vec<String>, AxisSource)>,
+    pub(super) derived: BTreeMap<String, Expr>,
+    pub(super) conditions: Vec<Expr>,
+    pub(super) inputs: Vec<Option<ParsedTensor>>,
+    pub(super) outputs: Vec<Option<ParsedTensor>>,
+    pub(super) attributes: Vec<(String, Cell)>,
+}
+
+/// A slot that holds something.
+pub(super) struct ParsedTensor {
+    pub(super) dims: Vec<Expr>,
+    pub(super) dtype: Dtype,
+    pub(super) format: Format,
+}
+
+impl Parts {
+    /// The names that the pattern gives itself, with the key below which each stands.
+    fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let axes = self.axes.iter().flat_map(|(names, _)| names).map(|name| ("axes", name.as_str()));
+        axes.chain(self.derived.keys().map(|name| ("let", name.as_str())))
+    }
+
+    /// All expressions, with the key below which each stands.
+    fn expressions(&self) -> impl Iterator<Item = (&'static str, &Expr)> {
+        let cells = self.attributes.iter().filter_map(|(_, cell)| match cell {
+            Cell::Expression(expr) => Some(("attributes", expr)),
+            Cell::Text(_) => None,
+        });
+        (self.derived.values().map(|expr| ("let", expr)))
+            .chain(self.conditions.iter().map(|expr| ("where", expr)))
+            .chain(self.inputs.iter().flatten().flat_map(|slot| &slot.dims).map(|expr| ("inputs", expr)))
+            .chain(self.outputs.iter().flatten().flat_map(|slot| &slot.dims).map(|expr| ("outputs", expr)))
+            .chain(cells)
+    }
+
+    /// The tables of models from which axes take their values.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &String> {
+        self.axes.iter().filter_map(|(_, source)| match source {
+            AxisSource::Table(table) => Some(table),
+            AxisSource::Values(_) => None,
+        })
+    }
+}
+
+impl Words<'_> {
+    /// An error of the pattern below one of its keys.
+    pub(super) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> SpecError {
+        let keys = ["patterns", self.name, key];
+        self.source.error(&keys, needle, format!("pattern `{}`: {problem}", self.name), hint)
+    }
+
+    /// Parses the pattern.
+    pub(super) fn parts(&self) -> Result<Parts, SpecError> {
+        let missing = |key: &str| self.error(key, "", &format!("has no `{key}:`"), HINT);
+        let axes = self.pattern.axes.as_ref().ok_or_else(|| missing("axes"))?;
+        let axes = axes.0.iter().map(|(names, value)| self.axis(names, value)).collect::<Result<_, _>>()?;
+        let derived = self.pattern.derived.iter().flatten().map(|(name, value)| {
+            let text =
+                yaml::scalar(value).ok_or_else(|| self.error("let", name, "is no expression", HINT))?;
+            Ok((name.clone(), self.expr("let", &text)?))
+        });
+        let conditions = self.pattern.conditions.iter().flatten().map(|text| self.expr("where", text));
+        let inputs = self.pattern.inputs.as_ref().ok_or_else(|| missing("inputs"))?;
+        let outputs = self.pattern.outputs.as_ref().ok_or_else(|| missing("outputs"))?;
+        let parts = Parts {
+            axes,
+            derived: derived.collect::<Result<_, SpecError>>()?,
+            conditions: conditions.collect::<Result<_, _>>()?,
+            inputs: self.side("inputs", inputs)?,
+            outputs: self.side("outputs", outputs)?,
+            attributes: self.attributes()?,
+        };
+        self.needed_of_models(&parts)?;
+        Ok(parts)
+    }
+
+    fn expr(&self, key: &str, text: &str) -> Result<Expr, SpecError> {
+        Expr::parse(text).map_err(|error| self.error(key, text, &error.to_string(), HINT))
+    }
+
+    fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), SpecError> {
+        let wrong = |needle: &str, why: &str, hint: &str| {
+            let keys = ["patterns", self.name, "axes", names];
+            self.source.error(&keys, needle, format!("pattern `{}`: axis `{names}` {why}", self.name), hint)
+        };
+        let parts: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
+        let is_name = |name: &String| Expr::parse(name).is_ok_and(|expr| expr.bare_name().is_some());
+        if let Some(name) = parts.iter().find(|name| !is_name(name)) {
+            return Err(wrong("", &format!("has `{name}`, which is no name"), HINT));
+        }
+        let source = match value {
+            Value::Mapping(mapping) => {
+                let table = mapping.get("model").and_then(Value::as_str).filter(|_| mapping.len() == 1);
+                let table =
+                    table.ok_or_else(|| wrong("", "is no ladder, no list and no `{model: TABLE}`", HINT))?;
+                self.known_table(table).map_err(|hint| {
+                    wrong(table, &format!("is of the table `{table}`, which no model has"), &hint)
+                })?;
+                AxisSource::Table(table.to_owned())
+            }
+            Value::Sequence(items) if items.iter().any(Value::is_sequence) => {
+                let why = format!("needs rows of {} whole numbers from 1 on", parts.len());
+                AxisSource::Values(rows(items, parts.len()).ok_or_else(|| wrong("", &why, HINT))?)
+            }
+            _ if parts.len() > 1 => {
+                return Err(wrong("", &format!("needs rows of {} numbers", parts.len()), HINT));
+            }
+            Value::Sequence(items) => AxisSource::Values(
+                ladder::values(items)
+                    .map_err(|(needle, why)| wrong(&needle, &format!("has a wrong value: {why}"), HINT))?,
+            ),
+            Value::String(name) => AxisSource::Values(self.ladders.get(name).cloned().ok_or_else(|| {
+                let known = self.ladders.keys().map(String::as_str);
+                let hint = meant(name, known.clone(), || format!("the ladders are {}", listed(known)));
+                wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
+            })?),
+            _ => return Err(wrong("", "is no ladder, no list and no `{model: TABLE}`", HINT)),
+        };
+        Ok((parts, source))
+    }
+
+    fn known_table(&self, table: &str) -> Result<(), String> {
+        let known = self.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
+        let known: BTreeSet<&str> = known.collect();
+        if known.contains(table) {
+            return Ok(());
+        }
+        Err(meant(table, known.iter().copied(), || format!("models have {}", listed(known.iter().copied()))))
+    }
+
+    fn side(&self, key: &str, side: &Side) -> Result<Vec<Option<ParsedTensor>>, SpecError> {
+        let shapes: Vec<&str> = side.shapes.split(';').map(str::trim).collect();
+        let dtypes = self.each(key, "types", &side.dtypes, shapes.len())?;
+        let formats = self.each(key, "formats", side.formats.as_deref().unwrap_or("ND"), shapes.len())?;
+        let slots = shapes.iter().zip(dtypes.iter().zip(formats));
+        slots
+            .map(|(shape, (dtype, format))| {
+                if *shape == "-" {
+                    return Ok(None);
+                }
+                let dims = if shape.is_empty() { Vec::new() } else { split_outside_brackets(shape) };
+                Ok(Some(ParsedTensor {
+                    dims: dims.iter().map(|term| self.expr(key, term)).collect::<Result<_, _>>()?,
+                    dtype: self.dtype(key, dtype)?,
+                    format: self.format(key, format)?,
+                }))
+            })
+            .collect()
+    }
+
+    /// The words of a cell for each slot: one for all, or one for each.
+    fn each<'t>(
+        &self,
+        key: &str,
+        what: &str,
+        cell: &'t str,
+        slots: usize,
+    ) -> Result<Vec<&'t str>, SpecError> {
+        let words: Vec<&str> = cell.split(';').map(str::trim).collect();
+        match words.len() {
+            1 => Ok(vec![words[0]; slots]),
+            count if count == slots => Ok(words),
+            count => {
+                let problem = format!("{count} {what} for {slots} shapes");
+                Err(self.error(key, cell, &problem, "give one for all slots, or one for each"))
+            }
+        }
+    }
+
+    fn dtype(&self, key: &str, word: &str) -> Result<Dtype, SpecError> {
+        Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
+            let hint = meant(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
+            self.error(key, word, &format!("`{word}` is no type of a slot that holds something"), &hint)
+        })
+    }
+
+    fn format(&self, key: &str, word: &str) -> Result<Format, SpecError> {
+        Format::parse(word).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
+            let hint = meant(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+            self.error(key, word, &format!("`{word}` is no format"), &hint)
+        })
+    }
+
+    fn attributes(&self) -> Result<Vec<(String, Cell)>, SpecError> {
+        let mut cells = Vec::new();
+        for (column, text) in self.pattern.text.iter().flatten() {
+            cells.push((column.clone(), Cell::Text(text.clone())));
+        }
+        for (column, value) in self.pattern.attributes.iter().flat_map(|attributes| &attributes.0) {
+            let text = yaml::scalar(value);
+            let text = text.ok_or_else(|| self.error("attributes", column, "is no expression", HINT))?;
+            cells.push((column.clone(), Cell::Expression(self.expr("attributes", &text)?)));
+        }
+        let is_column =
+            |name: &str| name == EP_SIZE || name.strip_prefix(RUNTIME).is_some_and(|n| !n.is_empty());
+        if let Some((column, _)) = cells.iter().find(|(column, _)| !is_column(column)) {
+            let hint = format!("what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…`");
+            return Err(self.error("attributes", column, &format!("`{column}` is no attribute"), &hint));
+        }
+        Ok(cells)
+    }
+
+    /// The names that the pattern gives itself; none may be given twice.
+    fn own_names<'p>(&self, parts: &'p Parts) -> Result<BTreeSet<&'p str>, SpecError> {
+        let mut own = BTreeSet::new();
+        for (key, name) in parts.names() {
+            if !own.insert(name) || self.constants.contains_key(name) {
+                return Err(self.error(
+                    key,
+                    name,
+                    &format!("`{name}` is given twice"),
+                    "give it another name",
+                ));
+            }
+        }
+        Ok(own)
+    }
+
+    /// Names that only models can give.
+    pub(super) fn needed_of_models<'p>(&self, parts: &'p Parts) -> Result<BTreeSet<&'p str>, SpecError> {
+        let own = self.own_names(parts)?;
+        let known: BTreeSet<&str> =
+            self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
+        let mut needed = BTreeSet::new();
+        for (key, expr) in parts.expressions() {
+            let names = expr.names().into_iter();
+            for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
+                if !known.contains(name) {
+                    let words = own.iter().chain(self.constants.keys()).chain(&known).copied();
+                    let hint = meant(name, words, || {
+                        "it is no axis, no constant, nothing in `let:`, and no model has it".to_owned()
+                    });
+                    let text = expr.to_string();
+                    return Err(self.error(
+                        key,
+                        &text,
+                        &format!("`{name}` in `{text}` stands for nothing"),
+                        &hint,
+                    ));
+                }
+                needed.insert(name);
+            }
+        }
+        Ok(needed)
+    }
+}
+
+/// The numbers of rows that all have the same width, one after the other.
+fn rows(items: &[Value], width: usize) -> Option<Vec<i64>> {
+    let rows = items.iter().map(|row| {
+        let numbers = row.as_sequence()?.iter().filter_map(Value::as_i64).filter(|number| *number >= 1);
+        let numbers: Vec<i64> = numbers.collect();
+        (numbers.len() == width && row.as_sequence()?.len() == width).then_some(numbers)
+    });
+    Some(rows.collect::<Option<Vec<Vec<i64>>>>()?.concat())
+}
+
+fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}
