@@ -254,6 +254,8 @@ fn measure(
         host: serde_json::to_string(&Fingerprint::take(info, chips)).unwrap_or_default(),
         readings: chips.iter().map(reading).collect(),
         settings,
+        budget: None,
+        resumed: None,
     };
     let outcome = engine::run(run, &mut |event: &Event| sink.on_event(event))?;
     if options.format == Format::Plain {

@@ -3,20 +3,20 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::EngineError;
+use super::{EngineError, lane::Shared};
 use crate::{
     device::Lease,
     model::Kind,
     plan::{Costs, Planned},
     process::{self, Ended, Job},
     render::{CollectScript, Manifest, ManifestCase, Sentinels, collect_script, files, replay_script},
+    sched::{End, Start},
     spec::{Assets, Catalogue, Entry},
     store::ledger::Attempt,
-    verify::{CollectionEnd, Expected, judge, read_journal, read_records},
+    verify::{CollectionEnd, Expected, Journal, judge, read_journal, read_records},
 };
 
 /// What all collections of a run share.
@@ -50,49 +50,44 @@ pub struct Settings {
     pub assets: Assets,
 }
 
-/// Starting Python, torch and msprof, and exporting, take this long before anything is wrong.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// A prediction may be wrong by this factor before a collection counts as hung.
-const FACTOR: f64 = 10.0;
-
 /// What a collection found.
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) attempts: Vec<Attempt>,
-    /// Whether anything was launched.
-    pub(super) launched: bool,
-    /// How it ended, in words.
+    /// Seconds that each case took, in the order of the attempts; `None` where it did not end.
+    pub(super) seconds: Vec<Option<f64>>,
+    /// Seconds until the script could use its device.
+    pub(super) start: Option<f64>,
+    /// How its process ended.
+    pub(super) end: End,
+    /// The same in words.
     pub(super) outcome: String,
 }
 
 /// Renders a collection, runs it and judges its records.
-pub(super) fn collect(
-    settings: &Settings,
-    collection: u32,
-    device: u32,
-    cases: &[&Planned],
-    lease: &Lease,
-    stop: &AtomicBool,
-) -> Result<Collected, EngineError> {
-    let folder = settings.folder.join("collections").join(format!("{collection:05}"));
-    let manifest = manifest(settings, collection, device, cases);
-    write_folder(settings, &folder, &manifest, cases)?;
-    let predicted: f64 = cases.iter().map(|planned| settings.costs.seconds(planned.fastest)).sum();
+pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<Collected, EngineError> {
+    let settings = &shared.settings;
+    let cases: Vec<&Planned> = start.cases.iter().map(|&index| &shared.cases[index]).collect();
+    let folder = settings.folder.join("collections").join(format!("{:05}", start.collection));
+    let device = start.devices.first().copied().unwrap_or_default();
+    let manifest = manifest(settings, start.collection, device, &cases);
+    write_folder(settings, &folder, &manifest, &cases)?;
     let job = Job {
         command: vec!["sh".into(), files::COLLECT.into()],
         folder: &folder,
         environment: &[],
         log: &folder.join(files::LOG),
-        limit: PATIENCE + Duration::from_secs_f64(predicted * FACTOR),
+        limit: Duration::try_from_secs_f64(start.limit).unwrap_or(Duration::MAX),
         stdin: Some(
             lease.share().map_err(|source| EngineError::System { what: "a file descriptor", source })?,
         ),
     };
-    let ended = process::run(&job, stop)?;
-    let end = match ended {
+    let begun = SystemTime::now();
+    let ended = process::run(&job, &shared.stop)?;
+    let collection_end = match ended {
         Ended::Exited(_) | Ended::Signalled(_) => CollectionEnd::ByItself,
-        Ended::TimedOut => CollectionEnd::TimedOut,
-        Ended::Stopped => CollectionEnd::Stopped,
+        Ended::TimedOut if !start.is_last => CollectionEnd::TimedOut,
+        Ended::TimedOut | Ended::Stopped => CollectionEnd::Stopped,
     };
     let journal = read_journal(&folder.join(files::JOURNAL));
     let expected: Vec<Expected<'_>> = cases.iter().map(|planned| expected(settings, planned)).collect();
@@ -101,16 +96,39 @@ pub(super) fn collect(
         Ok(records) => (records, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let attempts = judge(&manifest, &expected, &journal, &records, end);
+    let attempts = judge(&manifest, &expected, &journal, &records, collection_end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
         Ended::Exited(0) if journal.is_done => "done".to_owned(),
         Ended::Exited(_) => format!("the script did not come to its end: {}", last_line(job.log)),
         Ended::Signalled(signal) => format!("ended by signal {signal}"),
+        Ended::TimedOut if start.is_last => "ended by npubench, because the deadline came".to_owned(),
         Ended::TimedOut => format!("ended by npubench after {} s", job.limit.as_secs()),
         Ended::Stopped => "stopped".to_owned(),
     });
-    let launched = journal.lines.values().any(|line| line.launched > 0);
-    Ok(Collected { attempts, launched, outcome })
+    let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
+    Ok(Collected {
+        attempts,
+        seconds: seconds.collect(),
+        start: journal.started_at.and_then(|at| since(begun, at)),
+        end: end(&journal, collection_end),
+        outcome,
+    })
+}
+
+/// How the process ended, for the scheduler. Exit codes prove nothing: the journal does.
+fn end(journal: &Journal, end: CollectionEnd) -> End {
+    match end {
+        CollectionEnd::Stopped => End::Stopped,
+        _ if !journal.is_started => End::NothingLaunched,
+        CollectionEnd::ByItself if journal.is_done => End::Clean,
+        CollectionEnd::ByItself | CollectionEnd::TimedOut => End::Broken,
+    }
+}
+
+/// Seconds from one moment to another, by the host's clock; `None` where the clock was set back in between.
+fn since(begun: SystemTime, at: f64) -> Option<f64> {
+    let begun = begun.duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Some(at - begun).filter(|seconds| *seconds >= 0.0)
 }
 
 /// The last thing that the script said, and where the rest is.

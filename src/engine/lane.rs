@@ -19,21 +19,13 @@ use super::{
     EngineError, Settings,
     collect::{Collected, collect},
 };
-use crate::{device::Lease, plan::Planned};
-
-/// What a lane is told to do.
-#[derive(Debug)]
-pub(super) struct Order {
-    pub(super) collection: u32,
-    pub(super) cases: Vec<usize>,
-}
+use crate::{device::Lease, plan::Planned, sched::Start};
 
 /// What a lane reports.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) device: u32,
-    pub(super) collection: u32,
-    pub(super) cases: Vec<usize>,
+    /// The collection that it was told to do.
+    pub(super) start: Start,
     pub(super) seconds: f64,
     pub(super) result: Result<Collected, EngineError>,
 }
@@ -50,7 +42,7 @@ pub(super) struct Shared {
 /// A running lane.
 #[derive(Debug)]
 pub(super) struct Lane {
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<Start>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -61,21 +53,16 @@ impl Lane {
         shared: &Arc<Shared>,
         reports: &UnboundedSender<Report>,
     ) -> Result<Self, EngineError> {
-        let (orders, inbox) = mpsc::channel::<Order>();
+        let (orders, inbox) = mpsc::channel::<Start>();
         let (shared, reports) = (Arc::clone(shared), reports.clone());
         let work = move || {
-            for order in inbox {
+            for start in inbox {
                 let begun = Instant::now();
-                let cases: Vec<&Planned> = order.cases.iter().map(|&index| &shared.cases[index]).collect();
                 // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
-                let result = catch_unwind(AssertUnwindSafe(|| {
-                    collect(&shared.settings, order.collection, device, &cases, &lease, &shared.stop)
-                }))
-                .unwrap_or(Err(EngineError::Panicked { device }));
+                let result = catch_unwind(AssertUnwindSafe(|| collect(&shared, &start, &lease)))
+                    .unwrap_or(Err(EngineError::Panicked { device }));
                 let seconds = begun.elapsed().as_secs_f64();
-                let report =
-                    Report { device, collection: order.collection, cases: order.cases, seconds, result };
-                if reports.send(report).is_err() {
+                if reports.send(Report { start, seconds, result }).is_err() {
                     break;
                 }
             }
@@ -87,11 +74,11 @@ impl Lane {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Hands over an order; the lane is idle when this is called.
-    pub(super) fn send(&self, order: Order) {
+    /// Hands over a collection; the lane is idle when this is called.
+    pub(super) fn send(&self, start: Start) {
         if let Some(orders) = &self.orders {
             // The thread ends only when this sender is dropped.
-            let _ = orders.send(order);
+            let _ = orders.send(start);
         }
     }
 }

@@ -7,8 +7,11 @@ mod collect;
 mod dispatch;
 mod error;
 mod lane;
+mod run;
+mod watch;
 mod write_back;
 
 pub use collect::Settings;
-pub use dispatch::{Outcome, Run, run};
 pub use error::EngineError;
+pub use run::{Outcome, Resumed, Run, pause_file, run};
+pub use watch::Paused;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::model::{CaseId, Finding, KernelName, Kind, Verdict};
+use crate::model::{CaseId, Finding, KernelName, Kind, Purpose, Verdict};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, Serialize)]
@@ -27,8 +27,10 @@ pub enum Event {
         already: usize,
         /// The devices used.
         devices: Vec<u32>,
-        /// Collections planned; retries come on top.
-        collections: usize,
+        /// Whether it goes on with a run that was interrupted.
+        is_resumed: bool,
+        /// Seconds after which everything must have ended; `None` where nothing was said.
+        budget: Option<f64>,
     },
     /// A row of the database is no case.
     RowUnreadable {
@@ -39,19 +41,25 @@ pub enum Event {
     CollectionStarted {
         /// Its number in the run, from 1.
         collection: u32,
-        /// The device.
-        device: u32,
+        /// The devices: one, or those of a gang.
+        devices: Vec<u32>,
         /// Its cases.
         cases: usize,
-        /// Whether its cases were tried before.
-        is_retry: bool,
+        /// The case that runs, where it is but one.
+        case: Option<CaseId>,
+        /// Why it is begun.
+        purpose: Purpose,
+        /// Seconds that it is predicted to take.
+        predicted: f64,
     },
     /// A collection's results are in the ledger.
     CollectionFinished {
         /// Its number in the run.
         collection: u32,
-        /// The device.
-        device: u32,
+        /// The devices.
+        devices: Vec<u32>,
+        /// Why it was begun.
+        purpose: Purpose,
         /// How it ended, in words.
         outcome: String,
         /// Seconds from start to results.
@@ -68,6 +76,53 @@ pub enum Event {
         /// Verdict and reason.
         #[serde(flatten)]
         finding: Finding,
+    },
+    /// A device is not used for now.
+    DeviceSetAside {
+        /// The device.
+        device: u32,
+        /// Why.
+        reason: String,
+        /// Seconds until it is tried again; `None` where it is not.
+        again_in: Option<f64>,
+    },
+    /// A device that was set aside works again.
+    DeviceTakenBack {
+        /// The device.
+        device: u32,
+    },
+    /// A device is lent to somebody else, from the end of its running collection on.
+    DeviceLent {
+        /// The device.
+        device: u32,
+    },
+    /// A lent device is ours again.
+    DeviceReturned {
+        /// The device.
+        device: u32,
+    },
+    /// Nothing new begins until there is room on the disk.
+    DiskFull {
+        /// The folder on the disk.
+        folder: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
+    /// There is room on the disk again.
+    DiskFreed {
+        /// The folder on the disk.
+        folder: PathBuf,
+    },
+    /// What is expected of the rest of the run.
+    Progress {
+        /// Cases without a verdict.
+        open: usize,
+        /// Of these, the cases that will have one in time.
+        in_time: usize,
+        /// Seconds until they have.
+        seconds: f64,
     },
     /// The run was told to stop.
     StopRequested {

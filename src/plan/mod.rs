@@ -2,8 +2,8 @@
 //!
 //! Layer 3: imports `model`, `spec` and `store`. It starts nothing.
 
-mod chunks;
+mod prior;
 mod select;
 
-pub use chunks::{Costs, chunks};
+pub use prior::Costs;
 pub use select::{NO_ENTRY, Plan, PlanError, Planned, Selection, Update, select};

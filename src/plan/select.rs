@@ -44,6 +44,10 @@ pub struct Planned {
     pub reading: Reading,
     /// The shortest time that the device allows.
     pub fastest: Nanos,
+    /// What its result is worth; the greatest are measured first.
+    pub value: f64,
+    /// Devices that it needs at once.
+    pub devices: usize,
 }
 
 /// What a run will do with the rows of a database.
@@ -152,7 +156,7 @@ pub fn select(
             }
             match read(catalogue, device, &case) {
                 Ok((reading, fastest)) => {
-                    let planned = Planned { case, reading, fastest };
+                    let planned = Planned { case, reading, fastest, value: 1.0, devices: 1 };
                     match rejection(catalogue, &planned, selection) {
                         Some(finding) => plan.refused.push((planned.case, finding)),
                         None => plan.cases.push(planned),

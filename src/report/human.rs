@@ -2,15 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     io::{self, IsTerminal as _},
     time::Duration,
 };
 
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Sink, print_note};
-use crate::{events::Event, model::Verdict};
+use crate::{
+    events::Event,
+    model::{Purpose, Verdict},
+};
 
 /// Cases refused for one reason are said in one line, with their kernels.
 type Refusals = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
@@ -34,14 +36,8 @@ impl Human {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
             let style =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone{left}  {msg}");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            // Nothing is known about the time left before the first cases have ended.
-            bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
-                if state.pos() > 0 {
-                    let _ = write!(out, ", {} left", HumanDuration(state.eta()));
-                }
-            }));
+                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone, {prefix}  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_secs(1));
             bar
         });
@@ -69,6 +65,43 @@ impl Human {
             self.say(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
         }
     }
+
+    /// What became of a device or of the disk.
+    fn tell_of_host(&self, event: &Event) {
+        match event {
+            Event::DeviceSetAside { device, reason, again_in } => {
+                let again = again_in.map_or_else(
+                    || "it is not used any more in this run".to_owned(),
+                    |seconds| format!("it is tried again in {}", span(seconds)),
+                );
+                self.say(&format!("device {device} is set aside: {reason}; {again}"));
+            }
+            Event::DeviceTakenBack { device } => {
+                self.say(&format!("device {device} works again, and is used again"));
+            }
+            Event::DeviceLent { device } => {
+                self.say(&format!(
+                    "device {device} is paused: nothing new begins on it until `npubench unpause`"
+                ));
+            }
+            Event::DeviceReturned { device } => self.say(&format!("device {device} is used again")),
+            Event::DiskFull { folder, free, needed } => self.say(&format!(
+                "waiting for room on the disk of {}: {} MiB are free, {} MiB are needed; nothing new begins",
+                folder.display(),
+                free >> 20,
+                needed >> 20
+            )),
+            Event::DiskFreed { folder } => {
+                self.say(&format!("there is room on the disk of {} again", folder.display()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A length of time in words.
+fn span(seconds: f64) -> String {
+    HumanDuration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
 }
 
 /// `1 case`, `2 cases`.
@@ -99,16 +132,19 @@ impl Sink for Human {
             self.tell_pending();
         }
         match event {
-            Event::RunStarted { run, kind, cases, already, devices, collections, .. } => {
+            Event::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
                 self.total = *cases;
                 if let Some(bar) = &self.bar {
                     bar.set_length(u64::try_from(*cases).unwrap_or_default());
                 }
-                let (cases, collections) = (plural(*cases, "case"), plural(*collections, "collection"));
+                let cases = plural(*cases, "case");
                 let devices =
                     format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices));
+                let goes_on = if *is_resumed { " goes on" } else { "" };
+                let until =
+                    budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
                 self.say(&format!(
-                    "run {run} ({kind}): {cases} in {collections} on {devices}; {already} already measured"
+                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} already measured{until}"
                 ));
             }
             Event::RowUnreadable { place } => self.say(&format!("left out: {place}")),
@@ -118,8 +154,11 @@ impl Sink for Human {
                     self.tell_refused();
                 }
             }
-            Event::CollectionFinished { collection, device, outcome, seconds } => {
-                let line = format!("collection {collection} on device {device}: {outcome}, {seconds:.1} s");
+            Event::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
+                let why = if *purpose == Purpose::Measure { String::new() } else { format!(" ({purpose})") };
+                let device = ranges(devices);
+                let line =
+                    format!("collection {collection}{why} on device {device}: {outcome}, {seconds:.1} s");
                 match &self.bar {
                     Some(bar) if outcome == "done" => bar.set_message(line),
                     Some(_) => self.say(&line),
@@ -139,6 +178,19 @@ impl Sink for Human {
                 if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
                     let verdict = finding.verdict;
                     self.say(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                }
+            }
+            Event::DeviceSetAside { .. }
+            | Event::DeviceTakenBack { .. }
+            | Event::DeviceLent { .. }
+            | Event::DeviceReturned { .. }
+            | Event::DiskFull { .. }
+            | Event::DiskFreed { .. } => self.tell_of_host(event),
+            Event::Progress { open, in_time, seconds } => {
+                if let Some(bar) = &self.bar {
+                    let late = open - in_time;
+                    let late = if late > 0 { format!(", {late} not in time") } else { String::new() };
+                    bar.set_prefix(format!("{} left{late}", span(*seconds)));
                 }
             }
             Event::StopRequested { running, at_once } => {

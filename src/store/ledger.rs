@@ -11,16 +11,20 @@ use std::{
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::StoreError;
-use crate::model::{Case, CaseId, Finding, Kind, Nanos, Verdict};
+use crate::model::{Case, CaseId, Finding, Kind, Nanos, Purpose, Verdict};
 
 mod checks;
+mod runs;
 
 pub use checks::{Check, NewCheck};
+pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
 
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// What layout 2 added to layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
+/// What layout 3 added to layout 2.
+const COLLECTIONS: &str = include_str!("ledger_collections.sql");
 
 /// The open ledger of a database.
 #[derive(Debug)]
@@ -42,6 +46,23 @@ pub struct NewRun<'a> {
     pub options: &'a str,
     /// Fingerprint of host and software, as JSON.
     pub host: &'a str,
+    /// Now.
+    pub started: Nanos,
+}
+
+/// A collection as it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCollection<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// Its number in the run.
+    pub number: u32,
+    /// Its devices.
+    pub devices: &'a [u32],
+    /// Why it is begun.
+    pub purpose: Purpose,
+    /// Seconds that it is predicted to take.
+    pub predicted: f64,
     /// Now.
     pub started: Nanos,
 }
@@ -127,8 +148,9 @@ impl Ledger {
         }
         let ledger = Self { path: path.to_owned(), connection };
         let missing = match layout {
-            0 => format!("{SCHEMA}\n{CHECKS}"),
-            1 => CHECKS.to_owned(),
+            0 => format!("{SCHEMA}\n{CHECKS}\n{COLLECTIONS}"),
+            1 => format!("{CHECKS}\n{COLLECTIONS}"),
+            2 => COLLECTIONS.to_owned(),
             _ => return Ok(ledger),
         };
         let script = format!("BEGIN IMMEDIATE;\n{missing}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
@@ -213,17 +235,15 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Ledger`].
-    pub fn begin_collection(
-        &mut self,
-        run: &str,
-        number: u32,
-        device: u32,
-        started: Nanos,
-    ) -> Result<i64, StoreError> {
+    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, StoreError> {
+        let NewCollection { run, number, devices, purpose, predicted, started } = *new;
+        let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
+        let first = devices.first().copied().unwrap_or_default();
         self.transaction(|tx| {
             tx.execute(
-                "INSERT INTO collections (run, number, device, started_ns) VALUES (?1, ?2, ?3, ?4)",
-                params![run, number, device, started.0],
+                "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![run, number, first, gang, purpose.as_str(), predicted, started.0],
             )?;
             Ok(tx.last_insert_rowid())
         })
@@ -429,6 +449,15 @@ fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> r
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const fn collection_on(device: u32) -> NewCollection<'static> {
+        let devices: &[u32] = match device {
+            3 => &[3],
+            _ => &[0],
+        };
+        let purpose = Purpose::Measure;
+        NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
+    }
     use crate::model::{Attributes, Dtype, KernelName, Tensor};
 
     fn case(rows: u64) -> Case {
@@ -477,7 +506,7 @@ mod tests {
         {
             let mut ledger = Ledger::open(&path).expect("made");
             ledger.begin_run(&run("r1"), &[first.clone(), second.clone()]).expect("begun");
-            let collection = ledger.begin_collection("r1", 1, 3, Nanos(2)).expect("begun");
+            let collection = ledger.begin_collection(&collection_on(3)).expect("begun");
             let attempts = [
                 attempt(&first, Verdict::Ok, &[9, 10, 11, 5000]),
                 attempt(&second, Verdict::LostRecords, &[9]),
@@ -513,7 +542,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("made");
         ledger.begin_run(&run("r1"), &[case(1)]).expect("begun");
-        let collection = ledger.begin_collection("r1", 1, 0, Nanos(2)).expect("begun");
+        let collection = ledger.begin_collection(&collection_on(0)).expect("begun");
         let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
         let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
         ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");

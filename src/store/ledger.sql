@@ -1,4 +1,4 @@
--- Layout 2 of the ledger. Times are nanoseconds: instants since the epoch, or durations.
+-- The ledger. Times are nanoseconds: instants since the epoch, or durations.
 CREATE TABLE runs (
     run        TEXT PRIMARY KEY,
     kind       TEXT NOT NULL CHECK (kind IN ('npu', 'rehearsal')),

@@ -164,12 +164,12 @@ fn not_launched(ordinal: u32, running: Option<u32>, journal: &Journal, end: Coll
         return Finding::new(Verdict::NotRun, "the collection ended before its turn");
     }
     match end {
+        CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
+        _ if !journal.is_started => {
+            Finding::new(Verdict::NotRun, "the script could not use its device; its log says why")
+        }
         CollectionEnd::TimedOut => {
             Finding::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
-        }
-        CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
-        CollectionEnd::ByItself if !journal.is_started => {
-            Finding::new(Verdict::NotRun, "the script could not use its device; its log says why")
         }
         CollectionEnd::ByItself => Finding::new(Verdict::Crashed, "the process ended while it ran"),
     }

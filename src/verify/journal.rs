@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use serde::Deserialize;
 
 /// One case's line.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct JournalLine {
     /// Place of the case in its collection.
     pub ordinal: u32,
@@ -13,6 +13,9 @@ pub struct JournalLine {
     pub launched: u32,
     /// What was raised.
     pub error: Option<Raised>,
+    /// Seconds that it took, its tensors included.
+    #[serde(default)]
+    pub seconds: Option<f64>,
 }
 
 /// A Python exception.
@@ -45,12 +48,14 @@ impl Raised {
 }
 
 /// A whole journal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     /// By ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
     /// Whether the script could use its device.
     pub is_started: bool,
+    /// When it could, in seconds since the epoch by the host's clock.
+    pub started_at: Option<f64>,
     /// Whether the script came to its end.
     pub is_done: bool,
 }
@@ -59,10 +64,10 @@ pub struct Journal {
 #[must_use]
 pub fn read_journal(path: &Path) -> Journal {
     #[derive(Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Mark {
-        Started(bool),
-        Done(bool),
+    struct Mark {
+        started: Option<bool>,
+        at: Option<f64>,
+        done: Option<bool>,
     }
     let mut journal = Journal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -71,9 +76,12 @@ pub fn read_journal(path: &Path) -> Journal {
             continue;
         }
         match serde_json::from_str::<Mark>(line) {
-            Ok(Mark::Started(started)) => journal.is_started = started,
-            Ok(Mark::Done(done)) => journal.is_done = done,
-            Err(_) => break,
+            Ok(Mark { started: None, done: None, .. }) | Err(_) => break,
+            Ok(mark) => {
+                journal.is_started |= mark.started == Some(true);
+                journal.started_at = journal.started_at.or(mark.at);
+                journal.is_done |= mark.done == Some(true);
+            }
         }
     }
     journal

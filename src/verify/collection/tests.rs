@@ -60,9 +60,11 @@ impl Collection {
             }
             records.push(sentinel(manifest.sentinels.closing(ordinal)));
         }
-        let lines = (0..2)
-            .map(|ordinal| (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None }));
-        let journal = Journal { lines: lines.collect(), is_started: true, is_done: true };
+        let lines = (0..2).map(|ordinal| {
+            (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None, seconds: None })
+        });
+        let journal =
+            Journal { lines: lines.collect(), is_started: true, is_done: true, ..Journal::default() };
         let mut collection = Self { manifest, cases, journal, records, end: CollectionEnd::ByItself };
         collection.restamp();
         collection

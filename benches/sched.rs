@@ -1,0 +1,98 @@
+//! How many events a second the scheduler handles: a night of 16 devices, ten hours and 100,000 cases, of which
+//! 2 of 100 crash, in virtual time.
+//!
+//! `cargo bench --bench sched`.
+
+use std::time::Instant;
+
+use npubench::{
+    model::{Finding, Purpose, Verdict},
+    sched::{Action, CaseEnd, End, Ended, Host, Job, Limits, Seconds, Start, State, simulate},
+};
+
+const CASES: usize = 100_000;
+const DEVICES: u32 = 16;
+
+/// Every fiftieth case crashes; starts take 12 s and exports 3 s.
+struct Night {
+    busy: Seconds,
+    collections: u64,
+    verdicts: u64,
+    case_ends: u64,
+}
+
+fn is_poison(case: usize) -> bool {
+    case % 50 == 17
+}
+
+impl Host for Night {
+    fn end(&mut self, _now: Seconds, start: &Start) -> Ended {
+        let mut total = 15.0;
+        let mut broken = false;
+        let results = start.cases.iter().map(|&case| {
+            self.case_ends += 1;
+            let (verdict, seconds) = if broken {
+                (Verdict::NotRun, None)
+            } else if is_poison(case) && start.purpose != Purpose::Control {
+                broken = true;
+                (Verdict::Crashed, None)
+            } else {
+                let seconds = seconds_of(case) * 1.4;
+                total += seconds;
+                (Verdict::Ok, Some(seconds))
+            };
+            CaseEnd { case, finding: Finding::new(verdict, "said the host"), seconds }
+        });
+        let results = results.collect();
+        self.collections += 1;
+        self.busy += total;
+        let end = if broken { End::Broken } else { End::Clean };
+        Ended { collection: start.collection, results, end, start: Some(12.0), total, outcome: String::new() }
+    }
+
+    fn watch(&mut self, _now: Seconds, action: &Action) {
+        self.verdicts += u64::from(matches!(action, Action::Conclude { .. }));
+    }
+}
+
+fn seconds_of(case: usize) -> Seconds {
+    0.5 + f64::from(u32::try_from(case % 97).unwrap_or(0)) * 0.1
+}
+
+fn main() {
+    let jobs: Vec<Job> = (0..CASES)
+        .map(|case| Job {
+            kernel: case % 60,
+            seconds: seconds_of(case),
+            launches: 25,
+            value: f64::from(u32::try_from(case * 7919 % 1000).unwrap_or(0)),
+            devices: 1,
+            memory: 1 << 20,
+        })
+        .collect();
+    let devices: Vec<u32> = (0..DEVICES).collect();
+    for budget in [None, Some(36_000.0)] {
+        let limits = Limits { deadline: budget, ..Limits::default() };
+        let mut night = Night { busy: 0.0, collections: 0, verdicts: 0, case_ends: 0 };
+        let begun = Instant::now();
+        let mut state = State::new(jobs.clone(), &devices, limits, 0);
+        let (ended, events) = simulate(&mut state, &mut night, Vec::new());
+        let seconds = begun.elapsed().as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "counts")]
+        let (each, all) = ((night.case_ends + events) as f64, night.collections as f64);
+        let share = night.busy / (f64::from(DEVICES) * ended);
+        println!(
+            "{}: {CASES} cases, {} verdicts in {ended:.0} virtual s, devices busy {:.1} % of the time",
+            budget.map_or("no deadline".to_owned(), |budget| format!("{budget} s")),
+            night.verdicts,
+            100.0 * share,
+        );
+        println!(
+            "  {all} collections and {} ends of cases in {:.0} ms: {:.0} events a second, {:.0} us a collection",
+            night.case_ends,
+            1e3 * seconds,
+            each / seconds,
+            1e6 * seconds / all,
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! A run from its plan to its outcome: what it needs, how it begins, how it goes on with an interrupted one.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
+
+use super::{
+    EngineError, Settings,
+    dispatch::{Dispatcher, Keeper},
+    lane::{Lane, Shared},
+    write_back::WriteBack,
+};
+use crate::{
+    device::Lease,
+    events::Event,
+    exit::Exit,
+    grid::Footprint,
+    model::{Case, Finding, Format, KernelName, Nanos},
+    plan::{Plan, Planned},
+    sched::{Job, Limits, Seconds, State},
+    store::{
+        Database, Ledger,
+        ledger::{DeviceReading, NewRun},
+    },
+};
+
+/// Everything a run needs.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The database; its lock is held.
+    pub database: &'a Database,
+    /// Its ledger.
+    pub ledger: &'a mut Ledger,
+    /// What all collections share.
+    pub settings: Settings,
+    /// What to measure.
+    pub plan: Plan,
+    /// The devices to use.
+    pub devices: Vec<u32>,
+    /// The options in force, as JSON.
+    pub options: String,
+    /// Fingerprint of host and software, as JSON.
+    pub host: String,
+    /// What the devices said before the run.
+    pub readings: Vec<DeviceReading>,
+    /// Seconds after which everything must have ended.
+    pub budget: Option<Seconds>,
+    /// What an interrupted run has done already; `None` for a new one.
+    pub resumed: Option<Resumed>,
+}
+
+/// What an interrupted run has done already.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// The number of its last collection.
+    pub collections: u32,
+    /// Cases that have their verdict, or an attempt that ends in one.
+    pub findings: Vec<(Case, Finding)>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Every case with its verdict: those measured in the order of the plan, then those refused.
+    pub findings: Vec<(Case, Finding)>,
+    /// The exit code that says so.
+    pub exit: Exit,
+}
+
+/// An orphan of a killed run may take this long to end.
+const LEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Carries out a run. `tell` hears every event, after the ledger has it.
+///
+/// # Errors
+/// [`EngineError`] where the ledger or the database fails; what was committed before is kept.
+pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, EngineError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
+    runtime.block_on(async {
+        let signals = Signals::listen()?;
+        let (sender, reports) = mpsc::unbounded_channel();
+        let mut dispatcher = begin(run, tell, &sender)?;
+        dispatcher.work(reports, signals).await
+    })
+}
+
+/// What asks a run to stop.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// The terminal has gone away, as a lost ssh does.
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, EngineError> {
+        let system = |source| EngineError::System { what: "signals", source };
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(system)?,
+            terminate: signal(SignalKind::terminate()).map_err(system)?,
+            hang_up: signal(SignalKind::hangup()).map_err(system)?,
+        })
+    }
+
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+    }
+}
+
+/// Nanoseconds since the epoch.
+pub(super) fn now() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// Keeps the plan, then starts a lane per device.
+fn begin<'a>(
+    run: Run<'a>,
+    tell: &'a mut dyn FnMut(&Event),
+    sender: &mpsc::UnboundedSender<super::lane::Report>,
+) -> Result<Dispatcher<'a>, EngineError> {
+    keep_plan(run.ledger, &run.settings, &run.plan, &run.options, &run.host, run.resumed.is_some())?;
+    let Run { database, ledger, settings, plan, devices, readings, budget, resumed, .. } = run;
+    ledger.add_readings(&settings.run, &readings)?;
+    for place in &plan.unreadable {
+        tell(&Event::RowUnreadable { place: place.clone() });
+    }
+    let is_resumed = resumed.is_some();
+    let resumed = resumed.unwrap_or_default();
+    let rows = rows_to_write(&settings.run, &plan);
+    let started = Event::RunStarted {
+        run: settings.run.clone(),
+        kind: settings.kind,
+        cases: plan.cases.len(),
+        refused: plan.refused.len(),
+        already: plan.already,
+        devices: devices.clone(),
+        is_resumed,
+        budget,
+    };
+    tell(&started);
+    let limits = Limits { deadline: budget, ..Limits::default() };
+    let jobs = jobs(&settings, &plan.cases);
+    let state = State::new(jobs, &devices, limits, resumed.collections);
+    let mut settled = resumed.findings;
+    settled.extend(plan.refused);
+    let unreadable = plan.unreadable.len();
+    let shared = Arc::new(Shared { settings, cases: plan.cases, stop: AtomicBool::new(false) });
+    let lanes = devices
+        .iter()
+        .map(|&device| {
+            let lease = Lease::take(&shared.settings.leases, device, LEASE_PATIENCE)?;
+            Ok((device, Lane::start(device, lease, &shared, sender)?))
+        })
+        .collect::<Result<_, EngineError>>()?;
+    let keeper = Keeper { database, ledger, rows, settled, unreadable };
+    let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);
+    dispatcher.conclude_settled()?;
+    Ok(dispatcher)
+}
+
+fn keep_plan(
+    ledger: &mut Ledger,
+    settings: &Settings,
+    plan: &Plan,
+    options: &str,
+    host: &str,
+    is_resumed: bool,
+) -> Result<(), EngineError> {
+    if is_resumed {
+        ledger.resume_run(&settings.run, now())?;
+        return Ok(());
+    }
+    let refused = plan.refused.iter().map(|(case, _)| case);
+    let all: Vec<Case> = plan.cases.iter().map(|planned| &planned.case).chain(refused).cloned().collect();
+    let new = NewRun {
+        run: &settings.run,
+        kind: settings.kind,
+        seed: settings.seed,
+        options,
+        host,
+        started: now(),
+    };
+    Ok(ledger.begin_run(&new, &all)?)
+}
+
+fn rows_to_write(run: &str, plan: &Plan) -> WriteBack {
+    let mut rows = WriteBack::new(run);
+    for planned in &plan.cases {
+        rows.expect(&planned.case.kernel, planned.case.id());
+    }
+    for (kernel, cases) in &plan.unwritten {
+        cases.iter().for_each(|case| rows.show(kernel, case.clone()));
+    }
+    rows
+}
+
+/// The cases as the scheduler knows them.
+fn jobs(settings: &Settings, cases: &[Planned]) -> Vec<Job> {
+    let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
+    kernels.sort();
+    kernels.dedup();
+    let job = |planned: &Planned| Job {
+        kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
+        seconds: settings.costs.seconds(planned.fastest),
+        launches: settings.costs.launches,
+        value: planned.value,
+        devices: planned.devices,
+        memory: memory(&planned.case),
+    };
+    cases.iter().map(job).collect()
+}
+
+/// Bytes of device memory that a case needs.
+fn memory(case: &Case) -> u64 {
+    let mut footprint = Footprint::default();
+    let sizes = |tensor: &crate::model::Tensor| {
+        (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
+    };
+    for tensor in case.inputs.iter().flatten() {
+        let (element, is_blocked) = sizes(tensor);
+        footprint.add_input(&tensor.dims, element, is_blocked);
+    }
+    for tensor in case.outputs.iter().flatten() {
+        let (element, is_blocked) = sizes(tensor);
+        footprint.add_output(&tensor.dims, element, is_blocked);
+    }
+    footprint.bytes()
+}
+
+/// Where a run keeps what others may read while it goes on.
+#[must_use]
+pub fn pause_file(database: &Database) -> PathBuf {
+    database.state_folder().join("paused.json")
+}
