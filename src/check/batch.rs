@@ -105,6 +105,7 @@ fn run(
         log: &log,
         limit: LIMIT,
         stdin: Some(File::from(OwnedFd::from(reader))),
+        record: None,
     };
     let mut follower = Follower::new(&journal);
     let halt = AtomicBool::new(false);

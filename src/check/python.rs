@@ -92,6 +92,7 @@ fn ask(python: &str, script: &str) -> Result<String, CheckError> {
         log: &log,
         limit: Duration::from_secs(180),
         stdin: None,
+        record: None,
     };
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let last = last_line(&log);

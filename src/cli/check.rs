@@ -79,7 +79,13 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 
     let mut lock = database.lock()?;
     let measured = BTreeSet::new();
-    let selection = Selection { update: Update::All, kernels: &kernels, measured: &measured, rejected: None };
+    let selection = Selection {
+        update: Update::All,
+        kernels: &kernels,
+        measured: &measured,
+        rejected: None,
+        weight_column: None,
+    };
     let plan = select(&database, &catalogue, &device, &selection)?;
     database.adopt(&mut lock)?;
     let mut ledger = database.ledger()?;

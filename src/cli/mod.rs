@@ -11,9 +11,11 @@ mod fia_backfill;
 mod grid;
 mod ingest;
 mod kernels;
+mod measure;
 mod new_kernel;
 mod options;
 mod render;
+mod resume;
 mod run;
 
 use std::ffi::OsString;
@@ -38,6 +40,7 @@ enum Command {
     Grid(grid::Options),
     Check(check::Options),
     Run(run::Options),
+    Resume(resume::Options),
     Render(render::Options),
     Kernels(kernels::Options),
     NewKernel(new_kernel::Options),
@@ -70,6 +73,7 @@ pub fn main() -> u8 {
         Command::Grid(options) => grid::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Run(options) => run::run(&options),
+        Command::Resume(options) => resume::run(&options),
         Command::Render(options) => render::run(&options),
         Command::Kernels(options) => kernels::run(&options),
         Command::NewKernel(options) => new_kernel::run(&options),

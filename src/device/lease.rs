@@ -77,6 +77,7 @@ mod tests {
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
             stdin: Some(lease.share().expect("a descriptor")),
+            record: None,
         };
         process::run(&job, &AtomicBool::new(false)).expect("sh runs");
         drop(job);

@@ -127,6 +127,7 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
         log: &log,
         limit: NPU_SMI_LIMIT,
         stdin: None,
+        record: None,
     };
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::{
     sched::{End, Start},
     spec::{Assets, Catalogue, Entry},
     store::ledger::Attempt,
-    verify::{CollectionEnd, Expected, Journal, judge, read_journal, read_records},
+    verify::{CollectionEnd, Expected, Journal, RawRecord, judge, read_journal, read_records},
 };
 
 /// What all collections of a run share.
@@ -42,6 +42,8 @@ pub struct Settings {
     pub expert_skew: f64,
     /// Where leases of devices are.
     pub leases: PathBuf,
+    /// Where running programs are written down.
+    pub processes: PathBuf,
     /// Predicted costs.
     pub costs: Costs,
     /// The kernels.
@@ -72,18 +74,9 @@ pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<C
     let device = start.devices.first().copied().unwrap_or_default();
     let manifest = manifest(settings, start.collection, device, &cases);
     write_folder(settings, &folder, &manifest, &cases)?;
-    let job = Job {
-        command: vec!["sh".into(), files::COLLECT.into()],
-        folder: &folder,
-        environment: &[],
-        log: &folder.join(files::LOG),
-        limit: Duration::try_from_secs_f64(start.limit).unwrap_or(Duration::MAX),
-        stdin: Some(
-            lease.share().map_err(|source| EngineError::System { what: "a file descriptor", source })?,
-        ),
-    };
     let begun = SystemTime::now();
-    let ended = process::run(&job, &shared.stop)?;
+    let job = Script { shared, start, lease, folder: &folder };
+    let ended = job.run(None, files::LOG)?;
     let collection_end = match ended {
         Ended::Exited(_) | Ended::Signalled(_) => CollectionEnd::ByItself,
         Ended::TimedOut if !start.is_last => CollectionEnd::TimedOut,
@@ -91,18 +84,27 @@ pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<C
     };
     let journal = read_journal(&folder.join(files::JOURNAL));
     let expected: Vec<Expected<'_>> = cases.iter().map(|planned| expected(settings, planned)).collect();
-    // A table that is cut or garbled is lost records, not the end of the night.
-    let (records, unreadable) = match read_records(&folder.join(files::PROFILE)) {
+    let profile = folder.join(files::PROFILE);
+    let mut read = records(&profile);
+    // msprof may exit with 0 and leave nothing; its data is there, and exporting it again mostly helps.
+    let is_silent = read.as_ref().is_ok_and(Vec::is_empty) && !journal.lines.is_empty();
+    if is_silent && collection_end == CollectionEnd::ByItself && has_profile(&profile) {
+        job.run(Some("export"), files::EXPORT_LOG)?;
+        read = records(&profile);
+    }
+    let (records, unreadable) = match read {
         Ok(records) => (records, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
+        Err(problem) => (Vec::new(), Some(problem)),
     };
     let attempts = judge(&manifest, &expected, &journal, &records, collection_end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
         Ended::Exited(0) if journal.is_done => "done".to_owned(),
-        Ended::Exited(_) => format!("the script did not come to its end: {}", last_line(job.log)),
+        Ended::Exited(_) => {
+            format!("the script did not come to its end: {}", last_line(&folder.join(files::LOG)))
+        }
         Ended::Signalled(signal) => format!("ended by signal {signal}"),
         Ended::TimedOut if start.is_last => "ended by npubench, because the deadline came".to_owned(),
-        Ended::TimedOut => format!("ended by npubench after {} s", job.limit.as_secs()),
+        Ended::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
         Ended::Stopped => "stopped".to_owned(),
     });
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
@@ -113,6 +115,45 @@ pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<C
         end: end(&journal, collection_end),
         outcome,
     })
+}
+
+/// The script of a collection, ready to be run.
+struct Script<'a> {
+    shared: &'a Shared,
+    start: &'a Start,
+    lease: &'a Lease,
+    folder: &'a Path,
+}
+
+impl Script<'_> {
+    /// Runs the script to its end, its limit, or the moment the run is stopped at once.
+    fn run(&self, argument: Option<&str>, log: &str) -> Result<Ended, EngineError> {
+        let settings = &self.shared.settings;
+        let record = format!("{}-{:05}.json", settings.run, self.start.collection);
+        let stdin =
+            self.lease.share().map_err(|source| EngineError::System { what: "a file descriptor", source })?;
+        let job = Job {
+            command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
+            folder: self.folder,
+            environment: &[],
+            log: &self.folder.join(log),
+            limit: Duration::try_from_secs_f64(self.start.limit).unwrap_or(Duration::MAX),
+            stdin: Some(stdin),
+            record: Some(&settings.processes.join(record)),
+        };
+        Ok(process::run(&job, &self.shared.stop)?)
+    }
+}
+
+/// A table that is cut or garbled is lost records, not the end of the night.
+fn records(profile: &Path) -> Result<Vec<RawRecord>, String> {
+    read_records(profile).map_err(|error| error.to_string())
+}
+
+/// Whether msprof has begun a profile below the folder.
+fn has_profile(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with("PROF_"))
 }
 
 /// How the process ended, for the scheduler. Exit codes prove nothing: the journal does.

@@ -25,6 +25,7 @@ use crate::{
     grid::Footprint,
     model::{Case, Finding, Format, KernelName, Nanos},
     plan::{Plan, Planned},
+    process::end_orphans,
     sched::{Job, Limits, Seconds, State},
     store::{
         Database, Ledger,
@@ -159,6 +160,11 @@ fn begin<'a>(
     settled.extend(plan.refused);
     let unreadable = plan.unreadable.len();
     let shared = Arc::new(Shared { settings, cases: plan.cases, stop: AtomicBool::new(false) });
+    // What a killed run left is ended before its devices are used.
+    let orphans = end_orphans(&shared.settings.processes);
+    if orphans > 0 {
+        tell(&Event::OrphansEnded { programs: orphans });
+    }
     let lanes = devices
         .iter()
         .map(|&device| {

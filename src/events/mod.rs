@@ -32,6 +32,11 @@ pub enum Event {
         /// Seconds after which everything must have ended; `None` where nothing was said.
         budget: Option<f64>,
     },
+    /// Programs that an earlier run had started, and that outlived it, were ended.
+    OrphansEnded {
+        /// How many.
+        programs: usize,
+    },
     /// A row of the database is no case.
     RowUnreadable {
         /// File, line, and what is wrong.

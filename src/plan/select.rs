@@ -6,7 +6,7 @@ use crate::{
     model::{Case, CaseId, Finding, KernelName, Nanos, Verdict, nearest},
     render::call_digest,
     spec::{Catalogue, DeviceProfile, Fill, Reading, Refusal, Supplied},
-    store::{Database, StoreError, row_cases},
+    store::{Database, KernelCsv, StoreError, row_cases},
 };
 
 /// Why a kernel outside of the catalogue is not measured.
@@ -33,6 +33,8 @@ pub struct Selection<'a> {
     /// Calls that the vendor's code has rejected, which are not launched: by case, the call and what was said.
     /// `None` where nothing will be launched.
     pub rejected: Option<&'a BTreeMap<CaseId, (String, String)>>,
+    /// The column that says what a row is worth; all are worth the same where `None`.
+    pub weight_column: Option<&'a str>,
 }
 
 /// A case that will be measured.
@@ -99,6 +101,12 @@ pub enum PlanError {
         /// The most similar one.
         nearest: Option<String>,
     },
+    /// No kernel has the column of weights.
+    #[error("no kernel of the database has a column `{column}`")]
+    NoSuchColumn {
+        /// The column asked for.
+        column: String,
+    },
     /// There are no rows at all.
     #[error("the database has no kernels")]
     Empty,
@@ -111,6 +119,10 @@ impl PlanError {
         match self {
             Self::Store(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::NoSuchColumn { .. } => {
+                "name the column as the CSVs' headers do; rows without a number in it are worth nothing"
+                    .to_owned()
+            }
             Self::NoSuchKernel { .. } | Self::Empty => {
                 "fill the database with `npubench ingest PROFILE --db DIR`".to_owned()
             }
@@ -131,9 +143,15 @@ pub fn select(
     let kernels = chosen_kernels(&database.kernels()?, selection.kernels)?;
     let mut plan = Plan::default();
     let mut seen = BTreeSet::new();
+    let mut has_weights = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
+        let weights = selection.weight_column.map(|column| weights(&table, column)).transpose()?;
+        has_weights |= weights.as_ref().is_some_and(Option::is_some);
+        let weights = weights.flatten();
         for row in row_cases(&kernel, &table)? {
+            let unsaid = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
+            let value = weights.as_ref().map_or(unsaid, |weights| weights[row.row]);
             let case = match row.case {
                 Ok(case) => case,
                 Err(problem) => {
@@ -156,7 +174,7 @@ pub fn select(
             }
             match read(catalogue, device, &case) {
                 Ok((reading, fastest)) => {
-                    let planned = Planned { case, reading, fastest, value: 1.0, devices: 1 };
+                    let planned = Planned { case, reading, fastest, value, devices: 1 };
                     match rejection(catalogue, &planned, selection) {
                         Some(finding) => plan.refused.push((planned.case, finding)),
                         None => plan.cases.push(planned),
@@ -166,7 +184,25 @@ pub fn select(
             }
         }
     }
-    Ok(plan)
+    match selection.weight_column {
+        Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
+        _ => Ok(plan),
+    }
+}
+
+/// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
+/// is worth nothing.
+fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreError> {
+    let Some(index) = table.columns().iter().position(|name| name == column) else { return Ok(None) };
+    let mut weights = vec![0.0; table.len()];
+    table.for_each_row(|row, cells| {
+        let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
+        let weight =
+            text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|weight| weight.is_finite());
+        weights[row] = weight.unwrap_or(0.0);
+        Ok(())
+    })?;
+    Ok(Some(weights))
 }
 
 /// Why a case that the catalogue covers is not launched: it needs what a lane does not have, or the vendor's

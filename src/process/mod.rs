@@ -20,6 +20,11 @@ use nix::{
     unistd::Pid,
 };
 
+mod orphans;
+
+use orphans::Record;
+pub use orphans::end_orphans;
+
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the system may take to end a killed program.
@@ -43,6 +48,8 @@ pub struct Job<'a> {
     /// Becomes standard input. A lock on it is then held until the last descendant has ended, also
     /// where npubench itself has not survived.
     pub stdin: Option<fs::File>,
+    /// Where it is written down while it runs, so that the next npubench can end what a killed one left.
+    pub record: Option<&'a Path>,
 }
 
 /// How a program ended.
@@ -111,11 +118,15 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
     for (name, value) in job.environment {
         expression = expression.env(name, value);
     }
+    if let Some(record) = job.record {
+        expression = expression.env(orphans::MARK, record);
+    }
     let handle = expression.start().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ProcessError::NotFound { program: program.clone() },
         _ => failed(source),
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
+    let _record = job.record.map(|file| Record::write(file, group));
     let deadline = Instant::now() + job.limit;
     loop {
         if let Some(output) = handle.wait_timeout(STEP).map_err(failed)? {
@@ -124,12 +135,14 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
             let ended = status
                 .code()
                 .map_or_else(|| Ended::Signalled(status.signal().unwrap_or_default()), Ended::Exited);
-            sweep(group);
+            sweep(group, job.record);
             return Ok(ended);
         }
         let stopped = stop.load(Ordering::Relaxed);
         if stopped || Instant::now() >= deadline {
-            if !terminate(&handle, group).map_err(failed)? {
+            let has_ended = terminate(&handle, group).map_err(failed)?;
+            sweep(group, job.record);
+            if !has_ended {
                 return Err(ProcessError::Stuck { program, pid: group });
             }
             return Ok(if stopped { Ended::Stopped } else { Ended::TimedOut });
@@ -146,9 +159,12 @@ fn terminate(handle: &duct::Handle, group: i32) -> io::Result<bool> {
     Ok(handle.wait_timeout(AFTER_KILL)?.is_some())
 }
 
-/// Ends what is left of a group whose leader has ended.
-fn sweep(group: i32) {
+/// Ends what is left of a group whose leader has ended, and what left the group.
+fn sweep(group: i32, record: Option<&Path>) {
     signal(group, Signal::SIGKILL);
+    if let Some(record) = record {
+        orphans::end_marked(record);
+    }
 }
 
 fn signal(group: i32, signal: Signal) {
@@ -191,6 +207,7 @@ mod tests {
             log: &log,
             limit,
             stdin: None,
+            record: None,
         };
         let ended = run(&job, stop).expect("sh runs");
         (ended, fs::read_to_string(&log).expect("a log"))
@@ -243,6 +260,7 @@ mod tests {
             log: &folder.path().join("log"),
             limit: LONG,
             stdin: None,
+            record: None,
         };
         let error = run(&job, &AtomicBool::new(false)).expect_err("not there");
         assert_eq!(error.to_string(), "there is no program `no-such-program`");

@@ -26,4 +26,6 @@ pub mod files {
     pub const PROFILE: &str = "profile";
     /// What msprof and the script print.
     pub const LOG: &str = "collect.log";
+    /// What the second export said, where there was one.
+    pub const EXPORT_LOG: &str = "export.log";
 }

@@ -147,6 +147,9 @@ impl Sink for Human {
                     "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} already measured{until}"
                 ));
             }
+            Event::OrphansEnded { programs } => {
+                self.say(&format!("ended {} of an earlier run", plural(*programs, "program")));
+            }
             Event::RowUnreadable { place } => self.say(&format!("left out: {place}")),
             Event::CollectionStarted { .. } => {
                 if !self.launched {

@@ -1,0 +1,130 @@
+//! `npubench resume`: goes on with a run that was interrupted.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::Args;
+
+use super::{
+    Failure,
+    measure::{EndOptions, Host, Recipe, UpdateWord},
+    options::{Format, kernels},
+};
+use crate::{
+    engine::Resumed,
+    exit::Exit,
+    model::{Case, CaseId, Finding, Verdict},
+    plan::{Plan, Planned},
+    spec::Assets,
+    store::{
+        Database, Ledger,
+        ledger::{CaseRecord, RunRecord},
+    },
+};
+
+/// Goes on with a run that was interrupted
+///
+/// The run keeps its id, its seed and its options. Cases that have a verdict keep it, what was being measured
+/// when the run ended is measured again, and no sample is counted twice.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The run; the last one that was interrupted where not given
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    #[command(flatten)]
+    end: EndOptions,
+    /// `json` prints every event as a line of JSON
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let database = Database::open(&options.db)?;
+    let lock = database.lock()?;
+    let ledger = database.existing_ledger()?.ok_or_else(|| nothing(&database))?;
+    let record = interrupted(&ledger, options.run.as_deref(), &database)?;
+    let recipe: Recipe = serde_json::from_str(&record.options).map_err(|error| {
+        Failure::bad_input(
+            format!("the options of run {} cannot be read: {error}", record.run),
+            "`npubench run` measures what is missing, with options given anew",
+        )
+    })?;
+    let assets = match &recipe.assets {
+        Some(folder) => Assets::overlaid(folder)?,
+        None => Assets::embedded(),
+    };
+    let kind = database.kind();
+    let host = Host::find(&options.db, kind, assets, &recipe)?;
+    // What has results from this run is told apart below.
+    let all = Recipe { update: UpdateWord::All, ..recipe.clone() };
+    let plan = host.plan(&all, &kernels(&recipe.kernels)?)?;
+    let cases = ledger.cases(&record.run)?;
+    let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
+    drop(ledger);
+    let (plan, findings) = divide(plan, &cases);
+    let resumed = Resumed { collections: last, findings };
+    let exit = host.measure(record.run, recipe, plan, Some(resumed), &options.end, options.format);
+    drop(lock);
+    exit
+}
+
+/// The run to go on with.
+fn interrupted(ledger: &Ledger, wanted: Option<&str>, database: &Database) -> Result<RunRecord, Failure> {
+    let runs = ledger.runs()?;
+    let Some(wanted) = wanted else {
+        let open =
+            |run: &RunRecord| run.ended.is_none() || run.exit == Some(i64::from(Exit::Interrupted.code()));
+        return runs.into_iter().rev().find(open).ok_or_else(|| nothing(database));
+    };
+    let known: Vec<String> = runs.iter().map(|run| run.run.clone()).collect();
+    runs.into_iter().find(|run| run.run == wanted).ok_or_else(|| {
+        let hint = crate::model::meant(wanted, known.iter().map(String::as_str), || {
+            "`npubench runs` lists the runs of a database".to_owned()
+        });
+        Failure::bad_input(format!("`{}` has no run `{wanted}`", database.folder().display()), hint)
+    })
+}
+
+fn nothing(database: &Database) -> Failure {
+    Failure::bad_input(
+        format!("no run of `{}` was interrupted", database.folder().display()),
+        "`npubench run` measures what is missing",
+    )
+}
+
+/// What is still to be measured of a run, and the cases that have their verdict.
+fn divide(plan: Plan, cases: &[CaseRecord]) -> (Plan, Vec<(Case, Finding)>) {
+    let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|record| (&record.case, record)).collect();
+    let mut findings = Vec::new();
+    let mut settle = |case: Case, record: &CaseRecord| match settled(record) {
+        Some(finding) => {
+            findings.push((case, finding));
+            None
+        }
+        None => Some(case),
+    };
+    let mut open = Vec::new();
+    for planned in plan.cases {
+        let Some(record) = records.get(&planned.case.id()) else { continue };
+        let Planned { case, reading, fastest, value, devices } = planned;
+        open.extend(settle(case, record).map(|case| Planned { case, reading, fastest, value, devices }));
+    }
+    let mut refused = Vec::new();
+    for (case, finding) in plan.refused {
+        let Some(record) = records.get(&case.id()) else { continue };
+        refused.extend(settle(case, record).map(|case| (case, finding)));
+    }
+    (Plan { cases: open, refused, already: 0, ..plan }, findings)
+}
+
+/// The verdict of a case, or what its last attempt comes to: the run may have been killed between the two.
+fn settled(record: &CaseRecord) -> Option<Finding> {
+    let is_last = |finding: &&Finding| finding.verdict != Verdict::NotRun;
+    if let Some(finding) = record.finding.as_ref().filter(is_last) {
+        return Some(finding.clone());
+    }
+    let last = record.attempts.last().map(|attempt| &attempt.finding);
+    last.filter(|finding| !finding.verdict.is_worth_a_retry() && finding.verdict != Verdict::Oom).cloned()
+}
