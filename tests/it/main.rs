@@ -15,6 +15,7 @@ mod ingest;
 mod layers;
 mod models;
 mod names;
+mod night;
 mod papers;
 mod real_profiles;
 mod rehearsal;

@@ -1,0 +1,197 @@
+//! A run that is killed, and goes on: nothing is lost, nothing counted twice, nothing left running.
+
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::Connection;
+
+use crate::context::{Context, Ran};
+
+const RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
+
+/// So many runs are killed; the variable makes it more.
+fn kills() -> u64 {
+    std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}
+
+fn ingested() -> Context {
+    let context = Context::new();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
+    let ran = context.run(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context
+}
+
+/// Names and texts of a database's tables, without the ids of runs.
+fn tables(context: &Context) -> Vec<(String, String)> {
+    let entries =
+        fs::read_dir(context.path("db")).expect("listed").map(|entry| entry.expect("listed").path());
+    let mut tables: Vec<(String, String)> = entries
+        .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
+        .map(|path| {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            (name, without_run(&fs::read_to_string(&path).expect("text")))
+        })
+        .collect();
+    tables.sort();
+    tables
+}
+
+/// A run's id is `rehearsal-`, a date, a time and a number.
+fn without_run(text: &str) -> String {
+    let mut parts = text.split("rehearsal-");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| {
+        all + "RUN" + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-')
+    })
+}
+
+fn ledger(context: &Context) -> Option<Connection> {
+    let path = context.path("db/.npubench/ledger.db");
+    path.exists().then(|| Connection::open(path).expect("a ledger"))
+}
+
+fn number(ledger: &Connection, sql: &str) -> i64 {
+    ledger.query_row(sql, [], |row| row.get(0)).expect(sql)
+}
+
+/// Processes that work in a folder.
+fn processes_in(folder: &Path) -> Vec<String> {
+    let folder = folder.canonicalize().expect("a folder");
+    let entries = fs::read_dir("/proc").expect("listed").flatten();
+    let working = entries.filter(|entry| {
+        fs::read_link(entry.path().join("cwd")).is_ok_and(|place| place.starts_with(&folder))
+    });
+    working.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Runs and is killed after a while; says whether it was still running.
+fn killed_after(context: &Context, arguments: &[&str], while_: Duration) -> bool {
+    let mut command = context.command(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    thread::sleep(while_);
+    let was_running = child.try_wait().expect("asked").is_none();
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    was_running
+}
+
+/// Goes on until nothing is left to go on with.
+fn finish(context: &Context) -> Ran {
+    let ran = context.run(&["resume", "--db", "db"]);
+    if ran.code == 3 {
+        assert!(ran.stderr.contains("was interrupted"), "{}", ran.stderr);
+        return context.run(&RUN);
+    }
+    ran
+}
+
+#[test]
+fn killed_at_any_instant_a_run_goes_on_to_the_same_rows() {
+    let undisturbed = ingested();
+    let begun = Instant::now();
+    let ran = undisturbed.run(&RUN);
+    let takes = begun.elapsed();
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let expected = tables(&undisturbed);
+    let mut cut = 0;
+    for kill in 0..kills() {
+        let context = ingested();
+        // Spread over the whole run, and twice where it goes on.
+        let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);
+        cut += u32::from(killed_after(&context, &RUN, part(kill)));
+        if kill % 2 == 1 {
+            killed_after(&context, &["resume", "--db", "db"], part(kill * 7 + 3));
+        }
+        let ran = finish(&context);
+        assert!(matches!(ran.code, 0), "kill {kill}: {}{}", ran.stdout, ran.stderr);
+        assert_eq!(tables(&context), expected, "kill {kill}");
+        assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "kill {kill}");
+        assert_eq!(fs::read_dir(context.path("db/.npubench/processes")).map_or(0, Iterator::count), 0);
+        let ledger = ledger(&context).expect("it ran");
+        let twice = "SELECT count(*) FROM (SELECT case_id FROM attempts WHERE verdict = 'ok'
+                     GROUP BY case_id HAVING count(*) > 1)";
+        assert_eq!(number(&ledger, twice), 0, "kill {kill}: samples are counted twice");
+        assert_eq!(number(&ledger, "SELECT count(*) FROM collections WHERE ended_ns IS NULL"), 0);
+    }
+    assert!(cut > 0, "every run ended before it was killed");
+}
+
+#[test]
+fn without_an_interrupted_run_there_is_nothing_to_go_on_with() {
+    let context = ingested();
+    let ran = context.run(&["resume", "--db", "db"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: no run of `ROOT/db` was interrupted
+    hint: `npubench run` measures what is missing
+    ");
+    context.run(&RUN);
+    assert_eq!(context.run(&["resume", "--db", "db"]).code, 3);
+    let ran = context.run(&["resume", "no-such-run", "--db", "db"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("has no run `no-such-run`"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_stopped_run_goes_on_under_its_own_id() {
+    let context = ingested();
+    let mut child = context
+        .command(&[&RUN[..6], &["0", "--rehearsal-model", "steady"]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    // Stopped as soon as its first collection has begun.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let has_begun = || {
+        ledger(&context).is_some_and(|ledger| {
+            let count = ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0));
+            count.is_ok_and(|count| count > 0)
+        })
+    };
+    while !has_begun() {
+        assert!(Instant::now() < deadline, "no collection begins");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("an id"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("sent");
+    let status = child.wait().expect("reaped");
+    let ledger = ledger(&context).expect("there");
+    let runs = "SELECT count(*) FROM runs";
+    if status.code() == Some(5) {
+        let ran = context.run(&["resume", "--db", "db"]);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(" goes on: "), "{}", ran.stderr);
+    }
+    assert_eq!(number(&ledger, runs), 1);
+    let open = "SELECT count(*) FROM planned p LEFT JOIN verdicts v USING (run, case_id)
+                WHERE v.verdict IS NOT 'ok'";
+    assert_eq!(number(&ledger, open), 0);
+}
+
+#[test]
+fn a_second_run_is_refused_by_name_and_a_bad_end_is_explained() {
+    let context = ingested();
+    for (arguments, said) in [
+        (["--until", "7h"], "is no time of day"),
+        (["--budget", "soon"], "is no length of time"),
+        (["--budget", "20s"], "less than a minute"),
+    ] {
+        let ran = context.run(&[&RUN[..], &arguments[..]].concat());
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    let ran = context.run(&[&RUN[..], &["--weight-column", "Wieght"]].concat());
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("no kernel of the database has a column `Wieght`"), "{}", ran.stderr);
+    let ran = context.run(&[&RUN[..], &["--budget", "5m"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("to end within 5 minutes"), "{}", ran.stderr);
+}
