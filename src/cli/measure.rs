@@ -16,16 +16,13 @@ use crate::{
     engine::{self, Resumed, Settings},
     events::Event,
     exit::Exit,
-    model::{CaseId, CheckVerdict, Kind, Nanos},
+    model::{CaseId, CheckVerdict, Kind},
     plan::{Costs, Plan, Selection, Update, select},
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
     spec::{Assets, Catalogue, DeviceProfile},
-    store::{
-        Database, Ledger,
-        ledger::{Check, DeviceReading},
-    },
+    store::{Database, Ledger, ledger::Check},
 };
 
 /// Dies of an Atlas 800 A3.
@@ -92,6 +89,8 @@ pub(super) struct Recipe {
     pub(super) ignore_check: bool,
     #[serde(default)]
     pub(super) weight_column: Option<String>,
+    #[serde(default)]
+    pub(super) busy: BusyWord,
 }
 
 /// Which rows are measured.
@@ -112,6 +111,17 @@ pub(super) enum ModelWord {
     Lifelike,
     /// Depending on seed, case and the launch's number alone
     Steady,
+}
+
+/// What is done about a device that somebody else uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum BusyWord {
+    /// Nothing begins on it until it is free
+    #[default]
+    Wait,
+    /// It is left out of the run
+    Skip,
 }
 
 /// A host that can measure a database, before anything is written.
@@ -149,7 +159,11 @@ impl Host {
         })?;
         let environment = environment(recipe, scratch.path(), &database)?;
         let info = device::discover(&environment, scratch.path())?;
-        let device::Chosen { chips, left_out } = device::choose(&info, recipe.chosen_devices.as_deref())?;
+        let mut chosen = device::choose(&info, recipe.chosen_devices.as_deref())?;
+        if recipe.busy == BusyWord::Skip {
+            chosen = device::leave_out_busy(&info, chosen)?;
+        }
+        let device::Chosen { chips, left_out } = chosen;
         for line in left_out {
             print_note(&format!("left out: {line}"));
         }
@@ -221,7 +235,7 @@ impl Host {
             devices: recipe.devices.clone(),
             options: serde_json::to_string(&recipe).unwrap_or_default(),
             host: serde_json::to_string(&Fingerprint::take(&info, &chips)).unwrap_or_default(),
-            readings: chips.iter().map(reading).collect(),
+            info,
             settings,
             budget: end.seconds(),
             resumed,
@@ -334,15 +348,4 @@ fn environment(
 
 pub(super) fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
-}
-
-fn reading(chip: &Chip) -> DeviceReading {
-    DeviceReading {
-        device: chip.device,
-        at: Nanos(i64::try_from(now().as_nanosecond()).unwrap_or_default()),
-        health: chip.health.clone(),
-        temperature: chip.temperature_c,
-        power: chip.power_w,
-        memory_used_mb: chip.memory_used_mb,
-    }
 }

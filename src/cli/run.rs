@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     Failure,
-    measure::{EndOptions, Host, ModelWord, Recipe, UpdateWord, now},
+    measure::{BusyWord, EndOptions, Host, ModelWord, Recipe, UpdateWord, now},
     options::{
         AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
     },
@@ -39,6 +39,9 @@ pub(super) struct Options {
     /// Column of the rows that says what each is worth; the greatest are measured first
     #[arg(long, value_name = "NAME")]
     weight_column: Option<String>,
+    /// What is done about a device that somebody else uses
+    #[arg(long, value_enum, default_value = "wait")]
+    busy: BusyWord,
     /// Which rows are measured
     #[arg(long, value_enum, default_value = "missing")]
     update: UpdateWord,
@@ -91,6 +94,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
         weight_column: options.weight_column.clone(),
+        busy: options.busy,
     };
     let host = Host::find(&options.db, kind, assets, &recipe)?;
     let mut lock = host.database.lock()?;

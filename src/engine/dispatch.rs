@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::mpsc::UnboundedReceiver, time};
+use tokio::{sync::mpsc::UnboundedSender, time};
 
 use super::{
     EngineError,
     collect::Collected,
     lane::{Lane, Report, Shared},
-    run::{Outcome, Signals, now},
+    run::{Inbox, Outcome, now},
+    sentry::Sentry,
     watch::{Change, Watch},
     write_back::WriteBack,
 };
@@ -21,10 +22,11 @@ use crate::{
     exit::Exit,
     model::{Case, Finding, KernelName, Purpose, Verdict},
     plan::Planned,
+    profile::npu_smi::{Chip, NpuSmiInfo},
     sched::{self, Action, CaseEnd, End, Ended, Seconds, Start, State},
     store::{
         Database, Ledger, Written,
-        ledger::{Attempt, NewCollection},
+        ledger::{Attempt, DeviceReading, NewCollection},
     },
 };
 
@@ -92,11 +94,8 @@ impl<'a> Dispatcher<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    pub(super) async fn work(
-        &mut self,
-        mut reports: UnboundedReceiver<Report>,
-        mut signals: Signals,
-    ) -> Result<Outcome, EngineError> {
+    pub(super) async fn work(&mut self, inbox: Inbox) -> Result<Outcome, EngineError> {
+        let Inbox { mut reports, mut sights, mut signals } = inbox;
         self.look_around()?;
         self.on_event(sched::Event::Started)?;
         let mut ticks = time::interval(TICK);
@@ -104,11 +103,36 @@ impl<'a> Dispatcher<'a> {
         while !self.ended {
             tokio::select! {
                 Some(report) = reports.recv() => self.on_report(report)?,
+                Some(info) = sights.recv() => self.on_sight(&info)?,
                 () = signals.next() => self.on_signal()?,
                 _ = ticks.tick() => self.on_tick()?,
             }
         }
         self.finish()
+    }
+
+    /// Has the host's devices looked at while the run goes on.
+    pub(super) fn post_sentry(&self, sights: UnboundedSender<NpuSmiInfo>) -> Result<Sentry, EngineError> {
+        Sentry::start(&self.shared, sights)
+    }
+
+    /// Keeps what the devices say of themselves, and looks who uses them.
+    pub(super) fn on_sight(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
+        let chips = info.chips.iter().filter(|chip| self.lanes.contains_key(&chip.device));
+        let readings: Vec<DeviceReading> = chips.map(reading).collect();
+        self.keeper.ledger.add_readings(&self.shared.settings.run, &readings)?;
+        for reading in readings {
+            (self.tell)(&Event::DeviceRead {
+                device: reading.device,
+                health: reading.health,
+                temperature: reading.temperature,
+                power: reading.power,
+                memory_used_mb: reading.memory_used_mb,
+            });
+        }
+        let busy = self.state.busy_devices();
+        self.watch.see(info, &busy);
+        Ok(())
     }
 
     fn on_tick(&mut self) -> Result<(), EngineError> {
@@ -330,6 +354,17 @@ impl Drop for Dispatcher<'_> {
     /// Where the run fails, collections that are still running must not keep it waiting.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn reading(chip: &Chip) -> DeviceReading {
+    DeviceReading {
+        device: chip.device,
+        at: now(),
+        health: chip.health.clone(),
+        temperature: chip.temperature_c,
+        power: chip.power_w,
+        memory_used_mb: chip.memory_used_mb,
     }
 }
 

@@ -8,6 +8,7 @@ mod dispatch;
 mod error;
 mod lane;
 mod run;
+mod sentry;
 mod watch;
 mod write_back;
 

@@ -26,11 +26,9 @@ use crate::{
     model::{Case, Finding, Format, KernelName, Nanos},
     plan::{Plan, Planned},
     process::end_orphans,
+    profile::npu_smi::NpuSmiInfo,
     sched::{Job, Limits, Seconds, State},
-    store::{
-        Database, Ledger,
-        ledger::{DeviceReading, NewRun},
-    },
+    store::{Database, Ledger, ledger::NewRun},
 };
 
 /// Everything a run needs.
@@ -50,8 +48,8 @@ pub struct Run<'a> {
     pub options: String,
     /// Fingerprint of host and software, as JSON.
     pub host: String,
-    /// What the devices said before the run.
-    pub readings: Vec<DeviceReading>,
+    /// What `npu-smi` said before the run.
+    pub info: NpuSmiInfo,
     /// Seconds after which everything must have ended.
     pub budget: Option<Seconds>,
     /// What an interrupted run has done already; `None` for a new one.
@@ -89,9 +87,18 @@ pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, Engine
     runtime.block_on(async {
         let signals = Signals::listen()?;
         let (sender, reports) = mpsc::unbounded_channel();
+        let (sights_sender, sights) = mpsc::unbounded_channel();
         let mut dispatcher = begin(run, tell, &sender)?;
-        dispatcher.work(reports, signals).await
+        let _sentry = dispatcher.post_sentry(sights_sender)?;
+        dispatcher.work(Inbox { reports, sights, signals }).await
     })
+}
+
+/// All that a dispatcher hears.
+pub(super) struct Inbox {
+    pub(super) reports: mpsc::UnboundedReceiver<super::lane::Report>,
+    pub(super) sights: mpsc::UnboundedReceiver<NpuSmiInfo>,
+    pub(super) signals: Signals,
 }
 
 /// What asks a run to stop.
@@ -134,8 +141,7 @@ fn begin<'a>(
     sender: &mpsc::UnboundedSender<super::lane::Report>,
 ) -> Result<Dispatcher<'a>, EngineError> {
     keep_plan(run.ledger, &run.settings, &run.plan, &run.options, &run.host, run.resumed.is_some())?;
-    let Run { database, ledger, settings, plan, devices, readings, budget, resumed, .. } = run;
-    ledger.add_readings(&settings.run, &readings)?;
+    let Run { database, ledger, settings, plan, devices, info, budget, resumed, .. } = run;
     for place in &plan.unreadable {
         tell(&Event::RowUnreadable { place: place.clone() });
     }
@@ -174,6 +180,7 @@ fn begin<'a>(
         .collect::<Result<_, EngineError>>()?;
     let keeper = Keeper { database, ledger, rows, settled, unreadable };
     let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);
+    dispatcher.on_sight(&info)?;
     dispatcher.conclude_settled()?;
     Ok(dispatcher)
 }

@@ -96,12 +96,27 @@ pub enum Event {
         /// The device.
         device: u32,
     },
-    /// A device is lent to somebody else, from the end of its running collection on.
+    /// What a device says of itself.
+    DeviceRead {
+        /// The device.
+        device: u32,
+        /// In words: `OK` where all is well.
+        health: String,
+        /// Degrees Celsius.
+        temperature: Option<i64>,
+        /// Watt.
+        power: Option<f64>,
+        /// Device memory in use, MiB.
+        memory_used_mb: Option<u64>,
+    },
+    /// Nothing new begins on a device: it is lent to somebody else, in use, ill or gone.
     DeviceLent {
         /// The device.
         device: u32,
+        /// Why.
+        reason: String,
     },
-    /// A lent device is ours again.
+    /// Such a device can be used again.
     DeviceReturned {
         /// The device.
         device: u32,

@@ -79,10 +79,8 @@ impl Human {
             Event::DeviceTakenBack { device } => {
                 self.say(&format!("device {device} works again, and is used again"));
             }
-            Event::DeviceLent { device } => {
-                self.say(&format!(
-                    "device {device} is paused: nothing new begins on it until `npubench unpause`"
-                ));
+            Event::DeviceLent { device, reason } => {
+                self.say(&format!("nothing begins on device {device}: {reason}"));
             }
             Event::DeviceReturned { device } => self.say(&format!("device {device} is used again")),
             Event::DiskFull { folder, free, needed } => self.say(&format!(
@@ -184,6 +182,7 @@ impl Sink for Human {
                 }
             }
             Event::DeviceSetAside { .. }
+            | Event::DeviceRead { .. }
             | Event::DeviceTakenBack { .. }
             | Event::DeviceLent { .. }
             | Event::DeviceReturned { .. }
