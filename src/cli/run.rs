@@ -27,7 +27,7 @@ use crate::{
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
-    spec::{Catalogue, DeviceProfile},
+    spec::{Catalogue, DeviceProfile, Entry, faults},
     store::{
         Database, Ledger, REHEARSAL_RUN,
         ledger::{Check, DeviceReading},
@@ -64,6 +64,9 @@ pub(super) struct Options {
     /// How the rehearsal host makes durations
     #[arg(long, value_enum, default_value = "lifelike")]
     rehearsal_model: ModelWord,
+    /// What goes wrong on the rehearsal host, and how fast its time passes: a fault plan, see docs/rehearsal.md
+    #[arg(long, value_name = "FILE")]
+    rehearsal_faults: Option<PathBuf>,
     /// Seed of values and of the rehearsal host's durations
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -113,6 +116,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let device = DeviceProfile::load(&assets, database.device())?;
     let kernels = kernels(&options.kernels)?;
     let python = python_program(&options.python)?;
+    let faults = fault_plan(options, kind, &catalogue)?;
     check_skew(&database, options.expert_skew)?;
     if let Some(problem) = path_problem(database.folder(), kind) {
         return Err(Failure::bad_input(
@@ -130,7 +134,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             "check TMPDIR and its free space",
         )
     })?;
-    let environment = host_environment(options, &python, kind, scratch.path(), &database)?;
+    let environment = host_environment(options, &python, kind, scratch.path(), &database, &faults)?;
     let info = device::discover(&environment, scratch.path())?;
     let device::Chosen { chips, left_out } =
         device::choose(&info, options.devices.as_ref().map(|list| list.0.as_slice()))?;
@@ -159,7 +163,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut ledger = database.ledger()?;
     let run = run_id(kind);
     let folder = database.run_folder(&run);
-    let environment = host_environment(options, &python, kind, &folder.join("host"), &database)?;
+    let environment = host_environment(options, &python, kind, &folder.join("host"), &database, &faults)?;
     let costs = Costs { case: 0.02, launch: 50e-6, launches: options.warm_up + options.launches };
     let settings = Settings {
         run,
@@ -177,6 +181,25 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         assets,
     };
     measure(options, &database, &mut ledger, settings, plan, &info, &chips)
+}
+
+/// What is to go wrong on the rehearsal host: nothing where nothing is said.
+fn fault_plan(options: &Options, kind: Kind, catalogue: &Catalogue) -> Result<faults::Plan, Failure> {
+    match &options.rehearsal_faults {
+        None => Ok(faults::Plan::default()),
+        Some(file) if kind == Kind::Npu => Err(Failure {
+            message: format!(
+                "`{}` is a plan for the rehearsal host; real devices fail by themselves",
+                file.display()
+            ),
+            hint: "add `--host rehearsal`, or leave `--rehearsal-faults` out".to_owned(),
+            exit: Exit::Usage,
+        }),
+        Some(file) => {
+            let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
+            Ok(faults::Plan::load(file, &faults::Known { kernels: &kernels, devices: REHEARSED_DEVICES })?)
+        }
+    }
 }
 
 /// Calls that the vendor's code rejected when it was asked, with what it said. Another torch_npu than the one
@@ -248,6 +271,7 @@ fn measure(
             "launches": options.launches,
             "seed": options.seed,
             "expert_skew": options.expert_skew,
+            "rehearsal_faults": options.rehearsal_faults,
             "rehearsal_model": format!("{:?}", options.rehearsal_model).to_lowercase(),
         })
         .to_string(),
@@ -292,6 +316,7 @@ fn host_environment(
     kind: Kind,
     folder: &Path,
     database: &Database,
+    faults: &faults::Plan,
 ) -> Result<Vec<(String, String)>, Failure> {
     if kind == Kind::Npu {
         // Operators that a Python package brings are not found by themselves.
@@ -315,6 +340,7 @@ fn host_environment(
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
         assets: options.assets.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        faults: faults.clone(),
     };
     Ok(rehearsal::install(folder, &config)?)
 }

@@ -90,7 +90,10 @@ fn listen(listener: &UnixListener, session: &Arc<Mutex<Session>>, stop: &AtomicB
 fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
     let mut writer = connection;
     for line in BufReader::new(connection).lines() {
-        let answer = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
+        let (answer, pause) = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
         writer.write_all(answer.as_bytes())?;
     }
     Ok(())
@@ -99,11 +102,16 @@ fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Nanos, rehearsal::Config};
+    use crate::{
+        model::Nanos,
+        rehearsal::{Config, faults::Faults},
+    };
 
     #[test]
     fn a_line_is_answered_by_a_line_and_the_socket_goes() {
-        let session = Session::new(&Config::default(), None, Nanos(0)).expect("the built-in catalogue");
+        let config = Config::default();
+        let faults = Faults::new(&config, None, None);
+        let session = Session::new(&config, None, Nanos(0), faults).expect("the built-in catalogue");
         let server = Server::start(session).expect("a socket");
         let socket = server.socket();
         let mut connection = UnixStream::connect(&socket).expect("connected");
