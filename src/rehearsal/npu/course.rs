@@ -11,7 +11,7 @@ use super::{
 use crate::{
     model::Nanos,
     rehearsal::faults::{Faults, Pace},
-    spec::faults::{Crash, CrashAt, Kind, MemoryAt, Records, Signal},
+    spec::faults::{Crash, CrashAt, Holds, Kind, MemoryAt, Records, Signal},
 };
 
 /// The way of one script.
@@ -51,7 +51,10 @@ const SET_DEVICE: &str = "torch.npu.set_device";
 const EMPTY_CACHE: &str = "torch.npu.empty_cache";
 /// Calls that ask no device.
 const ASK_NO_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
+/// How long a hang lasts that has no end, in real seconds: whatever fails to end it, it does not stay for ever.
+const A_DAY: f64 = 86_400.0;
 const LOST: u32 = 507_033;
+const BUSY: u32 = 507_899;
 
 impl Course {
     pub(super) fn new(faults: Faults) -> Self {
@@ -82,7 +85,7 @@ impl Course {
                     return Err(device_error(code, "synchronize", self.faults.device()));
                 }
             }
-            _ if tape.is_in_case() => self.on_launch(memory),
+            _ if tape.is_in_case() => self.on_launch(tape, memory),
             _ => {}
         }
         Ok(())
@@ -127,9 +130,12 @@ impl Course {
         self.slowness = state.slowness;
         self.pace.slow_down(state.slowness);
         tape.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
-        memory.hold(device, state.held_by.map(|process| process.free_mb << 20));
+        memory.hold(device, state.held_by.as_ref().map(|process| process.free_mb << 20));
         if state.is_lost && !ASK_NO_DEVICE.contains(&api) {
             return Err(device_error(LOST, api, device));
+        }
+        if api == SET_DEVICE && state.held_by.is_some_and(|process| process.holds == Holds::Device) {
+            return Err(device_error(BUSY, api, device));
         }
         Ok(())
     }
@@ -145,14 +151,9 @@ impl Course {
         let exhausted =
             |kind: &Kind| matches!(kind, Kind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
         memory.exhaust(self.striking.iter().any(exhausted));
-        for kind in &self.striking {
-            if let Kind::ClockJump(jump) = kind {
-                tape.jump(Nanos((jump.seconds * 1e9) as i64));
-            }
-        }
     }
 
-    fn on_launch(&mut self, memory: &mut Memory) {
+    fn on_launch(&mut self, tape: &mut Tape, memory: &mut Memory) {
         self.launches += 1;
         self.pace.owe(self.faults.costs().launch);
         for kind in &self.striking {
@@ -162,9 +163,12 @@ impl Course {
                     self.order = Some(ending(crash));
                 }
                 Kind::Hang(hang) if hang.launch == self.launches => {
-                    let seconds = self.faults.real(hang.seconds);
+                    let seconds = hang.seconds.map_or(A_DAY, |seconds| self.faults.real(seconds));
                     let (ignores_sigterm, grandchild) = (hang.ignores_sigterm, hang.grandchild);
                     self.order = Some(Order::Hang { ignores_sigterm, grandchild, seconds });
+                }
+                Kind::ClockJump(jump) if jump.launch == self.launches => {
+                    tape.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
                 Kind::DeviceError(error) => self.error = Some(error.code),
                 Kind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.exhaust(true),
@@ -196,6 +200,7 @@ fn device_error(code: u32, api: &str, device: u32) -> Raised {
         507_018 => "The aicpu execution is abnormal.",
         507_033 => "Failed to start the device.",
         507_035 => "The vector core execution is abnormal.",
+        BUSY => "EL0005: The resources are busy.",
         _ => "An error of the runtime.",
     };
     let (place, call) = match api {

@@ -146,13 +146,14 @@ pub struct Hang {
     pub grandchild: Grandchild,
     /// At which launch of the case, from 1.
     pub launch: u32,
-    /// After so many seconds it, and its grandchild, go on as if nothing had been.
-    pub seconds: f64,
+    /// After so many seconds it goes on as if nothing had been, and its grandchild ends; not before a real day
+    /// has passed where nothing is said.
+    pub seconds: Option<f64>,
 }
 
 impl Default for Hang {
     fn default() -> Self {
-        Self { ignores_sigterm: false, grandchild: Grandchild::None, launch: 1, seconds: 1e6 }
+        Self { ignores_sigterm: false, grandchild: Grandchild::None, launch: 1, seconds: None }
     }
 }
 
@@ -210,11 +211,13 @@ impl Default for DeviceError {
 pub struct Jump {
     /// So many seconds forwards, or backwards where negative.
     pub seconds: f64,
+    /// At which launch of the case, from 1.
+    pub launch: u32,
 }
 
 impl Default for Jump {
     fn default() -> Self {
-        Self { seconds: -3600.0 }
+        Self { seconds: -3600.0, launch: 1 }
     }
 }
 
@@ -338,10 +341,28 @@ pub struct Leftover {
     pub name: String,
     /// What it leaves of the device's memory, in MB.
     pub free_mb: u64,
+    /// What others are refused.
+    pub holds: Holds,
+}
+
+/// What a leftover process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holds {
+    /// The memory: others run out of it.
+    Memory,
+    /// The device: others cannot take it into use.
+    Device,
 }
 
 impl Default for Leftover {
     fn default() -> Self {
-        Self { seconds: None, pid: 4_100_017, name: "python3.11".to_owned(), free_mb: 16 }
+        Self {
+            seconds: None,
+            pid: 4_100_017,
+            name: "python3.11".to_owned(),
+            free_mb: 0,
+            holds: Holds::Memory,
+        }
     }
 }

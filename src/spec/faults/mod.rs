@@ -14,7 +14,7 @@ use std::{fs, path::Path};
 use serde::{Deserialize, Serialize};
 
 pub use kinds::{
-    Crash, CrashAt, DeviceError, Full, Grandchild, Hang, Jump, Kind, Leftover, LostRecords, MemoryAt,
+    Crash, CrashAt, DeviceError, Full, Grandchild, Hang, Holds, Jump, Kind, Leftover, LostRecords, MemoryAt,
     Missing, NoParameters, OutOfMemory, Ragged, Records, Scope, Signal, Slow, Throttling, Truncated,
     WrongDevice,
 };

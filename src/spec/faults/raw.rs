@@ -141,14 +141,13 @@ fn check_kind(kind: &Kind) -> Result<(), String> {
         Kind::Crash(Crash { exit: Some(_), signal: Some(_), .. }) => {
             Err("a crash has an `exit` code or a `signal`, not both".to_owned())
         }
-        Kind::Crash(Crash { launch: 0, .. }) | Kind::Hang(Hang { launch: 0, .. }) => {
-            Err("`launch` counts from 1".to_owned())
-        }
-        Kind::Hang(hang) => positive("seconds", hang.seconds),
+        Kind::Crash(Crash { launch: 0, .. })
+        | Kind::Hang(Hang { launch: 0, .. })
+        | Kind::ClockJump(Jump { launch: 0, .. }) => Err("`launch` counts from 1".to_owned()),
         Kind::DeviceError(DeviceError { code }) if !matches!(code / 1000, 107 | 507) => {
             Err(format!("`code`: {code} is none of the runtime's, which are 107xxx and 507xxx"))
         }
-        Kind::ClockJump(Jump { seconds }) if !(seconds.abs() <= 1e9 && *seconds != 0.0) => {
+        Kind::ClockJump(Jump { seconds, .. }) if !(seconds.abs() <= 1e9 && *seconds != 0.0) => {
             Err("`seconds`: expected a number of seconds that is not 0".to_owned())
         }
         Kind::LostRecords(LostRecords { head: 0, tail: 0 }) => {
@@ -162,7 +161,8 @@ fn check_kind(kind: &Kind) -> Result<(), String> {
         Kind::SlowDevice(Slow { factor: by }) | Kind::Throttling(Throttling { factor: by, .. }) => {
             factor(*by)
         }
-        Kind::LeftoverProcess(Leftover { seconds: Some(seconds), .. }) => positive("seconds", *seconds),
+        Kind::Hang(Hang { seconds: Some(seconds), .. })
+        | Kind::LeftoverProcess(Leftover { seconds: Some(seconds), .. }) => positive("seconds", *seconds),
         _ => Ok(()),
     }
 }
