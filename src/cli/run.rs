@@ -112,11 +112,11 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let kind = Kind::from(options.host);
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
+    let faults = fault_plan(options, kind, &catalogue)?;
     let database = Database::open_as(&options.db, kind)?;
     let device = DeviceProfile::load(&assets, database.device())?;
     let kernels = kernels(&options.kernels)?;
     let python = python_program(&options.python)?;
-    let faults = fault_plan(options, kind, &catalogue)?;
     check_skew(&database, options.expert_skew)?;
     if let Some(problem) = path_problem(database.folder(), kind) {
         return Err(Failure::bad_input(

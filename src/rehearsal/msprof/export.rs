@@ -108,10 +108,18 @@ pub(super) fn withhold(root: &Path, tables: &[Table]) -> Result<(), ExportError>
     tables.iter().try_for_each(|(name, table)| text(&raw_file(root, name), table))
 }
 
+/// Keeps nothing for a later export: it will fail.
+pub(super) fn give_up(root: &Path) -> Result<(), ExportError> {
+    text(&raw_file(root, GIVEN_UP), "")
+}
+
 /// Exports once more, as `msprof --export=on` does: beside an older export, under another time. Says whether
 /// there was anything to export.
 pub(super) fn export_again(root: &Path, at: Nanos) -> Result<bool, ExportError> {
     let mut tables = Vec::new();
+    if raw_file(root, GIVEN_UP).exists() {
+        return Ok(false);
+    }
     for name in ["op_statistic", "task_time", OP_SUMMARY] {
         let found = [Some(raw_file(root, name)), newest(&root.join(OUTPUT), name)];
         if let Some(table) = found.into_iter().flatten().find_map(|file| fs::read_to_string(file).ok()) {
@@ -137,6 +145,8 @@ fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
 
 /// The name of the table that everything is read from.
 pub(super) const OP_SUMMARY: &str = "op_summary";
+/// In the place of a table where there is none to export.
+const GIVEN_UP: &str = "given_up";
 const OUTPUT: &str = "mindstudio_profiler_output";
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.

@@ -21,7 +21,7 @@ use std::{
 
 use self::{
     damage::Export,
-    export::{Collected, ExportError},
+    export::{Collected, ExportError, Table},
     options::{Parsed, Start},
 };
 use super::{
@@ -144,15 +144,11 @@ fn report(config: &Config, collected: &Collected, outcome: &Outcome, start: &Sta
     say(&format!("[INFO] Start export data in {folder}."));
     match fate {
         Export::Withheld { later } => {
-            if later {
-                export::withhold(&written, &tables)?;
-            }
+            keep(later, &written, &tables)?;
             say("[ERROR] Analysis environment is not OK.");
         }
         Export::NoRoom(full) => {
-            if full.second_export {
-                export::withhold(&written, &tables)?;
-            }
+            keep(full.second_export, &written, &tables)?;
             tables.iter_mut().for_each(|(_, table)| damage::cut_at(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
             say(&format!("[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"));
@@ -165,6 +161,11 @@ fn report(config: &Config, collected: &Collected, outcome: &Outcome, start: &Sta
     say("[INFO] Profiling finished.");
     say(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
     Ok(())
+}
+
+/// Keeps what a later export needs, if there is to be one.
+fn keep(later: bool, written: &Path, tables: &[Table]) -> Result<(), ExportError> {
+    if later { export::withhold(written, tables) } else { export::give_up(written) }
 }
 
 fn say_exported(folder: &str) {

@@ -102,7 +102,6 @@ impl Default for Crash {
 
 /// The signals that end processes on such hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::upper_case_acronyms, reason = "their names")]
 pub enum Signal {
     /// A wrong address.
     SIGSEGV,
