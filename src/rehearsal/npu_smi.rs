@@ -45,7 +45,8 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
     let idle = Reading::default();
     let rows: Vec<(u32, &Reading)> =
         (0..devices).zip(readings.iter().chain(std::iter::repeat(&idle))).collect();
-    let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..);
+    let is_seen = |dies: &[(u32, &Reading)]| dies.iter().any(|(_, reading)| !reading.is_lost);
+    let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..).filter(|(dies, _)| is_seen(dies));
 
     let mut table = BETWEEN_DIES.to_owned();
     let version = format!(" npu-smi {VERSION:<24} Version: {VERSION}");
@@ -66,9 +67,7 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
             }
             chip(&mut table, card, die, device, reading);
         }
-        if dies.iter().any(|(_, reading)| !reading.is_lost) {
-            table.push_str(THICK);
-        }
+        table.push_str(THICK);
     }
 
     table.push_str(THIN);
@@ -77,10 +76,8 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
     );
     table.push_str(THICK);
     for (dies, card) in cards() {
-        if dies.iter().any(|(_, reading)| !reading.is_lost) {
-            processes(&mut table, card, dies);
-            table.push_str(THICK);
-        }
+        processes(&mut table, card, dies);
+        table.push_str(THICK);
     }
     table
 }

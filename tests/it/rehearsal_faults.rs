@@ -130,10 +130,12 @@ impl Stage {
         let _ = fs::remove_file(folder.join("launched.jsonl"));
         fs::create_dir(folder.join("profile")).expect("made");
         let log = folder.join("collect.log");
+        let scratch = self.context.path("tmp");
+        fs::create_dir_all(&scratch).expect("made");
         let job = Job {
             command: vec!["sh".into(), "collect.sh".into()],
             folder: &folder,
-            environment: &[],
+            environment: &[("TMPDIR".to_owned(), scratch.display().to_string())],
             log: &log,
             limit: Duration::from_secs(120),
             stdin: None,
@@ -151,6 +153,7 @@ impl Stage {
             has_ended.store(true, Ordering::Relaxed);
             ended
         });
+        assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "the socket has gone");
         let end = if ended == Ended::Stopped { CollectionEnd::TimedOut } else { CollectionEnd::ByItself };
         self.left(ended, end, begun.elapsed().as_secs_f64())
     }

@@ -1,6 +1,7 @@
 //! The socket that programs reach the pretend NPU by.
 
 use std::{
+    fs,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
@@ -11,6 +12,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 use tempfile::TempDir;
 
 use super::Session;
@@ -43,6 +45,7 @@ impl Server {
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         let failed = |source| ServerError { folder: base.clone(), source };
         let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
+        clear_up_when_ended(folder.path().to_owned()).map_err(failed)?;
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
         let session = Arc::new(Mutex::new(session));
         let stop = Arc::new(AtomicBool::new(false));
@@ -68,6 +71,19 @@ impl Server {
         // A connection that a left-over process still holds may wait in its thread; it ends with us.
         read(&mut self.session.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Ended by SIGTERM, as hung collections are, the stand-in leaves no folder behind.
+fn clear_up_when_ended(folder: PathBuf) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM])?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // Nothing can be told to anybody any more.
+            let _ = fs::remove_dir_all(folder);
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
 }
 
 const SOCKET: &str = "npu";
