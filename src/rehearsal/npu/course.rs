@@ -130,7 +130,7 @@ impl Course {
         self.slowness = state.slowness;
         self.pace.slow_down(state.slowness);
         tape.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
-        memory.hold(device, state.held_by.as_ref().map(|process| process.free_mb << 20));
+        memory.hold(device, state.held_by.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)));
         if state.is_lost && !ASK_NO_DEVICE.contains(&api) {
             return Err(device_error(LOST, api, device));
         }
