@@ -21,12 +21,12 @@ use crate::{
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
     report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
-    spec::{Assets, Catalogue, DeviceProfile},
+    spec::{Assets, Catalogue, DeviceProfile, faults},
     store::{Database, Ledger, ledger::Check},
 };
 
 /// Dies of an Atlas 800 A3.
-const REHEARSED_DEVICES: u32 = 16;
+pub(super) const REHEARSED_DEVICES: u32 = 16;
 
 /// When a run must have ended.
 #[derive(Debug, Args)]
@@ -91,6 +91,9 @@ pub(super) struct Recipe {
     pub(super) weight_column: Option<String>,
     #[serde(default)]
     pub(super) busy: BusyWord,
+    /// What goes wrong on the rehearsal host.
+    #[serde(default, skip_serializing_if = "faults::Plan::is_empty")]
+    pub(super) faults: faults::Plan,
 }
 
 /// Which rows are measured.
@@ -342,6 +345,7 @@ fn environment(
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
         assets: recipe.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        faults: recipe.faults.clone(),
     };
     Ok(rehearsal::install(folder, &config)?)
 }

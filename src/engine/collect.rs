@@ -177,9 +177,10 @@ fn last_line(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
-    // msprof's own lines come behind the script's, and say less.
+    // msprof's own lines come behind the script's, and say less; its warnings say more than what it goes on with.
     let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
-    let said = lines().find(|line| !own(line)).or_else(|| lines().next());
+    let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
+    let said = lines().find(|line| !own(line)).or_else(|| lines().find(warns)).or_else(|| lines().next());
     format!("{} ({})", said.unwrap_or("no output"), log.display())
 }
 

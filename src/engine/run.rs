@@ -23,7 +23,7 @@ use crate::{
     events::Event,
     exit::Exit,
     grid::Footprint,
-    model::{Case, Finding, Format, KernelName, Nanos},
+    model::{Case, Finding, Format, KernelName, Kind, Nanos},
     plan::{Plan, Planned},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
@@ -76,6 +76,9 @@ pub struct Outcome {
 
 /// An orphan of a killed run may take this long to end.
 const LEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The stand-ins start within a second.
+const REHEARSAL_PATIENCE: Seconds = 30.0;
 
 /// Carries out a run. `tell` hears every event, after the ledger has it.
 ///
@@ -159,7 +162,10 @@ fn begin<'a>(
         budget,
     };
     tell(&started);
-    let limits = Limits { deadline: budget, ..Limits::default() };
+    let mut limits = Limits { deadline: budget, ..Limits::default() };
+    if settings.kind == Kind::Rehearsal {
+        limits.patience = REHEARSAL_PATIENCE;
+    }
     let jobs = jobs(&settings, &plan.cases);
     let state = State::new(jobs, &devices, limits, resumed.collections);
     let mut settled = resumed.findings;

@@ -73,9 +73,9 @@ impl Costs {
     }
 
     /// How long a collection may take before it counts as hung.
-    pub(super) fn limit(&self, predicted: Seconds) -> Seconds {
-        // A first start loads libraries from a cold disk, and a first launch may compile.
-        let patience = if self.is_known { 120.0 + 5.0 * self.collection() } else { 300.0 };
+    pub(super) fn limit(&self, predicted: Seconds, patience: Seconds) -> Seconds {
+        let learned = (10.0 * self.collection()).clamp(patience / 10.0, patience);
+        let patience = if self.is_known { learned } else { patience };
         patience + 10.0 * predicted
     }
 

@@ -33,12 +33,15 @@ pub struct Limits {
     pub most_cases: usize,
     /// Launches of a collection: what the profiler writes grows with them.
     pub most_launches: u32,
+    /// Until a collection has come to its end, it may take so long besides ten times its prediction before it
+    /// counts as hung: a first start loads libraries from a cold disk, and a first launch may compile.
+    pub patience: Seconds,
 }
 
 impl Default for Limits {
     /// msprof wants collections under five minutes; one that fails should cost less than that.
     fn default() -> Self {
-        Self { deadline: None, longest: 240.0, most_cases: 256, most_launches: 50_000 }
+        Self { deadline: None, longest: 240.0, most_cases: 256, most_launches: 50_000, patience: 300.0 }
     }
 }
 

@@ -114,7 +114,8 @@ pub fn judge(
     end: CollectionEnd,
 ) -> Vec<Attempt> {
     let brackets = brackets(manifest, records);
-    let running = manifest.cases.iter().map(|case| case.ordinal).find(|o| !journal.lines.contains_key(o));
+    let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !journal.lines.contains_key(o));
+    let running = left.next().filter(|_| !journal.has_ended);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let Some(line) = journal.lines.get(&case.ordinal) else {
             let finding = not_launched(case.ordinal, running, journal, end);

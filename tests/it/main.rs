@@ -19,6 +19,7 @@ mod night;
 mod papers;
 mod real_profiles;
 mod rehearsal;
+mod rehearsal_faults;
 mod sameness;
 mod variants;
 mod vendor;
