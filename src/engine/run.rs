@@ -27,7 +27,7 @@ use crate::{
     plan::{Plan, Planned},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
-    sched::{Job, Limits, Seconds, State},
+    sched::{Job, Limits, Prior, Seconds, State},
     store::{Database, Ledger, ledger::NewRun},
 };
 
@@ -77,8 +77,8 @@ pub struct Outcome {
 /// An orphan of a killed run may take this long to end.
 const LEASE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The stand-ins start within a second.
-const REHEARSAL_PATIENCE: Seconds = 30.0;
+/// What a collection of stand-ins takes, on a machine that does other things besides.
+const REHEARSED: Prior = Prior { start: 0.3, export: 0.2, export_launch: 1e-4, patience: 10.0 };
 
 /// Carries out a run. `tell` hears every event, after the ledger has it.
 ///
@@ -164,7 +164,7 @@ fn begin<'a>(
     tell(&started);
     let mut limits = Limits { deadline: budget, ..Limits::default() };
     if settings.kind == Kind::Rehearsal {
-        limits.patience = REHEARSAL_PATIENCE;
+        limits.prior = REHEARSED;
     }
     let jobs = jobs(&settings, &plan.cases);
     let state = State::new(jobs, &devices, limits, resumed.collections);

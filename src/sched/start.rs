@@ -174,7 +174,7 @@ impl State {
             since: now,
         };
         self.running.insert(collection, running);
-        let patience = self.costs.limit(predicted, self.limits.patience);
+        let patience = self.costs.limit(predicted);
         let left = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
         let limit = left.map_or(patience, |left| left.min(patience));
         let is_last = limit < patience;

@@ -103,7 +103,7 @@ impl State {
         Self {
             progress: vec![Progress::default(); jobs.len()],
             open: jobs.len(),
-            costs: Costs::new(kernels),
+            costs: Costs::new(kernels, &limits.prior),
             jobs,
             limits,
             ready,

@@ -16,6 +16,7 @@ mod layers;
 mod models;
 mod names;
 mod night;
+mod night_faults;
 mod papers;
 mod real_profiles;
 mod rehearsal;
