@@ -16,7 +16,7 @@ use crate::{
     engine::{self, Resumed, Settings},
     events::Event,
     exit::Exit,
-    model::{CaseId, CheckVerdict, Kind},
+    model::{CaseId, CheckVerdict, KernelName, Kind},
     plan::{Costs, Plan, Selection, Update, select},
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
@@ -58,7 +58,7 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 
 impl EndOptions {
     /// Seconds from now on.
-    fn seconds(&self) -> Option<f64> {
+    pub(super) fn seconds(&self) -> Option<f64> {
         let Some(until) = self.until else { return self.budget };
         let now = jiff::Zoned::now();
         let today = now.with().time(until).build().ok()?;
@@ -70,7 +70,7 @@ impl EndOptions {
 }
 
 /// What decides the results of a run. It stands in the ledger, so that the run can go on as it began.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Recipe {
     pub(super) update: UpdateWord,
     pub(super) kernels: Vec<String>,
@@ -97,9 +97,10 @@ pub(super) struct Recipe {
 }
 
 /// Which rows are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum UpdateWord {
+    #[default]
     /// Those without an accepted result
     Missing,
     /// All; new samples join those there are
@@ -107,9 +108,10 @@ pub(super) enum UpdateWord {
 }
 
 /// How the rehearsal host makes durations.
-#[derive(Clone, Copy, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ModelWord {
+    #[default]
     /// With noise, offsets between collections and slow first launches
     Lifelike,
     /// Depending on seed, case and the launch's number alone
@@ -173,32 +175,9 @@ impl Host {
         Ok(Self { database, assets, catalogue, profile, info, chips })
     }
 
-    /// The plan for the rows of the database. What the ledger has counts as measured where only what is missing
-    /// is wanted.
-    pub(super) fn plan(
-        &self,
-        recipe: &Recipe,
-        kernels: &[crate::model::KernelName],
-    ) -> Result<Plan, Failure> {
-        let existing = self.database.existing_ledger()?;
-        let measured: BTreeSet<_> = match &existing {
-            Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
-            None => BTreeSet::new(),
-        };
-        let update = match recipe.update {
-            UpdateWord::Missing => Update::Missing,
-            UpdateWord::All => Update::All,
-        };
-        let rejected = match &existing {
-            Some(ledger) if !recipe.ignore_check => rejected_calls(ledger, &recipe.python)?,
-            _ => BTreeMap::new(),
-        };
-        let weight_column = recipe.weight_column.as_deref();
-        let selection =
-            Selection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
-        let mut plan = select(&self.database, &self.catalogue, &self.profile, &selection)?;
-        plan.note_skew(recipe.expert_skew);
-        Ok(plan)
+    /// The plan for the rows of the database.
+    pub(super) fn plan(&self, recipe: &Recipe, kernels: &[KernelName]) -> Result<Plan, Failure> {
+        plan_of(&self.database, &self.catalogue, &self.profile, recipe, kernels)
     }
 
     /// Carries a plan out and prints the closing table.
@@ -227,7 +206,7 @@ impl Host {
             leases: leases(database.kind(), &database),
             processes: database.state_folder().join("processes"),
             expert_skew: recipe.expert_skew,
-            costs: Costs { case: 0.02, launch: 50e-6, launches: recipe.warm_up + recipe.launches },
+            costs: Costs::new(recipe.warm_up + recipe.launches),
             catalogue,
             assets,
         };
@@ -259,6 +238,35 @@ impl Host {
         }
         Ok(outcome.exit)
     }
+}
+
+/// The plan for the rows of a database. What the ledger has counts as measured where only what is missing is wanted.
+pub(super) fn plan_of(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    recipe: &Recipe,
+    kernels: &[KernelName],
+) -> Result<Plan, Failure> {
+    let existing = database.existing_ledger()?;
+    let measured: BTreeSet<_> = match &existing {
+        Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
+        None => BTreeSet::new(),
+    };
+    let update = match recipe.update {
+        UpdateWord::Missing => Update::Missing,
+        UpdateWord::All => Update::All,
+    };
+    let rejected = match &existing {
+        Some(ledger) if !recipe.ignore_check => rejected_calls(ledger, &recipe.python)?,
+        _ => BTreeMap::new(),
+    };
+    let weight_column = recipe.weight_column.as_deref();
+    let selection =
+        Selection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
+    let mut plan = select(database, catalogue, profile, &selection)?;
+    plan.note_skew(recipe.expert_skew);
+    Ok(plan)
 }
 
 /// Calls that the vendor's code rejected when it was asked, with what it said. Another torch_npu than the one

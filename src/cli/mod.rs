@@ -14,6 +14,7 @@ mod kernels;
 mod measure;
 mod new_kernel;
 mod options;
+mod plan;
 mod render;
 mod resume;
 mod run;
@@ -39,6 +40,7 @@ enum Command {
     Ingest(ingest::Options),
     Grid(grid::Options),
     Check(check::Options),
+    Plan(plan::Options),
     Run(run::Options),
     Resume(resume::Options),
     Render(render::Options),
@@ -72,6 +74,7 @@ pub fn main() -> u8 {
         Command::Ingest(options) => ingest::run(&options),
         Command::Grid(options) => grid::run(&options),
         Command::Check(options) => check::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Resume(options) => resume::run(&options),
         Command::Render(options) => render::run(&options),

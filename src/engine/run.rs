@@ -24,7 +24,7 @@ use crate::{
     exit::Exit,
     grid::Footprint,
     model::{Case, Finding, Format, KernelName, Kind, Nanos},
-    plan::{Plan, Planned},
+    plan::{Costs, Plan, Planned},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
     sched::{Job, Limits, Prior, Seconds, State},
@@ -162,12 +162,8 @@ fn begin<'a>(
         budget,
     };
     tell(&started);
-    let mut limits = Limits { deadline: budget, ..Limits::default() };
-    if settings.kind == Kind::Rehearsal {
-        limits.prior = REHEARSED;
-    }
-    let jobs = jobs(&settings, &plan.cases);
-    let state = State::new(jobs, &devices, limits, resumed.collections);
+    let jobs = jobs(&settings.costs, &plan.cases);
+    let state = State::new(jobs, &devices, limits(settings.kind, budget), resumed.collections);
     let mut settled = resumed.findings;
     settled.extend(plan.refused);
     let unreadable = plan.unreadable.len();
@@ -227,15 +223,21 @@ fn rows_to_write(run: &str, plan: &Plan) -> WriteBack {
     rows
 }
 
+/// What bounds the collections of a host.
+pub(super) fn limits(kind: Kind, deadline: Option<Seconds>) -> Limits {
+    let prior = if kind == Kind::Rehearsal { REHEARSED } else { Prior::default() };
+    Limits { deadline, prior, ..Limits::default() }
+}
+
 /// The cases as the scheduler knows them.
-fn jobs(settings: &Settings, cases: &[Planned]) -> Vec<Job> {
+pub(super) fn jobs(costs: &Costs, cases: &[Planned]) -> Vec<Job> {
     let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
     kernels.sort();
     kernels.dedup();
     let job = |planned: &Planned| Job {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
-        seconds: settings.costs.seconds(planned.fastest),
-        launches: settings.costs.launches,
+        seconds: costs.seconds(planned.fastest),
+        launches: costs.launches,
         value: planned.value,
         devices: planned.devices,
         memory: memory(&planned.case),

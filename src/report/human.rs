@@ -98,12 +98,12 @@ impl Human {
 }
 
 /// A length of time in words.
-fn span(seconds: f64) -> String {
+pub(super) fn span(seconds: f64) -> String {
     HumanDuration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
 }
 
 /// `1 case`, `2 cases`.
-fn plural(count: usize, word: &str) -> String {
+pub(super) fn plural(count: usize, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -18,6 +18,7 @@ mod names;
 mod night;
 mod night_faults;
 mod papers;
+mod plan;
 mod real_profiles;
 mod rehearsal;
 mod rehearsal_faults;

@@ -84,20 +84,25 @@ fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) 
     (verdicts, said)
 }
 
-fn check(plan: &str, guilty: &BTreeMap<&str, &str>) {
+fn check(plan: &str, guilty: &[(&str, &str)]) {
     let (verdicts, said) = verdicts(plan, "lifelike");
     for (kernel, found) in verdicts {
-        let expected = guilty.get(kernel.as_str()).copied().unwrap_or("ok");
-        // Noise of the lifelike host is no fault.
-        let fits = |verdict: &String| verdict == expected || (expected == "ok" && verdict == "noisy");
-        assert!(found.iter().all(fits), "{kernel} is {found:?}, expected {expected}: {said}");
+        // A case that crashes and runs out of memory ends as either.
+        let ends = guilty.iter().filter(|(guilty, _)| *guilty == kernel).map(|(_, verdict)| *verdict);
+        let mut ends: Vec<&str> = ends.collect();
+        if ends.is_empty() {
+            // Noise of the lifelike host is no fault.
+            ends = vec!["ok", "noisy"];
+        }
+        let fits = |verdict: &String| ends.contains(&verdict.as_str());
+        assert!(found.iter().all(fits), "{kernel} is {found:?}, expected {ends:?}: {said}");
     }
 }
 
 #[test]
 fn each_fault_alone_costs_only_the_guilty() {
     for (name, fault, guilty) in ALONE {
-        check(&format!("# {name}\nfaults:\n{}", indented(fault)), &guilty.iter().copied().collect());
+        check(&format!("# {name}\nfaults:\n{}", indented(fault)), guilty);
     }
 }
 
@@ -117,11 +122,7 @@ fn mixed_faults_cost_only_the_guilty() {
             chosen.remove(drop);
         }
         let faults: String = chosen.iter().map(|index| indented(ALONE[*index].1)).collect();
-        let mut guilty = BTreeMap::new();
-        for (kernel, verdict) in chosen.iter().flat_map(|index| ALONE[*index].2) {
-            // A case that crashes and runs out of memory ends as either.
-            guilty.entry(*kernel).or_insert(*verdict);
-        }
+        let guilty: Vec<_> = chosen.iter().flat_map(|index| ALONE[*index].2).copied().collect();
         check(&format!("# mix {seed}\nseed: {seed}\nfaults:\n{faults}"), &guilty);
     }
 }
