@@ -181,6 +181,7 @@ impl Host {
             Selection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
         let mut plan = select(&self.database, &self.catalogue, &self.profile, &selection)?;
         plan.note_skew(recipe.expert_skew);
+        plan.refuse_larger_gangs(self.chips.len());
         Ok(plan)
     }
 

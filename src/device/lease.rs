@@ -5,10 +5,18 @@
 
 use std::{
     fs::{self, File, TryLockError},
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::DeviceError;
 
@@ -47,8 +55,28 @@ impl Lease {
     ///
     /// # Errors
     /// Where the system has no file descriptor left.
-    pub fn share(&self) -> std::io::Result<File> {
+    pub fn share(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// One file that holds several leases, for the processes of a gang.
+    ///
+    /// # Errors
+    /// Where the system has no file descriptor left.
+    pub fn share_all(leases: &[&Self]) -> io::Result<File> {
+        if let [one] = leases {
+            return one.share();
+        }
+        // torchrun hands nothing but the standard files on to what it starts. So the descriptors lie in a socket
+        // that nobody reads: they are open for as long as the socket is.
+        let (sender, holder) = UnixStream::pair()?;
+        let files: Vec<_> = leases.iter().map(|lease| lease.file.as_fd()).collect();
+        let message = SendAncillaryMessage::ScmRights(&files);
+        let mut space = vec![MaybeUninit::uninit(); message.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(message);
+        sendmsg(&sender, &[IoSlice::new(b"leases")], &mut control, SendFlags::empty())?;
+        Ok(File::from(OwnedFd::from(holder)))
     }
 }
 

@@ -101,15 +101,22 @@ fn collect(start: &Start) -> Result<(), Failure> {
         .env(variables::SOCKET, server.socket())
         .status()
         .map_err(|source| Failure::Start { program: start.program.clone().into(), source });
-    let (devices, launches) = server.finish(|session| (session.devices_used(), session.take_launches()));
+    let ended = now();
+    let processes = server.finish(|session| (session.devices_used(), session.take_launches()));
     if let Some(warning) = warning(status?) {
         say(&warning);
     }
-    if devices.is_empty() {
+    let processes: Vec<_> = processes.into_iter().filter(|(devices, _)| !devices.is_empty()).collect();
+    if processes.is_empty() {
         return Err(Failure::NoData);
     }
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
-    report(&config, &profile, &Collected { devices, launches, started, ended: now() }, start)
+    // Each process that used a device leaves a profile of its own.
+    for (number, (devices, launches)) in (0..).zip(processes) {
+        let collected = Collected { devices, launches, started, ended };
+        report(&config, &profile, &collected, number, start)?;
+    }
+    Ok(())
 }
 
 /// Exports, with the lines that the real one prints meanwhile.
@@ -117,9 +124,10 @@ fn report(
     config: &Config,
     profile: &DeviceProfile,
     collected: &Collected,
+    number: u64,
     start: &Start,
 ) -> Result<(), Failure> {
-    let folder = export::folder_name(collected.started, config.seed);
+    let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
     say(&format!("[INFO] Start export data in {folder}."));
     let written = export::write(&parent, &folder, profile, collected)?;

@@ -28,6 +28,8 @@ pub(super) struct Accepted {
     /// Outputs that the caller provides, by their place.
     pub(super) destinations: Vec<(usize, Handle)>,
     pub(super) work: Work,
+    /// Of the group that the call talks to.
+    pub(super) ranks: Option<i64>,
 }
 
 /// Judges a call. Where several forms fit, `preferred` goes first.
@@ -74,8 +76,9 @@ pub(super) fn judge(
     };
     let reading = entry.read(&case).map_err(refused)?;
     let (returns, work) = (reading.returns, reading.work);
+    let ranks = fitting.ranks;
     let (output_dtypes, inputs) = (fitting.form.output_dtypes.clone(), fitting.inputs);
-    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work })
+    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks })
 }
 
 fn numbers_allowed(entry: &Entry) -> Vec<&str> {

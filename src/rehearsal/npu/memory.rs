@@ -81,7 +81,7 @@ pub(super) enum Layout {
 }
 
 /// Every live tensor.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
     capacity: u64,
     last: u64,

@@ -8,6 +8,7 @@ mod arguments;
 mod builtin;
 mod factories;
 mod forms;
+mod group;
 mod judge;
 mod memory;
 mod server;

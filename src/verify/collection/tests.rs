@@ -45,6 +45,7 @@ impl Collection {
             collection: 1,
             kind: Kind::Rehearsal,
             device: 3,
+            gang: Vec::new(),
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
@@ -98,7 +99,7 @@ impl Collection {
                 host_slots: Vec::new(),
             })
             .collect();
-        judge(&self.manifest, &expected, &self.journal, &self.records, self.end)
+        judge(&self.manifest, &expected, std::slice::from_ref(&self.journal), &self.records, self.end)
     }
 }
 
