@@ -89,11 +89,24 @@ mod tests {
 
     #[test]
     fn a_lease_lasts_as_long_as_what_it_was_given_to() {
+        outlives(&[3]);
+    }
+
+    #[test]
+    fn so_do_those_of_a_gang() {
+        outlives(&[3, 5, 11]);
+    }
+
+    /// Takes leases, gives them to a process, and lets go of them.
+    fn outlives(devices: &[u32]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let lease = Lease::take(folder.path(), 3, Duration::ZERO).expect("free");
-        let busy = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("held");
-        assert!(matches!(busy, DeviceError::InUse { device: 3, .. }));
-        Lease::take(folder.path(), 4, Duration::ZERO).expect("another device");
+        let take = |device: u32| Lease::take(folder.path(), device, Duration::ZERO);
+        let leases: Vec<Lease> = devices.iter().map(|&device| take(device).expect("free")).collect();
+        for &device in devices {
+            let busy = take(device).expect_err("held");
+            assert!(matches!(busy, DeviceError::InUse { device: other, .. } if other == device));
+        }
+        take(4).expect("another device");
         // The shell ends at once and leaves a process of a session of its own behind, as an orphan is.
         let fifo = folder.path().join("fifo");
         let script =
@@ -104,15 +117,19 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
-            stdin: Some(lease.share().expect("a descriptor")),
+            stdin: Some(Lease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };
         process::run(&job, &AtomicBool::new(false)).expect("sh runs");
         drop(job);
-        drop(lease);
-        let orphan = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("the orphan holds it");
-        assert!(matches!(orphan, DeviceError::InUse { .. }));
+        drop(leases);
+        for &device in devices {
+            let orphan = take(device).expect_err("the orphan holds it");
+            assert!(matches!(orphan, DeviceError::InUse { .. }));
+        }
         fs::write(&fifo, "end\n").expect("the orphan reads");
-        Lease::take(folder.path(), 3, Duration::from_secs(30)).expect("the orphan has ended");
+        for &device in devices {
+            Lease::take(folder.path(), device, Duration::from_secs(30)).expect("the orphan has ended");
+        }
     }
 }

@@ -82,8 +82,7 @@ pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, Engin
         Ended::TimedOut | Ended::Stopped => CollectionEnd::Stopped,
     };
     let ranks = 0..manifest.devices().len();
-    let journals: Vec<Journal> =
-        ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
+    let journals: Vec<Journal> = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
     let journal = Journal::of_all(&journals);
     let expected: Vec<Expected<'_>> = cases.iter().map(|planned| expected(settings, planned)).collect();
     let profile = folder.join(files::PROFILE);
@@ -186,7 +185,9 @@ fn since(begun: SystemTime, at: f64) -> Option<f64> {
 fn last_line(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    // torchrun frames its last words.
+    let says = |line: &&str| line.contains(char::is_alphanumeric);
+    let lines = || text.lines().rev().map(str::trim).filter(says);
     // msprof's own lines come behind the script's, and say less.
     let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
     let said = lines().find(|line| !own(line)).or_else(|| lines().next());

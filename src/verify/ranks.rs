@@ -68,15 +68,16 @@ pub(super) fn together<'a>(
     evidence: Vec<Result<Evidence<'a>, Finding>>,
 ) -> Result<Vec<Evidence<'a>>, Finding> {
     let weight = |finding: &Finding| EXPLAINS.iter().position(|verdict| *verdict == finding.verdict);
-    let findings = evidence.iter().zip(ranks).enumerate().filter_map(|(number, (evidence, rank))| {
-        evidence.as_ref().err().map(|finding| (number, rank.device, finding))
-    });
-    if let Some((number, device, finding)) = findings.min_by_key(|(number, _, finding)| (weight(finding), *number))
-    {
-        if ranks.len() < 2 || finding.verdict == Verdict::NotRun {
+    let findings =
+        || evidence.iter().zip(ranks).filter_map(|(evidence, rank)| Some((evidence.as_ref().err()?, rank)));
+    if let Some((finding, rank)) = findings().min_by_key(|(finding, _)| weight(finding)) {
+        let met = findings().filter(|(other, _)| other.verdict == finding.verdict).count();
+        // What all of them met is none's own; torchrun ends all when one fails.
+        if met == ranks.len() {
             return Err(finding.clone());
         }
-        let reason = format!("rank {number} (device {device}): {}", finding.reason);
+        let number = ranks.iter().position(|other| other.device == rank.device).unwrap_or_default();
+        let reason = format!("rank {number} (device {}): {}", rank.device, finding.reason);
         return Err(Finding::new(finding.verdict, reason));
     }
     let evidence: Vec<Evidence<'a>> = evidence.into_iter().flatten().collect();

@@ -37,6 +37,8 @@ pub(super) struct Fitting<'a> {
 pub(super) enum Misfit {
     /// The call would be wrong in any form that takes such arguments.
     Refused(Raised),
+    /// The form fits, and the values of its tensors do not.
+    Values(Raised),
     /// Another form may fit.
     Shapes(String),
 }
@@ -72,7 +74,7 @@ impl<'a> Trial<'a> {
         self.check_expressions(&bindings).map_err(Misfit::Shapes)?;
         // An output that has no shape is a reason to try the next form as well.
         self.form.rule.outputs(&bindings).map_err(Misfit::Shapes)?;
-        self.check_values(&slots, &bindings)?;
+        self.check_values(&slots, &bindings).map_err(Misfit::Values)?;
         Ok(Fitting { form: self.form, bindings, inputs, attributes, asked: self.asked()?, ranks })
     }
 

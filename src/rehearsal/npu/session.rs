@@ -115,7 +115,8 @@ impl Session {
 
     /// Launches an accepted call and gives Python its results.
     fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
-        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } = accepted;
+        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } =
+            accepted;
         if let Some(ranks) = ranks {
             self.check_group(ranks, kernel, &inputs)?;
         }
