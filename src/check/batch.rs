@@ -153,6 +153,7 @@ fn write_scripts(
         collection: 0,
         kind: Kind::Npu,
         device: 0,
+        gang: Vec::new(),
         seed: 0,
         warm_up: 0,
         measured: 1,

@@ -177,7 +177,9 @@ impl Host {
 
     /// The plan for the rows of the database.
     pub(super) fn plan(&self, recipe: &Recipe, kernels: &[KernelName]) -> Result<Plan, Failure> {
-        plan_of(&self.database, &self.catalogue, &self.profile, recipe, kernels)
+        let mut plan = plan_of(&self.database, &self.catalogue, &self.profile, recipe, kernels)?;
+        plan.refuse_larger_gangs(self.chips.len());
+        Ok(plan)
     }
 
     /// Carries a plan out and prints the closing table.

@@ -80,11 +80,12 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             "the column `MicroBench Case` and the output of `run` show the ids",
         ));
     }
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         run: "by hand".to_owned(),
         collection: 0,
         kind: database.kind(),
         device: 0,
+        gang: Vec::new(),
         seed: options.seed,
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
@@ -92,6 +93,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         sentinels: Sentinels::default(),
         cases,
     };
+    let ranks = manifest.group_size().and_then(|ranks| u32::try_from(ranks).ok()).unwrap_or_default();
+    manifest.set_gang(&(0..ranks).collect::<Vec<u32>>());
     print_data(&(serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n"));
     Ok(Exit::Done)
 }

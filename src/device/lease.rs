@@ -5,10 +5,18 @@
 
 use std::{
     fs::{self, File, TryLockError},
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::DeviceError;
 
@@ -47,8 +55,28 @@ impl Lease {
     ///
     /// # Errors
     /// Where the system has no file descriptor left.
-    pub fn share(&self) -> std::io::Result<File> {
+    pub fn share(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// One file that holds several leases, for the processes of a gang.
+    ///
+    /// # Errors
+    /// Where the system has no file descriptor left.
+    pub fn share_all(leases: &[&Self]) -> io::Result<File> {
+        if let [one] = leases {
+            return one.share();
+        }
+        // torchrun hands nothing but the standard files on to what it starts. So the descriptors lie in a socket
+        // that nobody reads: they are open for as long as the socket is.
+        let (sender, holder) = UnixStream::pair()?;
+        let files: Vec<_> = leases.iter().map(|lease| lease.file.as_fd()).collect();
+        let message = SendAncillaryMessage::ScmRights(&files);
+        let mut space = vec![MaybeUninit::uninit(); message.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(message);
+        sendmsg(&sender, &[IoSlice::new(b"leases")], &mut control, SendFlags::empty())?;
+        Ok(File::from(OwnedFd::from(holder)))
     }
 }
 
@@ -61,11 +89,24 @@ mod tests {
 
     #[test]
     fn a_lease_lasts_as_long_as_what_it_was_given_to() {
+        outlives(&[3]);
+    }
+
+    #[test]
+    fn so_do_those_of_a_gang() {
+        outlives(&[3, 5, 11]);
+    }
+
+    /// Takes leases, gives them to a process, and lets go of them.
+    fn outlives(devices: &[u32]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let lease = Lease::take(folder.path(), 3, Duration::ZERO).expect("free");
-        let busy = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("held");
-        assert!(matches!(busy, DeviceError::InUse { device: 3, .. }));
-        Lease::take(folder.path(), 4, Duration::ZERO).expect("another device");
+        let take = |device: u32| Lease::take(folder.path(), device, Duration::ZERO);
+        let leases: Vec<Lease> = devices.iter().map(|&device| take(device).expect("free")).collect();
+        for &device in devices {
+            let busy = take(device).expect_err("held");
+            assert!(matches!(busy, DeviceError::InUse { device: other, .. } if other == device));
+        }
+        take(4).expect("another device");
         // The shell ends at once and leaves a process of a session of its own behind, as an orphan is.
         let fifo = folder.path().join("fifo");
         let script =
@@ -76,15 +117,19 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
-            stdin: Some(lease.share().expect("a descriptor")),
+            stdin: Some(Lease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };
         process::run(&job, &AtomicBool::new(false)).expect("sh runs");
         drop(job);
-        drop(lease);
-        let orphan = Lease::take(folder.path(), 3, Duration::ZERO).expect_err("the orphan holds it");
-        assert!(matches!(orphan, DeviceError::InUse { .. }));
+        drop(leases);
+        for &device in devices {
+            let orphan = take(device).expect_err("the orphan holds it");
+            assert!(matches!(orphan, DeviceError::InUse { .. }));
+        }
         fs::write(&fifo, "end\n").expect("the orphan reads");
-        Lease::take(folder.path(), 3, Duration::from_secs(30)).expect("the orphan has ended");
+        for &device in devices {
+            Lease::take(folder.path(), device, Duration::from_secs(30)).expect("the orphan has ended");
+        }
     }
 }

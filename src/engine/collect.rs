@@ -67,27 +67,29 @@ pub(super) struct Collected {
 }
 
 /// Renders a collection, runs it and judges its records.
-pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<Collected, EngineError> {
+pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, EngineError> {
     let settings = &shared.settings;
     let cases: Vec<&Planned> = start.cases.iter().map(|&index| &shared.cases[index]).collect();
     let folder = settings.folder.join("collections").join(format!("{:05}", start.collection));
-    let device = start.devices.first().copied().unwrap_or_default();
-    let manifest = manifest(settings, start.collection, device, &cases);
+    let manifest = manifest(settings, start, &cases);
     write_folder(settings, &folder, &manifest, &cases)?;
     let begun = SystemTime::now();
-    let job = Script { shared, start, lease, folder: &folder };
+    let job = Script { shared, start, folder: &folder };
     let ended = job.run(None, files::LOG)?;
     let collection_end = match ended {
         Ended::Exited(_) | Ended::Signalled(_) => CollectionEnd::ByItself,
         Ended::TimedOut if !start.is_last => CollectionEnd::TimedOut,
         Ended::TimedOut | Ended::Stopped => CollectionEnd::Stopped,
     };
-    let journal = read_journal(&folder.join(files::JOURNAL));
+    let ranks = 0..manifest.devices().len();
+    let journals: Vec<Journal> = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
+    let journal = Journal::of_all(&journals);
     let expected: Vec<Expected<'_>> = cases.iter().map(|planned| expected(settings, planned)).collect();
     let profile = folder.join(files::PROFILE);
     let mut read = records(&profile);
     // msprof may exit with 0 and leave nothing; its data is there, and exporting it again mostly helps.
-    let is_silent = read.as_ref().is_ok_and(Vec::is_empty) && !journal.lines.is_empty();
+    let is_silent = read.as_ref().is_ok_and(|records| lacks_a_device(&manifest, records));
+    let is_silent = is_silent && !journal.lines.is_empty();
     if is_silent && collection_end == CollectionEnd::ByItself && has_profile(&profile) {
         job.run(Some("export"), files::EXPORT_LOG)?;
         read = records(&profile);
@@ -96,7 +98,7 @@ pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<C
         Ok(records) => (records, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
-    let attempts = judge(&manifest, &expected, &journal, &records, collection_end);
+    let attempts = judge(&manifest, &expected, &journals, &records, collection_end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
         Ended::Exited(0) if journal.is_done => "done".to_owned(),
         Ended::Exited(_) => {
@@ -121,7 +123,6 @@ pub(super) fn collect(shared: &Shared, start: &Start, lease: &Lease) -> Result<C
 struct Script<'a> {
     shared: &'a Shared,
     start: &'a Start,
-    lease: &'a Lease,
     folder: &'a Path,
 }
 
@@ -130,8 +131,10 @@ impl Script<'_> {
     fn run(&self, argument: Option<&str>, log: &str) -> Result<Ended, EngineError> {
         let settings = &self.shared.settings;
         let record = format!("{}-{:05}.json", settings.run, self.start.collection);
-        let stdin =
-            self.lease.share().map_err(|source| EngineError::System { what: "a file descriptor", source })?;
+        let leases: Vec<&Lease> =
+            self.start.devices.iter().filter_map(|device| self.shared.leases.get(device)).collect();
+        let stdin = Lease::share_all(&leases)
+            .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
         let job = Job {
             command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
             folder: self.folder,
@@ -148,6 +151,12 @@ impl Script<'_> {
 /// A table that is cut or garbled is lost records, not the end of the night.
 fn records(profile: &Path) -> Result<Vec<RawRecord>, String> {
     read_records(profile).map_err(|error| error.to_string())
+}
+
+/// Whether a device has left no records at all.
+fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
+    let is_silent = |device: &u32| !records.iter().any(|record| record.device == Some(*device));
+    records.is_empty() || (manifest.devices().len() > 1 && manifest.devices().iter().any(is_silent))
 }
 
 /// Whether msprof has begun a profile below the folder.
@@ -176,7 +185,9 @@ fn since(begun: SystemTime, at: f64) -> Option<f64> {
 fn last_line(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    // torchrun frames its last words.
+    let says = |line: &&str| line.contains(char::is_alphanumeric);
+    let lines = || text.lines().rev().map(str::trim).filter(says);
     // msprof's own lines come behind the script's, and say less; its warnings say more than what it goes on with.
     let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
     let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
@@ -184,23 +195,26 @@ fn last_line(log: &Path) -> String {
     format!("{} ({})", said.unwrap_or("no output"), log.display())
 }
 
-fn manifest(settings: &Settings, collection: u32, device: u32, cases: &[&Planned]) -> Manifest {
+fn manifest(settings: &Settings, start: &Start, cases: &[&Planned]) -> Manifest {
     let listed = cases
         .iter()
         .zip(0..)
         .map(|(planned, ordinal)| ManifestCase::new(ordinal, &planned.case, &planned.reading, settings.seed));
-    Manifest {
+    let mut manifest = Manifest {
         run: settings.run.clone(),
-        collection,
+        collection: start.collection,
         kind: settings.kind,
-        device,
+        device: start.devices.first().copied().unwrap_or_default(),
+        gang: Vec::new(),
         seed: settings.seed,
         warm_up: settings.warm_up,
         measured: settings.measured,
         expert_skew: settings.expert_skew,
         sentinels: Sentinels::default(),
         cases: listed.collect(),
-    }
+    };
+    manifest.set_gang(&start.devices);
+    manifest
 }
 
 fn expected<'a>(settings: &'a Settings, planned: &'a Planned) -> Expected<'a> {
@@ -230,6 +244,7 @@ fn write_folder(
         collection: manifest.collection,
         python: &settings.python,
         environment: &settings.environment,
+        ranks: Some(manifest.gang.len()).filter(|ranks| *ranks > 0),
     };
     let collect = collect_script(&settings.assets, &script)?;
     let manifest = serde_json::to_string_pretty(manifest).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! One thread per device, and not a pool: a child may be tied to the life of the thread that started it.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -35,6 +36,8 @@ pub(super) struct Report {
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) cases: Vec<Planned>,
+    /// Of all devices of the run: a gang's processes hold several.
+    pub(super) leases: BTreeMap<u32, Lease>,
     /// Set to end running collections at once.
     pub(super) stop: AtomicBool,
 }
@@ -49,7 +52,6 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn start(
         device: u32,
-        lease: Lease,
         shared: &Arc<Shared>,
         reports: &UnboundedSender<Report>,
     ) -> Result<Self, EngineError> {
@@ -59,7 +61,7 @@ impl Lane {
             for start in inbox {
                 let begun = Instant::now();
                 // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
-                let result = catch_unwind(AssertUnwindSafe(|| collect(&shared, &start, &lease)))
+                let result = catch_unwind(AssertUnwindSafe(|| collect(&shared, &start)))
                     .unwrap_or(Err(EngineError::Panicked { device }));
                 let seconds = begun.elapsed().as_secs_f64();
                 if reports.send(Report { start, seconds, result }).is_err() {

@@ -167,18 +167,19 @@ fn begin<'a>(
     let mut settled = resumed.findings;
     settled.extend(plan.refused);
     let unreadable = plan.unreadable.len();
-    let shared = Arc::new(Shared { settings, cases: plan.cases, stop: AtomicBool::new(false) });
     // What a killed run left is ended before its devices are used.
-    let orphans = end_orphans(&shared.settings.processes);
+    let orphans = end_orphans(&settings.processes);
     if orphans > 0 {
         tell(&Event::OrphansEnded { programs: orphans });
     }
+    let leases = devices
+        .iter()
+        .map(|&device| Ok((device, Lease::take(&settings.leases, device, LEASE_PATIENCE)?)))
+        .collect::<Result<_, EngineError>>()?;
+    let shared = Arc::new(Shared { settings, cases: plan.cases, leases, stop: AtomicBool::new(false) });
     let lanes = devices
         .iter()
-        .map(|&device| {
-            let lease = Lease::take(&shared.settings.leases, device, LEASE_PATIENCE)?;
-            Ok((device, Lane::start(device, lease, &shared, sender)?))
-        })
+        .map(|&device| Ok((device, Lane::start(device, &shared, sender)?)))
         .collect::<Result<_, EngineError>>()?;
     let keeper = Keeper { database, ledger, rows, settled, unreadable };
     let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);

@@ -46,6 +46,12 @@ impl Attributes {
         }
     }
 
+    /// The name that expressions have for a column: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+    #[must_use]
+    pub fn variable(column: &str) -> String {
+        column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
+    }
+
     /// Whether a cell says anything; `N/A`, `nan` and the like do not.
     #[must_use]
     pub fn is_said(cell: &str) -> bool {

@@ -68,6 +68,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Refuses cases that need more devices at once than there are.
+    pub fn refuse_larger_gangs(&mut self, devices: usize) {
+        let (fitting, larger) =
+            std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
+        self.cases = fitting;
+        let larger: Vec<Planned> = larger;
+        self.refused.extend(larger.into_iter().map(|Planned { case, devices: needed, .. }| {
+            let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
+            (case, Finding::new(Verdict::Unsupported, reason))
+        }));
+    }
+
     /// Lets rows say that their experts were named unevenly.
     pub fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {
@@ -174,7 +186,8 @@ pub fn select(
             }
             match read(catalogue, device, &case) {
                 Ok((reading, fastest)) => {
-                    let planned = Planned { case, reading, fastest, value, devices: 1 };
+                    let devices = ranks(&reading);
+                    let planned = Planned { case, reading, fastest, value, devices };
                     match rejection(catalogue, &planned, selection) {
                         Some(finding) => plan.refused.push((planned.case, finding)),
                         None => plan.cases.push(planned),
@@ -205,15 +218,19 @@ fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreErr
     Ok(Some(weights))
 }
 
-/// Why a case that the catalogue covers is not launched: it needs what a lane does not have, or the vendor's
-/// code rejected this very call.
+/// How many processes a call talks to, itself included; each has a device.
+fn ranks(reading: &Reading) -> usize {
+    let group = reading.arguments.iter().find_map(|(_, supplied)| match supplied {
+        Supplied::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
+        _ => None,
+    });
+    group.unwrap_or(1).max(1)
+}
+
+/// Why a case that the catalogue covers is not launched: the vendor's code rejected this very call.
 fn rejection(catalogue: &Catalogue, planned: &Planned, selection: &Selection<'_>) -> Option<Finding> {
     let rejected = selection.rejected?;
     let entry = catalogue.entry(&planned.case.kernel);
-    if entry.is_some_and(|entry| entry.needs.several_devices) {
-        let reason = "it talks to other devices, and a run lends it one: render it, and start it by torchrun";
-        return Some(Finding::new(Verdict::Unsupported, reason));
-    }
     let (digest, message) = rejected.get(&planned.case.id())?;
     let call = call_digest(&planned.case, &planned.reading, entry);
     (*digest == call).then(|| Finding::new(Verdict::InvalidArgs, message.clone()))

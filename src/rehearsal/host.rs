@@ -14,9 +14,11 @@ use crate::{
 };
 
 /// The Python packages, by their place below `python/`.
-const PYTHON: [(&str, &str); 4] = [
+const PYTHON: [(&str, &str); 6] = [
     ("torch/__init__.py", include_str!("python/torch/__init__.py")),
     ("torch/_rehearsal.py", include_str!("python/torch/_rehearsal.py")),
+    ("torch/distributed/__init__.py", include_str!("python/torch/distributed/__init__.py")),
+    ("torch/distributed/run.py", include_str!("python/torch/distributed/run.py")),
     ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
     ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
 ];

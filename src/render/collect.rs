@@ -16,6 +16,8 @@ pub struct CollectScript<'a> {
     pub python: &'a str,
     /// Variables to set; `PATH` is put in front of the one that is there.
     pub environment: &'a [(String, String)],
+    /// Processes that torchrun starts; `None` where the script runs by itself.
+    pub ranks: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -27,6 +29,7 @@ struct Context<'a> {
     profile: &'static str,
     replay: &'static str,
     manifest: &'static str,
+    ranks: Option<usize>,
 }
 
 /// Renders the script.
@@ -46,6 +49,7 @@ pub fn collect_script(assets: &Assets, script: &CollectScript<'_>) -> Result<Str
         profile: files::PROFILE,
         replay: files::REPLAY,
         manifest: files::MANIFEST,
+        ranks: script.ranks,
     };
     render(assets, "collect.sh.hbs", &context)
 }

@@ -18,6 +18,10 @@ pub struct Manifest {
     pub kind: Kind,
     /// The device, for `torch.npu.set_device`.
     pub device: u32,
+    /// The devices of the processes that torchrun starts, by their ranks; `device` is the first. Empty where the
+    /// script runs by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gang: Vec<u32>,
     /// Seed of the run; each case mixes its id into it.
     pub seed: u64,
     /// Launches of a case before its samples.
@@ -31,6 +35,28 @@ pub struct Manifest {
     pub sentinels: Sentinels,
     /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
+}
+
+impl Manifest {
+    /// The devices, one per process that launches.
+    #[must_use]
+    pub fn devices(&self) -> &[u32] {
+        if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
+    }
+
+    /// Has the script started by torchrun, on these devices, where some case talks to other processes.
+    pub fn set_gang(&mut self, devices: &[u32]) {
+        if self.group_size().is_some() {
+            self.gang = devices.to_vec();
+        }
+    }
+
+    /// How many processes its cases talk to, the most where they differ; `None` where no case talks to any.
+    #[must_use]
+    pub fn group_size(&self) -> Option<i64> {
+        let arguments = self.cases.iter().flat_map(|case| &case.arguments);
+        arguments.filter_map(|argument| argument.process_group).max()
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]

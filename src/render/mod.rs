@@ -20,6 +20,13 @@ pub mod files {
     pub const MANIFEST: &str = "manifest.json";
     /// What it says it launched, a line a case.
     pub const JOURNAL: &str = "launched.jsonl";
+
+    /// The journal of a process among several.
+    #[must_use]
+    pub fn journal(rank: usize) -> String {
+        if rank == 0 { JOURNAL.to_owned() } else { format!("launched.{rank}.jsonl") }
+    }
+
     /// Starts msprof; can be run again by hand.
     pub const COLLECT: &str = "collect.sh";
     /// Where msprof leaves its `PROF_*` folders.

@@ -123,6 +123,10 @@ fn ranges(devices: &[u32]) -> String {
     parts.join(",")
 }
 
+fn on_devices(devices: &[u32]) -> String {
+    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices))
+}
+
 impl Sink for Human {
     fn on_event(&mut self, event: &Event) {
         // A collection's cases, and the rows of kernels that they complete, belong to its line.
@@ -136,8 +140,7 @@ impl Sink for Human {
                     bar.set_length(u64::try_from(*cases).unwrap_or_default());
                 }
                 let cases = plural(*cases, "case");
-                let devices =
-                    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices));
+                let devices = on_devices(devices);
                 let goes_on = if *is_resumed { " goes on" } else { "" };
                 let until =
                     budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
@@ -157,9 +160,8 @@ impl Sink for Human {
             }
             Event::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
                 let why = if *purpose == Purpose::Measure { String::new() } else { format!(" ({purpose})") };
-                let device = ranges(devices);
-                let line =
-                    format!("collection {collection}{why} on device {device}: {outcome}, {seconds:.1} s");
+                let devices = on_devices(devices);
+                let line = format!("collection {collection}{why} on {devices}: {outcome}, {seconds:.1} s");
                 match &self.bar {
                     Some(bar) if outcome == "done" => bar.set_message(line),
                     Some(_) => self.say(&line),

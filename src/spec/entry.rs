@@ -272,10 +272,11 @@ impl Entry {
         hosts.into_iter().collect()
     }
 
-    /// Whether the rehearsal host can play it: it has one device at a time.
+    /// Whether the rehearsal host can play it: where it talks to other devices, it must say to how many.
     #[must_use]
-    pub const fn is_rehearsed(&self) -> bool {
-        !self.needs.several_devices
+    pub fn is_rehearsed(&self) -> bool {
+        let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
+        !self.needs.several_devices || arguments.any(|given| matches!(given, Argument::ProcessGroup(_)))
     }
 
     /// The names under which the profiler may show the kernel.

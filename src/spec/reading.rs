@@ -4,7 +4,7 @@ use super::{
     Argument, Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work,
     supply::Supply,
 };
-use crate::model::{Attributes, Case, Dtype, Format, RUNTIME, Slot, Tensor};
+use crate::model::{Attributes, Case, Dtype, Format, Slot, Tensor};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]
@@ -281,11 +281,11 @@ const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
-/// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+/// The attributes that expressions may use.
 fn known(attributes: &Attributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase();
+        let name = Attributes::variable(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     Journal, JournalLine,
+    ranks::{Evidence, Rank, ranks, slowest, together},
     samples::{accepted, noise},
 };
 use crate::{
@@ -104,31 +105,43 @@ fn kernel_of(text: &[u8]) -> String {
     KernelName::new(&text).map_or_else(|_| text.clone().into_owned(), |name| name.as_str().to_owned())
 }
 
-/// Judges every case of a manifest. `expected` holds the cases in the manifest's order.
+/// Judges every case of a manifest. `expected` holds the cases in the manifest's order, `journals` one of each
+/// process, by rank. Every process has to account for its launches by itself.
 #[must_use]
 pub fn judge(
     manifest: &Manifest,
     expected: &[Expected<'_>],
-    journal: &Journal,
+    journals: &[Journal],
     records: &[RawRecord],
     end: CollectionEnd,
 ) -> Vec<Attempt> {
-    let brackets = brackets(manifest, records);
-    let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !journal.lines.contains_key(o));
-    let running = left.next().filter(|_| !journal.has_ended);
+    let ranks = ranks(manifest, journals, records);
+    let brackets: Vec<_> = ranks.iter().map(|rank| brackets(manifest, &rank.records)).collect();
+    let all = Journal::of_all(journals);
+    let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
+    let running = left.next().filter(|_| !all.has_ended);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
-        let Some(line) = journal.lines.get(&case.ordinal) else {
-            let finding = not_launched(case.ordinal, running, journal, end);
-            return attempt(case, 0, Vec::new(), Vec::new(), finding);
-        };
-        if let Some(finding) = raised(line) {
-            return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
+        let ordinal = case.ordinal;
+        let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {
+            let Some(line) = rank.journal.lines.get(&ordinal) else {
+                return Err(not_launched(ordinal, running, all.is_started, end));
+            };
+            if let Some(finding) = raised(line) {
+                return Err(finding);
+            }
+            match brackets.get(&ordinal) {
+                Some(&(from, to)) => evidence(rank, expected, line, &rank.records[from..to]),
+                None => Err(without_bracket(line, &rank.records, end)),
+            }
+        });
+        let evidence: Vec<Result<Evidence<'_>, Finding>> = evidence.collect();
+        match together(&ranks, evidence) {
+            Ok(evidence) => judge_case(manifest, case, expected, &evidence),
+            Err(finding) => {
+                let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
+                attempt(case, launched, Vec::new(), Vec::new(), finding)
+            }
         }
-        let Some(&(from, to)) = brackets.get(&case.ordinal) else {
-            let finding = without_bracket(line, records, end);
-            return attempt(case, line.launched, Vec::new(), Vec::new(), finding);
-        };
-        judge_case(manifest, case, expected, line, &records[from..to])
     });
     cases.collect()
 }
@@ -160,13 +173,13 @@ fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize,
         .collect()
 }
 
-fn not_launched(ordinal: u32, running: Option<u32>, journal: &Journal, end: CollectionEnd) -> Finding {
+fn not_launched(ordinal: u32, running: Option<u32>, is_started: bool, end: CollectionEnd) -> Finding {
     if Some(ordinal) != running {
         return Finding::new(Verdict::NotRun, "the collection ended before its turn");
     }
     match end {
         CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
-        _ if !journal.is_started => {
+        _ if !is_started => {
             Finding::new(Verdict::NotRun, "the script could not use its device; its log says why")
         }
         CollectionEnd::TimedOut => {
@@ -197,7 +210,9 @@ fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionEnd
 
 fn raised(line: &JournalLine) -> Option<Finding> {
     let error = line.error.as_ref()?;
-    let verdict = if error.is_out_of_memory() {
+    let verdict = if error.is_of_another_rank() {
+        Verdict::NotRun
+    } else if error.is_out_of_memory() {
         Verdict::Oom
     } else if error.is_device_fault() {
         Verdict::Crashed
@@ -217,19 +232,29 @@ fn attempt(
     Attempt { case: case.case.clone(), launched, launches, counters, finding }
 }
 
+/// The launches of a case by one process, where its records can be those.
+fn evidence<'a>(
+    rank: &Rank<'_>,
+    expected: &Expected<'_>,
+    line: &JournalLine,
+    records: &'a [RawRecord],
+) -> Result<Evidence<'a>, Finding> {
+    let own: Vec<&RawRecord> =
+        records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
+    match wrong_records(rank.device, expected, line, records, &own) {
+        Some(finding) => Err(finding),
+        None => Ok(Evidence { launched: line.launched, records, own }),
+    }
+}
+
 fn judge_case(
     manifest: &Manifest,
     case: &ManifestCase,
     expected: &Expected<'_>,
-    line: &JournalLine,
-    records: &[RawRecord],
+    evidence: &[Evidence<'_>],
 ) -> Attempt {
-    let own: Vec<&RawRecord> =
-        records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
-    let fail = |finding: Finding| attempt(case, line.launched, Vec::new(), Vec::new(), finding);
-    if let Some(finding) = wrong_records(manifest, expected, line, records, &own) {
-        return fail(finding);
-    }
+    let own = slowest(evidence);
+    let launched = evidence.first().map_or(0, |first| first.launched);
     let is_sample = |number: usize| number >= manifest.warm_up as usize;
     let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
     let mut keep = accepted(&samples).into_iter();
@@ -253,22 +278,22 @@ fn judge_case(
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
     let outliers = samples.len() - durations.len();
-    let finding = dispersion(&durations, outliers, expected, records);
-    attempt(case, line.launched, launches, counters, finding)
+    let finding = dispersion(&durations, outliers, expected, evidence);
+    attempt(case, launched, launches, counters, finding)
 }
 
 /// The first reason why the records cannot be the launches of the case.
 fn wrong_records(
-    manifest: &Manifest,
+    device: u32,
     expected: &Expected<'_>,
     line: &JournalLine,
     records: &[RawRecord],
     own: &[&RawRecord],
 ) -> Option<Finding> {
     let launched = line.launched as usize;
-    if let Some(record) = records.iter().find(|record| record.device.is_some_and(|d| d != manifest.device)) {
-        let device = record.device.unwrap_or_default();
-        let reason = format!("launched on device {}, recorded on device {device}", manifest.device);
+    if let Some(record) = records.iter().find(|record| record.device.is_some_and(|d| d != device)) {
+        let other = record.device.unwrap_or_default();
+        let reason = format!("launched on device {device}, recorded on device {other}");
         return Some(Finding::new(Verdict::Implausible, reason));
     }
     if own.is_empty() && !records.is_empty() {
@@ -362,13 +387,19 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
     (0..COUNTERS.len()).map(mean).collect()
 }
 
-fn dispersion(durations: &[i64], outliers: usize, expected: &Expected<'_>, records: &[RawRecord]) -> Finding {
+fn dispersion(
+    durations: &[i64],
+    outliers: usize,
+    expected: &Expected<'_>,
+    evidence: &[Evidence<'_>],
+) -> Finding {
     let mut remarks: Vec<String> = expected.notes.to_vec();
     if outliers > 0 {
         remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
     }
-    let foreign: BTreeSet<&str> = records
+    let foreign: BTreeSet<&str> = evidence
         .iter()
+        .flat_map(|evidence| evidence.records)
         .map(|record| record.kernel.as_str())
         .filter(|kernel| {
             !expected.names.contains(kernel) && !expected.beside.iter().any(|known| known == kernel)

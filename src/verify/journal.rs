@@ -36,6 +36,12 @@ impl Raised {
         self.class.ends_with("OutOfMemoryError") || message.contains("out of memory")
     }
 
+    /// Whether another process could not launch the case, so that this one did not either.
+    #[must_use]
+    pub fn is_of_another_rank(&self) -> bool {
+        self.class == "OtherRank"
+    }
+
     /// Whether the device, rather than the call, failed: error codes 107xxx and 507xxx of the runtime.
     #[must_use]
     pub fn is_device_fault(&self) -> bool {
@@ -60,6 +66,27 @@ pub struct Journal {
     pub is_done: bool,
     /// Whether the script ended by itself, as it also does where a case leaves the device unusable: nothing ran then.
     pub has_ended: bool,
+}
+
+impl Journal {
+    /// The journals of several processes as one: what all of them did, and when the last of them did it.
+    #[must_use]
+    pub fn of_all(journals: &[Self]) -> Self {
+        let [first, others @ ..] = journals else { return Self::default() };
+        let mut all = first.clone();
+        for journal in others {
+            all.lines.retain(|ordinal, _| journal.lines.contains_key(ordinal));
+            for (ordinal, line) in &mut all.lines {
+                let other = journal.lines.get(ordinal).and_then(|line| line.seconds);
+                line.seconds = line.seconds.zip(other).map(|(one, other)| one.max(other));
+            }
+            all.is_started &= journal.is_started;
+            all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
+            all.is_done &= journal.is_done;
+            all.has_ended &= journal.has_ended;
+        }
+        all
+    }
 }
 
 /// Reads a journal; a missing one is empty, and a line that was cut short ends it.

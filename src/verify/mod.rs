@@ -7,6 +7,7 @@
 mod collection;
 mod evidence;
 mod journal;
+mod ranks;
 mod samples;
 
 pub use collection::{CollectionEnd, Expected, RawRecord, judge, read_records};

@@ -10,6 +10,7 @@ mod context;
 mod databases;
 mod faults;
 mod fuzz;
+mod gang;
 mod grid;
 mod ingest;
 mod layers;

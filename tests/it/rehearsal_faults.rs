@@ -181,7 +181,7 @@ impl Stage {
             host_slots: Entry::host_slots(entry),
         };
         let expected: Vec<Expected<'_>> = self.cases.iter().map(expected).collect();
-        let attempts = judge(&self.manifest, &expected, &journal, &records, end);
+        let attempts = judge(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
         Left { log, ended, seconds, journal, unreadable, attempts }
     }

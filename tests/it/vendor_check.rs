@@ -186,15 +186,16 @@ fn dispatch(experts: u64) -> String {
 }
 
 #[test]
-fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_one() {
+fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_fewer() {
     let check = Check::new(&[]);
     check.context.write("d.csv", &profile(&[&dispatch(16)]));
     let ingest = ["ingest", "d.csv", "--db", "ep", "--kind", "rehearsal"];
     check.context.run(&[&ingest[..], &["--ep-size", "16"]].concat());
     let ran = check.context.run(&["run", "--db", "ep", "--host", "rehearsal", "--devices", "0"]);
-    assert!(ran.stderr.contains("unsupported: 1 case: it talks to other devices"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("unsupported: 1 case: it needs 16 devices"), "{}", ran.stderr);
     let manifest = check.context.run(&["render", "DispatchFFNCombine", "--db", "ep", "--manifest"]).stdout;
     let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    assert_eq!(manifest["gang"].as_array().map(Vec::len), Some(16), "a process for each rank");
     let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
     let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("is there");
     assert_eq!(experts["tensor"]["bound"], 256, "experts of all ranks are named");

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The faults of one host, as one of its processes sees them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Faults {
     plan: Plan,
     seed: u64,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Sleep that a stand-in owes. Pretended seconds are divided by the speed; a slow device stretches what passes
 /// between answers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::rehearsal) struct Pace {
     speed: f64,
     slowness: f64,

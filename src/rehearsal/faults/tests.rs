@@ -27,6 +27,7 @@ fn case(ordinal: u32, id: u64) -> ManifestCase {
 fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: &[u64]) -> Faults {
     let plan = Plan::parse(Path::new("f.yaml"), text, &KNOWN).expect("a plan");
     let manifest = Manifest {
+        gang: Vec::new(),
         run: "r".to_owned(),
         collection,
         kind: HostKind::Rehearsal,

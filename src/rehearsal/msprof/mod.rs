@@ -110,37 +110,54 @@ fn collect(start: &Start) -> Result<(), Failure> {
         .env(variables::SOCKET, server.socket())
         .status()
         .map_err(|source| Failure::Start { program: start.program.clone().into(), source });
-    let (devices, launches, outcome) =
+    let processes =
         server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
     if let Some(warning) = warning(status?) {
         say(&warning);
     }
-    if devices.is_empty() || outcome.records == Records::None {
+    let processes: Vec<_> = processes
+        .into_iter()
+        .filter(|(devices, _, outcome)| !devices.is_empty() && outcome.records != Records::None)
+        .collect();
+    if processes.is_empty() {
         return Err(Failure::NoData);
     }
     let begun = Instant::now();
-    let mut collected = Collected { devices, launches, started, ended: now() };
-    damage::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
-    report(&config, &collected, &outcome, start)?;
-    let pretended = config.real_seconds(config.faults.costs.export) * outcome.slowness;
-    let stretched = begun.elapsed().as_secs_f64() * (outcome.slowness - 1.0);
+    let ended = now();
+    let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
+    let mut slowness = 1.0_f64;
+    // Each process that used a device leaves a profile of its own.
+    for (number, (devices, launches, outcome)) in (0..).zip(processes) {
+        let mut collected = Collected { devices, launches, started, ended };
+        damage::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
+        report(&config, &profile, &collected, number, &outcome, start)?;
+        slowness = slowness.max(outcome.slowness);
+    }
+    let pretended = config.real_seconds(config.faults.costs.export) * slowness;
+    let stretched = begun.elapsed().as_secs_f64() * (slowness - 1.0);
     thread::sleep(Duration::try_from_secs_f64(pretended + stretched).unwrap_or_default());
     Ok(())
 }
 
 /// Exports, with the lines that the real one prints meanwhile.
-fn report(config: &Config, collected: &Collected, outcome: &Outcome, start: &Start) -> Result<(), Failure> {
-    let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
-    let folder = export::folder_name(collected.started, config.seed);
+fn report(
+    config: &Config,
+    profile: &DeviceProfile,
+    collected: &Collected,
+    number: u64,
+    outcome: &Outcome,
+    start: &Start,
+) -> Result<(), Failure> {
+    let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
     let fate = Export::of(&outcome.struck);
     if fate == Export::NoFolder {
         say("[INFO] Profiling finished.");
         return Ok(());
     }
-    let mut tables = export::tables(&profile, &collected.launches);
+    let mut tables = export::tables(profile, &collected.launches);
     damage::damage_text(&mut tables, &outcome.struck);
-    let written = export::write(&parent, &folder, &profile, collected)?;
+    let written = export::write(&parent, &folder, profile, collected)?;
     say(&format!("[INFO] Start export data in {folder}."));
     match fate {
         Export::Withheld { later } => {

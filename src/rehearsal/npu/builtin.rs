@@ -22,6 +22,8 @@ pub(super) fn call(session: &mut Session, api: &str, arguments: &Arguments) -> O
         "torch.npu.device_count" => Ok(Reply::Int(u64::from(session.devices))),
         "torch.npu.current_device" => Ok(Reply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(Reply::Bool(session.devices > 0)),
+        "torch.distributed.store_set" => store_set(session, arguments),
+        "torch.distributed.store_get" => store_get(session, arguments),
         "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
         "torch.Tensor.mul_" => scale(session, arguments),
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),
@@ -63,6 +65,21 @@ fn set_device(session: &mut Session, arguments: &Arguments) -> Result<Reply, Rai
     session.current = device;
     session.tape.open(device);
     Ok(Reply::Nothing)
+}
+
+fn store_set(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised> {
+    let bound = bound("store_set(str key, str value) -> ()", arguments, &[])?;
+    if let (Some(Given::Text(key)), Some(Given::Text(value))) = (bound.get("key"), bound.get("value")) {
+        session.group().set(key, value);
+    }
+    Ok(Reply::Nothing)
+}
+
+/// Nothing where nobody has set the key so far.
+fn store_get(session: &mut Session, arguments: &Arguments) -> Result<Reply, Raised> {
+    let bound = bound("store_get(str key) -> str", arguments, &[])?;
+    let Some(Given::Text(key)) = bound.get("key") else { return Ok(Reply::Nothing) };
+    Ok(session.group().get(key).map_or(Reply::Nothing, Reply::Text))
 }
 
 fn check_device(session: &Session, device: u32) -> Result<(), Raised> {

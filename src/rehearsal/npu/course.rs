@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The way of one script.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Course {
     faults: Faults,
     pub(super) pace: Pace,

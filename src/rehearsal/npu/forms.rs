@@ -2,6 +2,7 @@
 
 use super::{
     arguments::Bound,
+    group::ranks_of,
     judge::Operands,
     memory::{Contents, Layout, Operand},
     wire::{Given, Raised, runtime},
@@ -28,12 +29,16 @@ pub(super) struct Fitting<'a> {
     pub(super) attributes: Attributes,
     /// Types that the call asks for, by output.
     pub(super) asked: Vec<Dtype>,
+    /// Of the group that the call talks to.
+    pub(super) ranks: Option<i64>,
 }
 
 /// Why a form does not fit.
 pub(super) enum Misfit {
     /// The call would be wrong in any form that takes such arguments.
     Refused(Raised),
+    /// The form fits, and the values of its tensors do not.
+    Values(Raised),
     /// Another form may fit.
     Shapes(String),
 }
@@ -57,7 +62,8 @@ impl<'a> Trial<'a> {
     pub(super) fn fit(&self) -> Result<Fitting<'a>, Misfit> {
         self.check_given()?;
         self.check_constants()?;
-        let attributes = self.attributes()?;
+        let ranks = self.group()?;
+        let attributes = self.attributes(ranks)?;
         let slots = self.slots()?;
         self.check_layouts(&slots).map_err(Misfit::Shapes)?;
         let known = self.named_by_arguments().map_err(Misfit::Shapes)?;
@@ -68,8 +74,8 @@ impl<'a> Trial<'a> {
         self.check_expressions(&bindings).map_err(Misfit::Shapes)?;
         // An output that has no shape is a reason to try the next form as well.
         self.form.rule.outputs(&bindings).map_err(Misfit::Shapes)?;
-        self.check_values(&slots, &bindings)?;
-        Ok(Fitting { form: self.form, bindings, inputs, attributes, asked: self.asked()? })
+        self.check_values(&slots, &bindings).map_err(Misfit::Values)?;
+        Ok(Fitting { form: self.form, bindings, inputs, attributes, asked: self.asked()?, ranks })
     }
 
     /// A tensor that the form does not pass makes another call of it.
@@ -96,10 +102,24 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
+    /// How many ranks the group has that the call talks to.
+    fn group(&self) -> Result<Option<i64>, Raised> {
+        let mut arguments = self.form.arguments.iter();
+        let group = arguments.find(|(_, argument)| matches!(argument, Argument::ProcessGroup(_)));
+        group.map(|(name, _)| ranks_of(self.bound.get(name))).transpose()
+    }
+
     /// What the call says of values that shapes do not carry; a form may want certain ones.
-    fn attributes(&self) -> Result<Attributes, Misfit> {
+    fn attributes(&self, ranks: Option<i64>) -> Result<Attributes, Misfit> {
         let mut attributes = Attributes::default();
         for (name, argument) in &self.form.arguments {
+            if let (Argument::ProcessGroup(expr), Some(ranks)) = (argument, ranks) {
+                let named = expr.to_string();
+                let columns = self.form.with.keys();
+                for column in columns.filter(|column| Attributes::variable(column) == named) {
+                    attributes.set(column, &ranks.to_string());
+                }
+            }
             if let (Argument::Attribute(column), Some(given)) = (argument, self.bound.get(name)) {
                 attributes.set(column, &given.to_string());
             }
@@ -222,10 +242,13 @@ impl<'a> Trial<'a> {
                     }
                 }
                 Argument::Attribute(column) => {
-                    let bare = column.strip_prefix(crate::model::RUNTIME).unwrap_or(column);
                     if let Some(value) = value(given) {
-                        known.set(&bare.replace(' ', "_").to_ascii_lowercase(), value);
+                        known.set(&Attributes::variable(column), value);
                     }
+                }
+                Argument::ProcessGroup(expr) => {
+                    let ranks = ranks_of(Some(given)).map_err(|raised| raised.message)?;
+                    known.set(&expr.to_string(), Value::Number(ranks));
                 }
                 _ => {}
             }

@@ -28,6 +28,8 @@ pub(super) struct Accepted {
     /// Outputs that the caller provides, by their place.
     pub(super) destinations: Vec<(usize, Handle)>,
     pub(super) work: Work,
+    /// Of the group that the call talks to.
+    pub(super) ranks: Option<i64>,
 }
 
 /// Judges a call. Where several forms fit, `preferred` goes first.
@@ -41,7 +43,7 @@ pub(super) fn judge(
     let operands = Operands::new(entry, &bound, memory)?;
     let device = operands.device()?;
     let mut reasons = Vec::new();
-    let mut refusal = None;
+    let (mut refusal, mut unfit) = (None, None);
     let mut fitting = None;
     // Of forms that differ in the length of a list, one can be meant.
     let can_be = |form: &&EntryForm| !form.of_list || operands.has_lists_of(form);
@@ -53,13 +55,15 @@ pub(super) fn judge(
                 fitting = Some(found);
                 break;
             }
+            Err(Misfit::Values(raised)) => unfit = unfit.or(Some(raised)),
             Err(Misfit::Refused(raised)) => refusal = refusal.or(Some(raised)),
             Err(Misfit::Shapes(why)) => reasons.push(format!("{}: {why}", form.rule.name)),
         }
     }
-    // A form that takes such types says more than one that does not.
-    let fitting = fitting.ok_or_else(|| match refusal {
-        Some(raised) if reasons.is_empty() => raised,
+    // A form that fits but for its values says most, and one that takes such types more than one that does not.
+    let fitting = fitting.ok_or_else(|| match (unfit, refusal) {
+        (Some(raised), _) => raised,
+        (None, Some(raised)) if reasons.is_empty() => raised,
         _ => operands.fit_no_form(&reasons),
     })?;
     let refused = |why: crate::spec::Refusal| runtime(format!("{}: {why}", entry.api));
@@ -74,8 +78,9 @@ pub(super) fn judge(
     };
     let reading = entry.read(&case).map_err(refused)?;
     let (returns, work) = (reading.returns, reading.work);
+    let ranks = fitting.ranks;
     let (output_dtypes, inputs) = (fitting.form.output_dtypes.clone(), fitting.inputs);
-    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work })
+    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks })
 }
 
 fn numbers_allowed(entry: &Entry) -> Vec<&str> {

@@ -92,7 +92,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Every live tensor.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
     capacity: u64,
     last: u64,

@@ -9,6 +9,7 @@ mod builtin;
 mod course;
 mod factories;
 mod forms;
+mod group;
 mod judge;
 mod memory;
 mod server;

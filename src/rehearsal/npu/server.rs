@@ -26,18 +26,21 @@ pub(in crate::rehearsal) struct ServerError {
     source: io::Error,
 }
 
+type Sessions = Arc<Mutex<Vec<Arc<Mutex<Session>>>>>;
+
 /// Answers until [`Server::finish`].
 #[derive(Debug)]
 pub(in crate::rehearsal) struct Server {
     /// Holds the socket, and goes with the server.
     folder: TempDir,
-    session: Arc<Mutex<Session>>,
+    /// One per process, in the order of their first calls.
+    sessions: Sessions,
     stop: Arc<AtomicBool>,
     listening: JoinHandle<()>,
 }
 
 impl Server {
-    /// Opens a socket for a session.
+    /// Opens a socket; every process that connects has a session of its own, which begins as this one.
     pub(in crate::rehearsal) fn start(session: Session) -> Result<Self, ServerError> {
         // A socket's path may have 107 bytes, which a run's folder can exceed.
         let base = [std::env::temp_dir(), PathBuf::from("/tmp")];
@@ -47,13 +50,13 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
         clear_up_when_ended(folder.path().to_owned()).map_err(failed)?;
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
-        let session = Arc::new(Mutex::new(session));
+        let sessions = Sessions::default();
         let stop = Arc::new(AtomicBool::new(false));
         let listening = {
-            let (session, stop) = (Arc::clone(&session), Arc::clone(&stop));
-            thread::spawn(move || listen(&listener, &session, &stop))
+            let (sessions, stop) = (Arc::clone(&sessions), Arc::clone(&stop));
+            thread::spawn(move || listen(&listener, &session, &sessions, &stop))
         };
-        Ok(Self { folder, session, stop, listening })
+        Ok(Self { folder, sessions, stop, listening })
     }
 
     /// Where programs find it.
@@ -61,15 +64,18 @@ impl Server {
         self.folder.path().join(SOCKET)
     }
 
-    /// Takes no further connection, closes the socket and hands over what the session was used for.
-    pub(in crate::rehearsal) fn finish<T>(self, read: impl FnOnce(&mut Session) -> T) -> T {
+    /// Takes no further connection, closes the socket and hands over what each process's session was used for.
+    pub(in crate::rehearsal) fn finish<T>(self, mut read: impl FnMut(&mut Session) -> T) -> Vec<T> {
         self.stop.store(true, Ordering::Release);
         // The listener looks at the flag at its next connection.
         drop(UnixStream::connect(self.socket()));
         // A listener that panicked has ended as well.
         let _ = self.listening.join();
         // A connection that a left-over process still holds may wait in its thread; it ends with us.
-        read(&mut self.session.lock().unwrap_or_else(PoisonError::into_inner))
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let read_one =
+            |session: &Arc<Mutex<Session>>| read(&mut session.lock().unwrap_or_else(PoisonError::into_inner));
+        sessions.iter().map(read_one).collect()
     }
 }
 
@@ -88,13 +94,14 @@ fn clear_up_when_ended(folder: PathBuf) -> io::Result<()> {
 
 const SOCKET: &str = "npu";
 
-fn listen(listener: &UnixListener, session: &Arc<Mutex<Session>>, stop: &AtomicBool) {
+fn listen(listener: &UnixListener, first: &Session, sessions: &Sessions, stop: &AtomicBool) {
     for connection in listener.incoming() {
         if stop.load(Ordering::Acquire) {
             return;
         }
         if let Ok(connection) = connection {
-            let session = Arc::clone(session);
+            let session = Arc::new(Mutex::new(first.clone()));
+            sessions.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&session));
             thread::spawn(move || {
                 // The program is gone, and with it whoever could be told.
                 let _ = serve(&connection, &session);
@@ -135,7 +142,11 @@ mod tests {
         let mut lines = BufReader::new(connection.try_clone().expect("cloned")).lines();
         assert_eq!(lines.next().expect("a line").expect("read"), r#"{"value":16}"#);
         assert!(lines.next().expect("a line").expect("read").contains("not a call"));
-        assert_eq!(server.finish(|session| session.devices_used()), Vec::<u32>::new());
+        connection = UnixStream::connect(&socket).expect("connected");
+        connection.write_all(b"{\"call\": \"torch.npu.set_device\", \"args\": [3]}\n").expect("written");
+        lines = BufReader::new(connection.try_clone().expect("cloned")).lines();
+        assert_eq!(lines.next().expect("a line").expect("read"), r#"{"value":null}"#);
+        assert_eq!(server.finish(|session| session.devices_used()), [vec![], vec![3]], "one each");
         assert!(!socket.exists());
     }
 }

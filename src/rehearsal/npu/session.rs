@@ -1,24 +1,28 @@
 //! One program's time on the pretend NPU: takes calls, line by line, and keeps what they did.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{
     builtin,
     course::{Course, Outcome},
+    group::Group,
     judge::{Accepted, judge},
     memory::{Contents, Memory, Place},
     tape::{Launch, Operation, Tape, Task},
     wire::{Arguments, Class, Raised, Reply, Request, answer, runtime},
 };
 use crate::{
-    model::{Dtype, Nanos, Tensor},
+    model::{Dtype, Nanos, Slot, Tensor},
     rehearsal::{Config, HostError, faults::Faults},
     render::Manifest,
     spec::{Catalogue, DeviceProfile, Entry, OutputDtype, Unit, Work},
 };
 
-/// State behind the socket.
-#[derive(Debug)]
+/// State behind a connection to the socket. A clone of one that was not used is another process's, of the same gang.
+#[derive(Clone, Debug)]
 pub(in crate::rehearsal) struct Session {
     pub(super) devices: u32,
     /// The device that `npu` without a number means.
@@ -27,6 +31,10 @@ pub(in crate::rehearsal) struct Session {
     pub(super) tape: Tape,
     course: Course,
     catalogue: Arc<Catalogue>,
+    /// What it shares with the other processes of its gang.
+    group: Arc<Mutex<Group>>,
+    /// Calls so far that it made together with them.
+    common_calls: u64,
 }
 
 impl Session {
@@ -49,6 +57,8 @@ impl Session {
             tape,
             course: Course::new(faults),
             catalogue: Arc::new(Catalogue::load(&assets)?),
+            group: Arc::default(),
+            common_calls: 0,
         })
     }
 
@@ -63,6 +73,10 @@ impl Session {
             reply
         });
         (answer(&result, self.course.take_order()), self.course.pace.due())
+    }
+
+    pub(super) fn group(&self) -> MutexGuard<'_, Group> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Devices that the program used.
@@ -116,7 +130,11 @@ impl Session {
 
     /// Launches an accepted call and gives Python its results.
     fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
-        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work } = accepted;
+        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } =
+            accepted;
+        if let Some(ranks) = ranks {
+            self.check_group(ranks, kernel, &inputs)?;
+        }
         // Memory is taken before the launch, so that a call which finds none leaves no record.
         let mut results = Vec::new();
         for (index, dims) in returns.iter().enumerate() {
@@ -171,6 +189,15 @@ impl Session {
             [single] if entry.schema.returns == 1 && !entry.schema.returns_list => single.clone(),
             _ => Reply::Tuple(results),
         })
+    }
+
+    /// The processes of a group make the same calls, and are as many as the case says.
+    fn check_group(&mut self, ranks: i64, kernel: &str, inputs: &[Slot]) -> Result<(), Raised> {
+        if let Some(wanted) = self.tape.group_of_case().filter(|wanted| *wanted != ranks) {
+            return Err(runtime(format!("rehearsal: a group of {ranks} ranks, the case is of {wanted}")));
+        }
+        self.common_calls += 1;
+        self.group().check(self.common_calls, kernel, inputs)
     }
 
     fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<Reply, Raised> {

@@ -51,20 +51,22 @@ pub(in crate::rehearsal) struct Launch {
     pub(in crate::rehearsal) operation: Operation,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stream {
     clock: Nanos,
     tasks: u64,
 }
 
 /// Every launch, in order, and what durations depend on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tape {
     config: Config,
     profile: DeviceProfile,
     collection: u32,
     /// The kernel of each case and the form of its call, by ordinal.
     kernels: BTreeMap<u64, (String, String)>,
+    /// How many ranks the cases talk to that talk to some, by ordinal.
+    groups: BTreeMap<u64, i64>,
     started: Nanos,
     streams: BTreeMap<u32, Stream>,
     case: Option<u64>,
@@ -94,6 +96,13 @@ impl Tape {
             kernels: cases
                 .iter()
                 .map(|case| (u64::from(case.ordinal), (case.kernel.clone(), case.reading.clone())))
+                .collect(),
+            groups: cases
+                .iter()
+                .filter_map(|case| {
+                    let ranks = case.arguments.iter().find_map(|argument| argument.process_group)?;
+                    Some((u64::from(case.ordinal), ranks))
+                })
                 .collect(),
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),
@@ -150,6 +159,11 @@ impl Tape {
         for stream in self.streams.values_mut() {
             stream.clock = Nanos(stream.clock.0.saturating_add(by.0));
         }
+    }
+
+    /// How many ranks that case talks to.
+    pub(super) fn group_of_case(&self) -> Option<i64> {
+        self.groups.get(&self.case?).copied()
     }
 
     /// Executes.

@@ -27,6 +27,7 @@ fn session(kernels: &[&str]) -> Session {
         collection: 0,
         kind: Kind::Rehearsal,
         device: 0,
+        gang: Vec::new(),
         seed: 0,
         warm_up: 1,
         measured: 1,

@@ -59,6 +59,7 @@ pub(super) enum Reply {
     Nothing,
     Bool(bool),
     Int(u64),
+    Text(String),
     /// A tensor that is new to Python.
     Tensor(Described),
     /// A tensor that Python holds already.
@@ -184,6 +185,7 @@ impl Reply {
             Self::Nothing => Value::Null,
             Self::Bool(truth) => json!(truth),
             Self::Int(number) => json!(number),
+            Self::Text(text) => json!(text),
             Self::Same(handle) => json!({ "same": handle }),
             Self::Tensor(tensor) => json!({ "tensor": {
                 "handle": tensor.handle,

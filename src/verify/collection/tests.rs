@@ -46,6 +46,7 @@ impl Collection {
             collection: 1,
             kind: Kind::Rehearsal,
             device: 3,
+            gang: Vec::new(),
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
@@ -87,19 +88,7 @@ impl Collection {
     }
 
     fn attempts(&self) -> Vec<Attempt> {
-        let expected: Vec<Expected<'_>> = self
-            .cases
-            .iter()
-            .map(|case| Expected {
-                case,
-                names: vec!["Add", "AddAiCore"],
-                beside: &[],
-                fastest: FASTEST,
-                notes: &[],
-                host_slots: Vec::new(),
-            })
-            .collect();
-        judge(&self.manifest, &expected, &self.journal, &self.records, self.end)
+        judged(self, std::slice::from_ref(&self.journal))
     }
 }
 
@@ -319,4 +308,106 @@ fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
     assert_eq!(collection.findings()[0].verdict, Verdict::Ok);
     assert_eq!(collection.findings()[1].verdict, Verdict::Crashed);
     assert_ne!(collection.attempts()[1].case, CaseId::from_stored("x"));
+}
+
+/// The collection as a gang of devices 3 and 6 leaves it: the second device took as much longer.
+fn gang(longer: i64) -> (Collection, Vec<Journal>) {
+    let mut collection = Collection::good();
+    collection.manifest.gang = vec![3, 6];
+    let others = collection.records.iter().cloned().map(|record| RawRecord {
+        device: Some(6),
+        duration: Nanos(record.duration.0 + longer),
+        ..record
+    });
+    let others: Vec<RawRecord> = others.collect();
+    // The profiler's tables of two processes, by their starts.
+    collection.records = collection.records.drain(..).zip(others).flat_map(<[_; 2]>::from).collect();
+    collection.restamp();
+    let journals = vec![collection.journal.clone(); 2];
+    (collection, journals)
+}
+
+fn judged(collection: &Collection, journals: &[Journal]) -> Vec<Attempt> {
+    let expected: Vec<Expected<'_>> = collection
+        .cases
+        .iter()
+        .map(|case| Expected {
+            case,
+            names: vec!["Add", "AddAiCore"],
+            beside: &[],
+            fastest: FASTEST,
+            notes: &[],
+            host_slots: Vec::new(),
+        })
+        .collect();
+    judge(&collection.manifest, &expected, journals, &collection.records, collection.end)
+}
+
+#[test]
+fn a_sample_of_a_gang_is_the_slowest_rank_s() {
+    let (mut collection, journals) = gang(0);
+    // In the third launch the first rank is the slower one, in all others the second.
+    let mut launches = [0; 7];
+    for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
+        let device = record.device.expect("is there");
+        launches[device as usize] += 1;
+        record.duration = Nanos(match (device, launches[device as usize]) {
+            (3, 3) => 1060,
+            (3, _) => 1000,
+            _ => 1020,
+        });
+    }
+    let attempts = judged(&collection, &journals);
+    assert_eq!(attempts[0].finding.verdict, Verdict::Ok, "{:?}", attempts[0].finding);
+    let durations: Vec<i64> = attempts[0].launches.iter().map(|launch| launch.duration.0).collect();
+    assert_eq!(durations, [1020, 1020, 1060, 1020, 1020, 1020, 1020, 1020, 1020, 1020]);
+    assert_eq!(attempts[0].launched, 10);
+}
+
+#[test]
+fn every_rank_accounts_for_its_own_launches() {
+    let said = |change: &dyn Fn(&mut Collection, &mut Vec<Journal>)| {
+        let (mut collection, mut journals) = gang(20);
+        change(&mut collection, &mut journals);
+        let attempts = judged(&collection, &journals);
+        let told = |Finding { verdict, reason }: Finding| format!("{verdict} ({reason})");
+        attempts.into_iter().map(|attempt| told(attempt.finding)).collect::<Vec<_>>()
+    };
+    let ok = "ok (every launch recorded)";
+    assert_eq!(said(&|_, _| {}), [ok, ok]);
+    let lost = said(&|collection, _| {
+        let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
+        collection.records.remove(last.expect("is there"));
+    });
+    assert_eq!(lost, [ok, "lost_records (rank 1 (device 6): 10 launches, 9 records)"]);
+    let elsewhere = said(&|collection, _| {
+        collection.records.iter_mut().filter(|r| r.device == Some(6)).for_each(|r| r.device = Some(9));
+    });
+    assert!(
+        elsewhere[0].contains("rank 1 (device 6): launched on device 6, recorded on device 9"),
+        "{elsewhere:?}"
+    );
+    let fewer = said(&|collection, journals| {
+        journals[1].lines.get_mut(&1).expect("is there").launched = 9;
+        let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
+        collection.records.remove(last.expect("is there"));
+    });
+    assert_eq!(fewer, [ok, "lost_records (the ranks launched it 10, 9 times)"]);
+    let crashed = said(&|_, journals| {
+        for journal in journals.iter_mut() {
+            journal.is_done = false;
+        }
+        journals[1].lines.clear();
+    });
+    assert_eq!(crashed[0], "crashed (rank 1 (device 6): the process ended while it ran)");
+    assert!(crashed[1].starts_with("not_run"), "only the first case is suspected: {crashed:?}");
+    let other =
+        |class: &str, message: &str| Some(Raised { class: class.to_owned(), message: message.to_owned() });
+    let oom = said(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("is there").error =
+            other("OtherRank", "rank 1 has not launched it");
+        journals[1].lines.get_mut(&0).expect("is there").error =
+            other("OutOfMemoryError", "NPU out of memory");
+    });
+    assert_eq!(oom, ["oom (rank 1 (device 6): OutOfMemoryError: NPU out of memory)", ok]);
 }

@@ -32,8 +32,16 @@ def compile(function, *, backend=None, dynamic=None):
     return function
 
 
+class device:
+    """Where tensors lie."""
+
+    def __init__(self, name):
+        self.type, _, self.index = name.partition(":")
+
+
 def __getattr__(name):
-    # `torch.npu` comes with torch_npu, and Python asks modules for names such as `__path__`.
-    if name == "npu" or name.startswith("__"):
+    # `torch.npu` comes with torch_npu, `torch.distributed` is a module of its own, and Python asks modules for names
+    # such as `__path__`.
+    if name in ("npu", "distributed") or name.startswith("__"):
         raise AttributeError("module 'torch' has no attribute '%s'" % name)
     return _rehearsal.Name("torch." + name)

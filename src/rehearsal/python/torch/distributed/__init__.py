@@ -1,0 +1,101 @@
+"""Stand-in for torch.distributed: processes that torchrun has started meet, and nothing else.
+
+Their store is kept by the pretend NPU, which all of them can reach.
+"""
+import os
+import time
+
+from torch import _rehearsal
+
+_state = {}
+
+
+def _of_torchrun(name):
+    if name not in os.environ:
+        raise ValueError(
+            "Error initializing torch.distributed using env:// rendezvous: "
+            "environment variable %s expected, but not set" % name
+        )
+    return os.environ[name]
+
+
+def init_process_group(backend=None):
+    if backend != "hccl":
+        raise RuntimeError("rehearsal: a process group of an NPU is of hccl, not of %s" % backend)
+    if _state:
+        raise ValueError("trying to initialize the default process group twice!")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        _of_torchrun(name)
+    rank, size = int(_of_torchrun("RANK")), int(_of_torchrun("WORLD_SIZE"))
+    _state.update(rank=rank, size=size, store=_Store(), barriers=0)
+    barrier()
+
+
+def destroy_process_group():
+    _state.clear()
+
+
+def is_initialized():
+    return bool(_state)
+
+
+def _joined():
+    if not _state:
+        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+    return _state
+
+
+def get_rank():
+    return _joined()["rank"]
+
+
+def get_world_size():
+    return _joined()["size"]
+
+
+def barrier():
+    """Returns when every rank has called it as often."""
+    state = _joined()
+    state["barriers"] += 1
+    key = "barrier %d of rank %d"
+    state["store"].set(key % (state["barriers"], state["rank"]), "here")
+    for other in range(state["size"]):
+        state["store"].get(key % (state["barriers"], other))
+
+
+class _Store:
+    def set(self, key, value):
+        _rehearsal.call("torch.distributed.store_set", (key, value), {})
+
+    def get(self, key):
+        """Waits until somebody has set the key."""
+        while True:
+            value = _rehearsal.call("torch.distributed.store_get", (key,), {})
+            if value is not None:
+                return value.encode()
+            time.sleep(0.005)
+
+
+class _Backend:
+    def get_hccl_comm_name(self, rank):
+        if rank != get_rank():
+            raise RuntimeError("rehearsal: this process is rank %d, not %d" % (get_rank(), rank))
+        return "rehearsal group of %d ranks" % get_world_size()
+
+
+class _Group:
+    def _get_backend(self, device):
+        if device.type != "npu":
+            raise RuntimeError("No backend type associated with device type %s" % device.type)
+        return _Backend()
+
+
+class distributed_c10d:
+    @staticmethod
+    def _get_default_group():
+        _joined()
+        return _Group()
+
+    @staticmethod
+    def _get_default_store():
+        return _joined()["store"]

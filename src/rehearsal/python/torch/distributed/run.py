@@ -1,0 +1,83 @@
+"""Stand-in for torchrun: starts a process per rank on this host and ends all of them when one fails.
+
+As the real one does, it gives each a session of its own and no open files but the standard ones.
+"""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+# How long processes may take to end.
+GRACE = 30.0
+
+
+def environment(rank, options):
+    variables = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": options.nproc_per_node,
+        "LOCAL_WORLD_SIZE": options.nproc_per_node,
+        "MASTER_ADDR": options.master_addr,
+        "MASTER_PORT": options.master_port,
+    }
+    return dict(os.environ, **{name: str(value) for name, value in variables.items()})
+
+
+def end(workers):
+    """SIGTERM, grace, SIGKILL."""
+    for worker in workers:
+        if worker.poll() is None:
+            worker.terminate()
+    deadline = time.monotonic() + GRACE
+    for worker in workers:
+        try:
+            worker.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+class Told(Exception):
+    """A signal to end."""
+
+
+def on_signal(number, frame):
+    raise Told(number)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="torchrun", allow_abbrev=False)
+    parser.add_argument("--nnodes", type=int, default=1)
+    parser.add_argument("--nproc_per_node", "--nproc-per-node", type=int, default=1)
+    parser.add_argument("--master_addr", "--master-addr", default="127.0.0.1")
+    parser.add_argument("--master_port", "--master-port", type=int, default=29500)
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if options.nnodes != 1:
+        parser.error("rehearsal: one host only")
+    workers = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    try:
+        for rank in range(options.nproc_per_node):
+            command = [sys.executable, "-u", options.script] + options.arguments
+            workers.append(subprocess.Popen(command, env=environment(rank, options), start_new_session=True))
+        while any(worker.poll() is None for worker in workers):
+            if any(worker.poll() for worker in workers):
+                break
+            time.sleep(0.01)
+    except Told as told:
+        end(workers)
+        return 128 + told.args[0]
+    failed = [(rank, worker) for rank, worker in enumerate(workers) if worker.poll()]
+    end(workers)
+    for rank, worker in failed:
+        print("failed (exitcode: %d) local_rank: %d (pid: %d)" % (worker.returncode, rank, worker.pid), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+//! The processes of a collection: one, or one per device of a gang.
+//!
+//! Each has its journal and the records of its device. A gang's kernel is done when its slowest rank is: a sample
+//! is the longest of the ranks' durations of one launch.
+
+use std::borrow::Cow;
+
+use super::{Journal, RawRecord};
+use crate::{
+    model::{Finding, Verdict},
+    render::Manifest,
+};
+
+/// What one process left.
+pub(super) struct Rank<'a> {
+    pub(super) device: u32,
+    pub(super) journal: &'a Journal,
+    /// In the order of their start.
+    pub(super) records: Cow<'a, [RawRecord]>,
+}
+
+/// A case's launches by one process, which account for themselves.
+pub(super) struct Evidence<'a> {
+    pub(super) launched: u32,
+    /// Everything between the case's sentinels.
+    pub(super) records: &'a [RawRecord],
+    /// Those of the case's kernel, one per launch.
+    pub(super) own: Vec<&'a RawRecord>,
+}
+
+/// Gives each process the records of its device.
+pub(super) fn ranks<'a>(
+    manifest: &Manifest,
+    journals: &'a [Journal],
+    records: &'a [RawRecord],
+) -> Vec<Rank<'a>> {
+    let devices = manifest.devices();
+    let of = |device: u32| {
+        if devices.len() < 2 {
+            return Cow::Borrowed(records);
+        }
+        let of_device = |wanted: &dyn Fn(u32) -> bool| -> Vec<RawRecord> {
+            records.iter().filter(|record| record.device.is_some_and(wanted)).cloned().collect()
+        };
+        let own = of_device(&|other| other == device);
+        // A process that has left nothing where it should may have left it where nobody should.
+        Cow::Owned(if own.is_empty() { of_device(&|other| !devices.contains(&other)) } else { own })
+    };
+    let each = devices.iter().zip(journals);
+    each.map(|(&device, journal)| Rank { device, journal, records: of(device) }).collect()
+}
+
+/// Which finding explains the others, the first of these: what a process met keeps the others from their work.
+const EXPLAINS: [Verdict; 8] = [
+    Verdict::Oom,
+    Verdict::InvalidArgs,
+    Verdict::Crashed,
+    Verdict::Hung,
+    Verdict::WrongKernel,
+    Verdict::Implausible,
+    Verdict::LostRecords,
+    Verdict::NotRun,
+];
+
+/// The evidence of all processes, where all have some and launched as often.
+pub(super) fn together<'a>(
+    ranks: &[Rank<'_>],
+    evidence: Vec<Result<Evidence<'a>, Finding>>,
+) -> Result<Vec<Evidence<'a>>, Finding> {
+    let weight = |finding: &Finding| EXPLAINS.iter().position(|verdict| *verdict == finding.verdict);
+    let findings =
+        || evidence.iter().zip(ranks).filter_map(|(evidence, rank)| Some((evidence.as_ref().err()?, rank)));
+    if let Some((finding, rank)) = findings().min_by_key(|(finding, _)| weight(finding)) {
+        let met = findings().filter(|(other, _)| other.verdict == finding.verdict).count();
+        // What all of them met is none's own; torchrun ends all when one fails.
+        if met == ranks.len() {
+            return Err(finding.clone());
+        }
+        let number = ranks.iter().position(|other| other.device == rank.device).unwrap_or_default();
+        let reason = format!("rank {number} (device {}): {}", rank.device, finding.reason);
+        return Err(Finding::new(finding.verdict, reason));
+    }
+    let evidence: Vec<Evidence<'a>> = evidence.into_iter().flatten().collect();
+    let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
+    if counts.windows(2).any(|pair| pair[0] != pair[1]) {
+        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        let reason = format!("the ranks launched it {} times", counts.join(", "));
+        return Err(Finding::new(Verdict::LostRecords, reason));
+    }
+    Ok(evidence)
+}
+
+/// The slowest rank's record of each launch; the first rank's of equals.
+pub(super) fn slowest<'a>(evidence: &[Evidence<'a>]) -> Vec<&'a RawRecord> {
+    let [first, others @ ..] = evidence else { return Vec::new() };
+    let mut slowest = first.own.clone();
+    for rank in others {
+        for (record, other) in slowest.iter_mut().zip(&rank.own) {
+            if other.duration > record.duration {
+                *record = other;
+            }
+        }
+    }
+    slowest
+}

@@ -1,0 +1,265 @@
+//! Kernels that talk to other devices: a process per device, all of them or none.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::context::{ADD, Context, Ran, SWIGLU, profile};
+
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs");
+
+/// A record of DispatchFFNCombine: so many tokens, 8 of 16 experts a rank each.
+fn dispatch(tokens: u64) -> String {
+    format!(
+        "DispatchFFNCombine,50,\"\"\"{tokens},1024;16,1024,512;16,256,1024;{tokens},8;1;1;{tokens},8\"\"\",\
+         DT_BF16;DT_BF16;DT_BF16;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"{tokens},1024;1,16\"\"\",\
+         DT_BF16;INT32,ND;ND"
+    )
+}
+
+/// A database `db` with cases of these numbers of tokens at each of these EP sizes, and two ordinary ones.
+fn database(tokens: &[u64], sizes: &[&str]) -> Context {
+    let context = Context::new();
+    let records: Vec<String> = tokens.iter().map(|&tokens| dispatch(tokens)).collect();
+    context.write("gang.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
+    context.write("plain.csv", &profile(&[SWIGLU, ADD]));
+    let ingest = |more: &[&str]| {
+        let ran = context.run(&[&["ingest", "--db", "db", "--kind", "rehearsal"], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    };
+    ingest(&["plain.csv"]);
+    sizes.iter().for_each(|size| ingest(&["gang.csv", "--ep-size", size]));
+    context
+}
+
+const RUN: [&str; 7] = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady"];
+
+fn rehearse(context: &Context, more: &[&str]) -> Ran {
+    context.run(&[&RUN[..], more].concat())
+}
+
+/// Verdicts and samples of the gang's rows, by tokens and EP size.
+fn rows(context: &Context) -> Vec<(String, String, String, String)> {
+    let mut rows: Vec<_> = context
+        .rows("db", "DispatchFFNCombine")
+        .into_iter()
+        .map(|row| {
+            let cell = |name: &str| row[name].clone();
+            let tokens = cell("Input Shapes").trim_matches('"').split(',').next().unwrap_or("").to_owned();
+            let ended = format!("{} {}", cell("MicroBench Verdict"), cell("MicroBench Samples"));
+            (cell("EP Size"), tokens, ended, cell("Average Duration(us)"))
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+/// The collections' folders in their order.
+fn collections(context: &Context) -> Vec<PathBuf> {
+    let folders = |path: &Path| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        folders.sort();
+        folders
+    };
+    let runs = folders(&context.path("db/.npubench/runs"));
+    runs.iter().flat_map(|run| folders(&run.join("collections"))).collect()
+}
+
+fn manifest(folder: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).expect("text")).expect("JSON")
+}
+
+/// Processes whose command names a folder.
+fn processes_of(folder: &Path) -> Vec<i32> {
+    let folder = folder.canonicalize().expect("a folder");
+    let entries = fs::read_dir("/proc").expect("listed").flatten();
+    let working = entries.filter(|entry| {
+        let is_zombie = fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| stat.contains(") Z "));
+        !is_zombie && fs::read_link(entry.path().join("cwd")).is_ok_and(|place| place.starts_with(&folder))
+    });
+    working.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A replay script that does something else where it is ready to launch a case.
+fn with_fault(context: &Context, fault: &str) {
+    let template = fs::read_to_string(TEMPLATE).expect("it ships");
+    let before = "        error = place.agree(ordinal, error)\n";
+    assert!(template.contains(before));
+    let tokens = "case[\"arguments\"][0].get(\"tensor\", {}).get(\"shape\", [0])[0]";
+    let fault = format!("        tokens = {tokens}\n        {fault}\n{before}");
+    context.write("assets/templates/replay.py.hbs", &template.replace(before, &fault));
+}
+
+#[test]
+fn a_gang_is_measured_beside_ordinary_cases_on_whichever_devices() {
+    let mut durations = Vec::new();
+    for devices in ["4-7", "0-3"] {
+        let context = database(&[64, 128], &["2", "4"]);
+        let ran = rehearse(&context, &["--devices", devices]);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        let rows = rows(&context);
+        let ended: Vec<_> =
+            rows.iter().map(|(size, tokens, ended, _)| format!("{size} {tokens} {ended}")).collect();
+        assert_eq!(ended, ["2 128 ok 20", "2 64 ok 20", "4 128 ok 20", "4 64 ok 20"]);
+        durations.push(rows.into_iter().map(|(.., duration)| duration).collect::<Vec<_>>());
+        let first: u64 = devices[..1].parse().expect("a number");
+        let gangs: Vec<Value> =
+            collections(&context).iter().map(|folder| manifest(folder)["gang"].clone()).collect();
+        let four: Vec<u64> = (first..first + 4).collect();
+        assert!(gangs.contains(&Value::from(four)), "{gangs:?}");
+        let two = gangs.iter().filter_map(Value::as_array).find(|gang| gang.len() == 2).expect("one of two");
+        assert!(two.iter().all(|device| (first..first + 4).contains(&device.as_u64().expect("a number"))));
+    }
+    assert_eq!(durations[0], durations[1], "a steady result does not depend on the devices");
+}
+
+#[test]
+fn every_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
+    let context = database(&[64], &["4"]);
+    assert_eq!(rehearse(&context, &["--devices", "8-11"]).code, 0);
+    let folders = collections(&context);
+    let folder = folders.iter().find(|folder| manifest(folder)["gang"].is_array()).expect("a gang");
+    for journal in ["launched.jsonl", "launched.1.jsonl", "launched.2.jsonl", "launched.3.jsonl"] {
+        let text = fs::read_to_string(folder.join(journal)).expect(journal);
+        assert!(text.contains("\"launched\": 25") && text.contains("\"done\": true"), "{journal}: {text}");
+    }
+    let profiles: Vec<_> = fs::read_dir(folder.join("profile")).expect("listed").flatten().collect();
+    assert_eq!(profiles.len(), 4, "msprof leaves a profile per process");
+    let arguments = manifest(folder)["cases"][0]["arguments"].clone();
+    let experts = arguments.as_array().expect("a list").iter().find(|given| given["name"] == "expert_idx");
+    assert_eq!(experts.expect("is there")["tensor"]["bound"], 64, "16 experts on each of 4 ranks");
+}
+
+#[test]
+fn what_needs_more_devices_than_there_are_is_not_begun() {
+    let context = database(&[64], &["2", "16"]);
+    let ran = rehearse(&context, &["--devices", "0-3"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("unsupported: 1 case: it needs 16 devices of one host at once, the run has 4"),
+        "{}",
+        ran.stderr
+    );
+    let ended: Vec<_> =
+        rows(&context).into_iter().map(|(size, _, ended, _)| format!("{size} {ended}")).collect();
+    assert_eq!(ended, ["16  ", "2 ok 20"]);
+    assert!(
+        collections(&context)
+            .iter()
+            .all(|folder| manifest(folder)["gang"].as_array().is_none_or(|g| g.len() == 2))
+    );
+}
+
+#[test]
+fn one_rank_is_a_group_too() {
+    let context = database(&[64], &["1"]);
+    let ran = rehearse(&context, &["--devices", "3"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(rows(&context)[0].2, "ok 20");
+}
+
+#[test]
+fn the_stand_in_refuses_local_experts_that_are_none_and_ranks_that_disagree() {
+    // Ids beyond those of all ranks.
+    let context = database(&[64], &["2"]);
+    let template = fs::read_to_string(TEMPLATE).expect("it ships");
+    let first = "first = self.rank * count\n";
+    assert!(template.contains(first));
+    let wrong = template.replace("[(first + place) % bound for", "[(first + place) % (2 * bound) for");
+    assert_ne!(wrong, template);
+    context.write("assets/templates/replay.py.hbs", &wrong);
+    let run = ["--devices", "0-1", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
+    let ran = rehearse(&context, &run);
+    assert!(ran.stderr.contains("`expert_idx` must lie in [0, 32)"), "{}{}", ran.stdout, ran.stderr);
+    // A rank with fewer tokens than the others.
+    let context = database(&[64], &["2"]);
+    let tokens = "for spec in case[\"arguments\"]:\n";
+    assert!(template.contains(tokens));
+    let fewer = format!(
+        "if place.name != \"npu:0\":\n        case = json.loads(json.dumps(case).replace(\"[64, \", \"[32, \"))\n    {tokens}"
+    );
+    context.write("assets/templates/replay.py.hbs", &template.replace(tokens, &fewer));
+    let ran = rehearse(&context, &run);
+    assert!(
+        ran.stderr.contains("the ranks of a group launch different kernels"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_rank_that_crashes_costs_its_case_and_nothing_else() {
+    let context = database(&[32, 64, 128], &["2"]);
+    with_fault(&context, "place.rank == 1 and tokens == 64 and os.kill(os.getpid(), 9)");
+    let ran = rehearse(&context, &["--devices", "4-7", "--assets", "assets"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    let ended: Vec<_> =
+        rows(&context).into_iter().map(|(_, tokens, ended, _)| format!("{tokens} {ended}")).collect();
+    assert_eq!(ended, ["128 ok 20", "32 ok 20", "64 quarantined "]);
+    let guilty = &context.rows("db", "DispatchFFNCombine");
+    let guilty = guilty.iter().find(|row| row["MicroBench Verdict"] == "quarantined").expect("one");
+    // torchrun ends the others too: its own words tell which of them failed.
+    assert!(guilty["MicroBench Reason"].ends_with("the process ended while it ran"), "{guilty:?}");
+    assert!(ran.stderr.contains("failed (exitcode: -9) local_rank: 1"), "{}", ran.stderr);
+    assert_eq!(context.rows("db", "SwiGlu")[0]["MicroBench Verdict"], "ok");
+    assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
+    // The gang's devices are free again.
+    assert_eq!(rehearse(&context, &["--devices", "4-7", "--update", "all", "--kernels", "Add"]).code, 0);
+}
+
+#[test]
+fn a_rank_without_memory_leaves_the_others_to_the_next_case() {
+    let context = database(&[32, 64], &["2"]);
+    with_fault(
+        &context,
+        "error = describe(torch.OutOfMemoryError(\"NPU out of memory\")) if place.rank == 1 and tokens == 64 else error",
+    );
+    let ran =
+        rehearse(&context, &["--devices", "0-1", "--kernels", "DispatchFFNCombine", "--assets", "assets"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    let ended: Vec<_> =
+        rows(&context).into_iter().map(|(_, tokens, ended, _)| format!("{tokens} {ended}")).collect();
+    assert_eq!(ended, ["32 ok 20", "64 oom "]);
+}
+
+#[test]
+fn a_killed_run_s_gang_keeps_its_devices_until_the_next_ends_it() {
+    let context = database(&[64], &["4"]);
+    with_fault(&context, "tokens == 64 and not os.path.exists(\"../go\") and time.sleep(1000)");
+    let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
+    let mut command = context.command(&[&RUN[..], &options].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // msprof, torchrun and four ranks, of which the last has said that it can use its device.
+    let is_up = || {
+        let journal =
+            |folder: &PathBuf| fs::read_to_string(folder.join("launched.3.jsonl")).unwrap_or_default();
+        collections(&context).first().map(journal).is_some_and(|text| text.contains("started"))
+    };
+    while !is_up() {
+        assert!(Instant::now() < deadline, "the gang does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    let left = processes_of(&context.path("db"));
+    assert!(left.len() >= 6, "{left:?}");
+    for device in 4..8 {
+        let lease = context.path("db").join(format!(".npubench/leases/device-{device}.lease"));
+        let lease = fs::File::open(&lease).expect("a lease");
+        assert!(lease.try_lock().is_err(), "device {device} is still used");
+    }
+    fs::write(collections(&context)[0].with_file_name("go"), "").expect("written");
+    let ran = context.run(&["resume", "--db", "db"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(rows(&context)[0].2, "ok 20");
+    assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
+}
