@@ -13,8 +13,12 @@ mod ingest;
 mod kernels;
 mod new_kernel;
 mod options;
+mod pause;
 mod render;
 mod run;
+mod runs;
+mod show;
+mod status;
 
 use std::ffi::OsString;
 
@@ -38,6 +42,11 @@ enum Command {
     Grid(grid::Options),
     Check(check::Options),
     Run(run::Options),
+    Status(status::Options),
+    Pause(pause::PauseOptions),
+    Unpause(pause::UnpauseOptions),
+    Runs(runs::Options),
+    Show(show::Options),
     Render(render::Options),
     Kernels(kernels::Options),
     NewKernel(new_kernel::Options),
@@ -70,6 +79,11 @@ pub fn main() -> u8 {
         Command::Grid(options) => grid::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Run(options) => run::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Pause(options) => pause::pause(&options),
+        Command::Unpause(options) => pause::unpause(&options),
+        Command::Runs(options) => runs::run(&options),
+        Command::Show(options) => show::run(&options),
         Command::Render(options) => render::run(&options),
         Command::Kernels(options) => kernels::run(&options),
         Command::NewKernel(options) => new_kernel::run(&options),

@@ -26,7 +26,7 @@ use crate::{
     plan::{Costs, Plan, Selection, Update, select},
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
-    report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
+    report::{Human, JsonLines, Recorded, Sink, closing_table, print_data, print_note},
     spec::{Catalogue, DeviceProfile},
     store::{
         Database, Ledger, REHEARSAL_RUN,
@@ -228,11 +228,12 @@ fn measure(
     info: &NpuSmiInfo,
     chips: &[Chip],
 ) -> Result<Exit, Failure> {
-    let mut sink: Box<dyn Sink> = match options.format {
+    let screen: Box<dyn Sink> = match options.format {
         Format::Plain => Box::new(Human::for_stderr()),
         Format::Json => Box::new(JsonLines),
     };
     let folder = settings.folder.clone();
+    let mut sink = Recorded::new(screen, &folder, &[]);
     let run = engine::Run {
         database,
         ledger,

@@ -7,11 +7,12 @@ mod collect;
 mod dispatch;
 mod error;
 mod lane;
+mod paused;
 mod run;
 mod watch;
 mod write_back;
 
 pub use collect::Settings;
 pub use error::EngineError;
+pub use paused::Paused;
 pub use run::{Outcome, Resumed, Run, pause_file, run};
-pub use watch::Paused;

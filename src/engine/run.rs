@@ -152,6 +152,14 @@ fn begin<'a>(
         budget,
     };
     tell(&started);
+    for reading in readings {
+        tell(&Event::DeviceRead {
+            device: reading.device,
+            health: reading.health,
+            temperature_c: reading.temperature,
+            power_w: reading.power,
+        });
+    }
     let limits = Limits { deadline: budget, ..Limits::default() };
     let jobs = jobs(&settings, &plan.cases);
     let state = State::new(jobs, &devices, limits, resumed.collections);

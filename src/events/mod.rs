@@ -32,6 +32,17 @@ pub enum Event {
         /// Seconds after which everything must have ended; `None` where nothing was said.
         budget: Option<f64>,
     },
+    /// What a device said of itself before the run.
+    DeviceRead {
+        /// The device.
+        device: u32,
+        /// In words: `OK` where all is well.
+        health: String,
+        /// Degrees Celsius.
+        temperature_c: Option<i64>,
+        /// Watt.
+        power_w: Option<f64>,
+    },
     /// A row of the database is no case.
     RowUnreadable {
         /// File, line, and what is wrong.
@@ -47,6 +58,8 @@ pub enum Event {
         cases: usize,
         /// The case that runs, where it is but one.
         case: Option<CaseId>,
+        /// The kernels of its cases, in the order of names.
+        kernels: Vec<KernelName>,
         /// Why it is begun.
         purpose: Purpose,
         /// Seconds that it is predicted to take.
@@ -64,6 +77,16 @@ pub enum Event {
         outcome: String,
         /// Seconds from start to results.
         seconds: f64,
+    },
+    /// What a collection found of a case is in the ledger. Another attempt may follow.
+    CaseAttempted {
+        /// The case.
+        case: CaseId,
+        /// Number of the collection.
+        collection: u32,
+        /// Verdict and reason of this attempt.
+        #[serde(flatten)]
+        finding: Finding,
     },
     /// A case has its one verdict.
     CaseFinished {

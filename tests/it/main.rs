@@ -18,6 +18,7 @@ mod names;
 mod papers;
 mod real_profiles;
 mod rehearsal;
+mod runs;
 mod sameness;
 mod variants;
 mod vendor;
