@@ -349,7 +349,7 @@ fn a_killed_run_is_called_killed() {
     decoder_layer(&context, "db");
     let gate = Gate::closed(&context);
     let child = gate.start(&context, "0");
-    wait_for("a status", || status(&context));
+    wait_for("a collection", || status(&context).filter(|status| states(status)[&0] == "running"));
     signal(&child, nix::sys::signal::Signal::SIGKILL);
     child.wait_with_output().expect("it ends");
     let after = context.run(&["status", "--db", "db"]);
