@@ -20,7 +20,7 @@ use crate::{
     plan::{Costs, Plan, Selection, Update, select},
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
-    report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
+    report::{Human, JsonLines, Recorded, Sink, closing_table, print_data, print_note},
     spec::{Assets, Catalogue, DeviceProfile, faults},
     store::{Database, Ledger, ledger::Check},
 };
@@ -212,6 +212,7 @@ impl Host {
             catalogue,
             assets,
         };
+        let tried = resumed.as_ref().map(|resumed| resumed.tried.clone()).unwrap_or_default();
         let run = engine::Run {
             database: &database,
             ledger: &mut ledger,
@@ -224,10 +225,11 @@ impl Host {
             budget: end.seconds(),
             resumed,
         };
-        let mut sink: Box<dyn Sink> = match format {
+        let screen: Box<dyn Sink> = match format {
             Format::Plain => Box::new(Human::for_stderr()),
             Format::Json => Box::new(JsonLines),
         };
+        let mut sink = Recorded::new(screen, &folder, &tried);
         let outcome = engine::run(run, &mut |event: &Event| sink.on_event(event))?;
         if format == Format::Plain {
             if !outcome.findings.is_empty() {

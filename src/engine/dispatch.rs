@@ -1,7 +1,7 @@
 //! The dispatcher: hears lanes and signals, asks the scheduler, keeps results, tells what happened.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -125,8 +125,8 @@ impl<'a> Dispatcher<'a> {
             (self.tell)(&Event::DeviceRead {
                 device: reading.device,
                 health: reading.health,
-                temperature: reading.temperature,
-                power: reading.power,
+                temperature_c: reading.temperature,
+                power_w: reading.power,
                 memory_used_mb: reading.memory_used_mb,
             });
         }
@@ -181,6 +181,13 @@ impl<'a> Dispatcher<'a> {
             // Controls say something of the device; their cases have their samples already.
             let kept = if start.purpose == Purpose::Control { &[] } else { attempts.as_slice() };
             self.keeper.ledger.finish_collection(key, now(), &outcome, kept)?;
+            for Attempt { case, finding, .. } in kept {
+                (self.tell)(&Event::CaseAttempted {
+                    case: case.clone(),
+                    collection: start.collection,
+                    finding: finding.clone(),
+                });
+            }
         }
         (self.tell)(&Event::CollectionFinished {
             collection: start.collection,
@@ -280,11 +287,14 @@ impl<'a> Dispatcher<'a> {
             [case] => Some(self.shared.cases[*case].case.id()),
             _ => None,
         };
+        let kernels = start.cases.iter().map(|case| &self.shared.cases[*case].case.kernel);
+        let kernels: BTreeSet<&KernelName> = kernels.collect();
         (self.tell)(&Event::CollectionStarted {
             collection: start.collection,
             devices: start.devices.clone(),
             cases: start.cases.len(),
             case,
+            kernels: kernels.into_iter().cloned().collect(),
             purpose: start.purpose,
             predicted: start.predicted,
         });

@@ -7,6 +7,7 @@ mod collect;
 mod dispatch;
 mod error;
 mod lane;
+mod paused;
 mod preview;
 mod run;
 mod sentry;
@@ -15,6 +16,6 @@ mod write_back;
 
 pub use collect::Settings;
 pub use error::EngineError;
+pub use paused::Paused;
 pub use preview::{Place, Preview, preview};
 pub use run::{Outcome, Resumed, Run, pause_file, run};
-pub use watch::Paused;

@@ -23,7 +23,7 @@ use crate::{
     events::Event,
     exit::Exit,
     grid::Footprint,
-    model::{Case, Finding, Format, KernelName, Kind, Nanos},
+    model::{Case, CaseId, Finding, Format, KernelName, Kind, Nanos},
     plan::{Costs, Plan, Planned},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
@@ -63,6 +63,8 @@ pub struct Resumed {
     pub collections: u32,
     /// Cases that have their verdict, or an attempt that ends in one.
     pub findings: Vec<(Case, Finding)>,
+    /// Cases without a verdict that were tried, each with the numbers of its collections.
+    pub tried: Vec<(CaseId, u32)>,
 }
 
 /// How a run ended.

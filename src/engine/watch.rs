@@ -5,14 +5,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use nix::sys::statvfs::statvfs;
-use serde::{Deserialize, Serialize};
 
-use super::Settings;
+use super::{Paused, Settings};
 use crate::{
     events::Event,
     model::Kind,
@@ -29,34 +27,6 @@ const PER_COLLECTION: u64 = 3 << 30;
 /// On the rehearsal host, whose profiles are small.
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
-
-/// Which devices are lent, as `npubench pause` leaves it for the run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Paused {
-    /// All devices, also those that are not named.
-    pub all: bool,
-    /// These devices.
-    pub devices: BTreeSet<u32>,
-}
-
-impl Paused {
-    /// Reads what is paused; nothing where there is no file.
-    ///
-    /// # Errors
-    /// Why the file cannot be read.
-    pub fn read(file: &Path) -> Result<Self, String> {
-        match fs::read_to_string(file) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn has(&self, device: u32) -> bool {
-        self.all || self.devices.contains(&device)
-    }
-}
 
 /// Something that has changed.
 pub(super) struct Change {

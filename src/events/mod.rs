@@ -52,6 +52,8 @@ pub enum Event {
         cases: usize,
         /// The case that runs, where it is but one.
         case: Option<CaseId>,
+        /// The kernels of its cases, in the order of names.
+        kernels: Vec<KernelName>,
         /// Why it is begun.
         purpose: Purpose,
         /// Seconds that it is predicted to take.
@@ -69,6 +71,16 @@ pub enum Event {
         outcome: String,
         /// Seconds from start to results.
         seconds: f64,
+    },
+    /// What a collection found of a case is in the ledger. Another attempt may follow.
+    CaseAttempted {
+        /// The case.
+        case: CaseId,
+        /// Number of the collection.
+        collection: u32,
+        /// Verdict and reason of this attempt.
+        #[serde(flatten)]
+        finding: Finding,
     },
     /// A case has its one verdict.
     CaseFinished {
@@ -103,9 +115,9 @@ pub enum Event {
         /// In words: `OK` where all is well.
         health: String,
         /// Degrees Celsius.
-        temperature: Option<i64>,
+        temperature_c: Option<i64>,
         /// Watt.
-        power: Option<f64>,
+        power_w: Option<f64>,
         /// Device memory in use, MiB.
         memory_used_mb: Option<u64>,
     },

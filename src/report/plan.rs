@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
-use super::human::{plural, span};
+use super::{human::plural, moment::span};
 use crate::model::KernelName;
 
 /// What becomes of a case of a plan.

@@ -23,6 +23,7 @@ mod plan;
 mod real_profiles;
 mod rehearsal;
 mod rehearsal_faults;
+mod runs;
 mod sameness;
 mod variants;
 mod vendor;

@@ -231,7 +231,7 @@ fn wait_for_a_launch(context: &Context) {
     }
 }
 
-fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
+pub(crate) fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     nix::sys::signal::kill(pid, signal).expect("it runs");
 }
