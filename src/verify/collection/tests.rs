@@ -346,7 +346,7 @@ fn judged(collection: &Collection, journals: &[Journal]) -> Vec<Attempt> {
 fn a_sample_of_a_gang_is_the_slowest_rank_s() {
     let (mut collection, journals) = gang(0);
     // In the third launch the first rank is the slower one, in all others the second.
-    let mut launches = vec![0; 7];
+    let mut launches = [0; 7];
     for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
         let device = record.device.expect("is there");
         launches[device as usize] += 1;
