@@ -62,18 +62,21 @@ const EXPLAINS: [Verdict; 8] = [
     Verdict::NotRun,
 ];
 
-/// The evidence of all processes, where all have some and launched as often.
+/// The evidence of all processes of the case at a place, where all have some and launched as often.
 pub(super) fn together<'a>(
+    ordinal: u32,
     ranks: &[Rank<'_>],
     evidence: Vec<Result<Evidence<'a>, Finding>>,
 ) -> Result<Vec<Evidence<'a>>, Finding> {
     let weight = |finding: &Finding| EXPLAINS.iter().position(|verdict| *verdict == finding.verdict);
     let findings =
         || evidence.iter().zip(ranks).filter_map(|(evidence, rank)| Some((evidence.as_ref().err()?, rank)));
-    if let Some((finding, rank)) = findings().min_by_key(|(finding, _)| weight(finding)) {
-        let met = findings().filter(|(other, _)| other.verdict == finding.verdict).count();
-        // What all of them met is none's own; torchrun ends all when one fails.
-        if met == ranks.len() {
+    // One that could still say what it met says more than those that torchrun ended because of it.
+    let is_silent = |rank: &Rank<'_>| !rank.journal.lines.contains_key(&ordinal);
+    let first = findings().min_by_key(|(finding, rank)| (weight(finding), is_silent(rank)));
+    if let Some((finding, rank)) = first {
+        // What all of them met is none's own.
+        if findings().filter(|(other, _)| *other == finding).count() == ranks.len() {
             return Err(finding.clone());
         }
         let number = ranks.iter().position(|other| other.device == rank.device).unwrap_or_default();
