@@ -34,7 +34,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
                 let object = serde_json::json!({
                     "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
                     "summary": entry.summary, "needs": entry.needs.words(), "judged_by": entry.judged_by.as_str(),
-                    "rehearsed": entry.is_rehearsed(),
+                    "rehearsed": entry.can_be_launched(),
                     "forms": entry.forms.iter().map(|form| form.rule.source()).collect::<Vec<_>>(),
                 });
                 print_data(&format!("{object}\n"));

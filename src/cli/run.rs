@@ -28,8 +28,8 @@ pub(super) const LAUNCHES: u32 = 20;
 
 /// Measures the cases of a database and writes their rows
 ///
-/// Cases are divided into collections, each one msprof run on one device. Every launch and verdict is in
-/// the ledger before anything is said about it. Ctrl-C once lets running collections end, twice ends
+/// Cases are divided into collections, each one msprof run on one device, or on several where a kernel talks
+/// to others. Every launch and verdict is in the ledger before anything is said about it. Ctrl-C once lets running collections end, twice ends
 /// them at once; `npubench resume` goes on from there, also after a crash of the host.
 #[derive(Debug, Args)]
 pub(super) struct Options {

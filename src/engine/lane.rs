@@ -1,5 +1,6 @@
 //! A device's lane: one long-lived thread that does one collection after the other.
 //!
+//! A gang's collection is done by the lane of its first device; the scheduler gives the others nothing meanwhile.
 //! One thread per device, and not a pool: a child may be tied to the life of the thread that started it.
 
 use std::{

@@ -227,10 +227,15 @@ fn ranks(reading: &Reading) -> usize {
     group.unwrap_or(1).max(1)
 }
 
-/// Why a case that the catalogue covers is not launched: the vendor's code rejected this very call.
+/// Why a case that the catalogue covers is not launched: nobody knows on how many devices, or the vendor's code
+/// rejected this very call.
 fn rejection(catalogue: &Catalogue, planned: &Planned, selection: &Selection<'_>) -> Option<Finding> {
     let rejected = selection.rejected?;
     let entry = catalogue.entry(&planned.case.kernel);
+    if entry.is_some_and(|entry| !entry.can_be_launched()) {
+        let reason = "it talks to other devices, and no argument of its entry is a `process_group`";
+        return Some(Finding::new(Verdict::Unsupported, reason));
+    }
     let (digest, message) = rejected.get(&planned.case.id())?;
     let call = call_digest(&planned.case, &planned.reading, entry);
     (*digest == call).then(|| Finding::new(Verdict::InvalidArgs, message.clone()))

@@ -9,13 +9,15 @@
 //!
 //! How it hangs together: `collect.sh` finds `bin/msprof` (a wrapper of `npubench stand-in msprof`),
 //! which opens a Unix socket, starts `python3 replay.py` as its child, and exports what was recorded
-//! when the child has ended. The stand-in of torch forwards each call, one line of JSON, to that
-//! socket and holds nothing but handles; all judging is in Rust, in `npu`.
+//! when the child has ended. For a gang the child is the stand-in of torchrun, which starts a process
+//! per device; each has a session of its own with the NPU, and a profile. The stand-in of torch
+//! forwards each call, one line of JSON, to that socket and holds nothing but handles; all judging is
+//! in Rust, in `npu`.
 //!
 //! What it does not model: which of several kernels CANN picks for one call (the current case's is
-//! played back where it is among the candidates), transfers between host and device, collectives,
-//! several streams. Errors that arrive late, lost records and the like happen where a fault plan
-//! ([`crate::spec::faults`]) says so.
+//! played back where it is among the candidates), transfers between host and device, collectives (a
+//! rank of a gang takes as long as if it were alone), several streams. Errors that arrive late, lost
+//! records and the like happen where a fault plan ([`crate::spec::faults`]) says so.
 
 mod config;
 mod faults;

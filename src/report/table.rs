@@ -49,7 +49,7 @@ pub fn kernels_table(catalogue: &Catalogue) -> String {
     table.load_style(NOTHING);
     table.set_header(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
     for entry in catalogue.entries() {
-        let rehearsed = if entry.is_rehearsed() { "yes" } else { "no" };
+        let rehearsed = if entry.can_be_launched() { "yes" } else { "no" };
         let cells = [
             entry.kernel.as_str().to_owned(),
             entry.api.clone(),

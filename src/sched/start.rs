@@ -9,6 +9,19 @@ use crate::model::Purpose;
 /// Before the deadline, an ended process gets this long to be gone.
 const GRACE: Seconds = 10.0;
 
+/// The devices of a gang among those that are free, which are in order: a block that begins at a multiple of its
+/// size, for dies of one card are such neighbours; else the first.
+fn together(free: &[u32], size: usize) -> Option<Vec<u32>> {
+    let is_block = |block: &&[u32]| {
+        let numbers = block.first().copied().unwrap_or_default()..;
+        let starts =
+            u32::try_from(size).is_ok_and(|size| block.first().is_some_and(|first| first % size == 0));
+        starts && block.iter().zip(numbers).all(|(device, number)| *device == number)
+    };
+    let block = free.windows(size.max(1)).find(is_block).or_else(|| free.get(..size));
+    block.map(<[u32]>::to_vec)
+}
+
 impl State {
     /// Begins what can begin on devices that are free: controls, then what is tried by itself, then gangs, then
     /// what waits.
@@ -87,7 +100,7 @@ impl State {
     /// Devices for a task: others than those that it avoids, unless only those are left.
     fn place(&self, task: &Task, size: usize, free: &[u32]) -> Option<Vec<u32>> {
         if size > 1 {
-            return (free.len() >= size).then(|| free[..size].to_vec());
+            return together(free, size);
         }
         let fresh = |id: &u32| !task.avoid.contains(id);
         let others = self.devices.iter().any(|(id, device)| device.is_usable() && fresh(id));
@@ -105,16 +118,16 @@ impl State {
                     break;
                 }
                 let Some(room) = self.room(now, queue.seconds(&self.costs), 1, 0) else { return };
-                if free.len() < size {
+                let Some(devices) = together(free, size) else {
                     free.clear();
                     return;
-                }
+                };
                 let Some(queue) = self.gangs.get_mut(&size) else { break };
                 let (cases, seconds) = queue.take(&self.jobs, &self.costs, room);
                 if cases.is_empty() {
                     break;
                 }
-                let devices: Vec<u32> = free.drain(..size).collect();
+                free.retain(|device| !devices.contains(device));
                 self.start(now, devices, Task::new(cases, Purpose::Measure), seconds, actions);
             }
         }
@@ -183,5 +196,21 @@ impl State {
 
     fn seconds(&self, cases: &[usize]) -> Seconds {
         cases.iter().map(|case| self.costs.case(&self.jobs[*case])).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_has_neighbours_where_it_can() {
+        let gang = |free: &[u32], size| together(free, size).unwrap_or_default();
+        assert_eq!(gang(&[0, 1, 2, 3], 2), [0, 1]);
+        assert_eq!(gang(&[1, 2, 3, 5], 2), [2, 3]);
+        assert_eq!(gang(&[1, 4, 5, 6, 7, 9], 4), [4, 5, 6, 7]);
+        assert_eq!(gang(&[1, 2, 5, 8], 3), [1, 2, 5], "no block is free: any devices do");
+        assert_eq!(gang(&[1, 3], 2), [1, 3]);
+        assert_eq!(gang(&[2], 2), Vec::<u32>::new());
     }
 }

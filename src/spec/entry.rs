@@ -272,9 +272,9 @@ impl Entry {
         hosts.into_iter().collect()
     }
 
-    /// Whether the rehearsal host can play it: where it talks to other devices, it must say to how many.
+    /// Whether a run, rehearsed or not, can launch it: where it talks to other devices, it must say to how many.
     #[must_use]
-    pub fn is_rehearsed(&self) -> bool {
+    pub fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
         !self.needs.several_devices || arguments.any(|given| matches!(given, Argument::ProcessGroup(_)))
     }

@@ -135,7 +135,7 @@ pub fn judge(
             }
         });
         let evidence: Vec<Result<Evidence<'_>, Finding>> = evidence.collect();
-        match together(&ranks, evidence) {
+        match together(ordinal, &ranks, evidence) {
             Ok(evidence) => judge_case(manifest, case, expected, &evidence),
             Err(finding) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);

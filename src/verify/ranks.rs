@@ -62,23 +62,21 @@ const EXPLAINS: [Verdict; 8] = [
     Verdict::NotRun,
 ];
 
-/// The evidence of all processes, where all have some and launched as often.
+/// The evidence of all processes of the case at a place, where all have some and launched as often.
 pub(super) fn together<'a>(
+    ordinal: u32,
     ranks: &[Rank<'_>],
     evidence: Vec<Result<Evidence<'a>, Finding>>,
 ) -> Result<Vec<Evidence<'a>>, Finding> {
-    let weight = |finding: &Finding| EXPLAINS.iter().position(|verdict| *verdict == finding.verdict);
-    let findings =
-        || evidence.iter().zip(ranks).filter_map(|(evidence, rank)| Some((evidence.as_ref().err()?, rank)));
-    if let Some((finding, rank)) = findings().min_by_key(|(finding, _)| weight(finding)) {
-        let met = findings().filter(|(other, _)| other.verdict == finding.verdict).count();
-        // What all of them met is none's own; torchrun ends all when one fails.
-        if met == ranks.len() {
-            return Err(finding.clone());
-        }
-        let number = ranks.iter().position(|other| other.device == rank.device).unwrap_or_default();
-        let reason = format!("rank {number} (device {}): {}", rank.device, finding.reason);
-        return Err(Finding::new(finding.verdict, reason));
+    let findings = evidence.iter().zip(ranks).enumerate();
+    let findings: Vec<Met<'_>> = findings
+        .filter_map(|(number, (evidence, rank))| {
+            let is_silent = !rank.journal.lines.contains_key(&ordinal);
+            Some(Met { number, device: rank.device, is_silent, finding: evidence.as_ref().err()? })
+        })
+        .collect();
+    if let Some(finding) = explanation(&findings, ranks.len()) {
+        return Err(finding);
     }
     let evidence: Vec<Evidence<'a>> = evidence.into_iter().flatten().collect();
     let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
@@ -88,6 +86,33 @@ pub(super) fn together<'a>(
         return Err(Finding::new(Verdict::LostRecords, reason));
     }
     Ok(evidence)
+}
+
+/// What one process met.
+struct Met<'a> {
+    number: usize,
+    device: u32,
+    /// Whether it was ended before it could say so.
+    is_silent: bool,
+    finding: &'a Finding,
+}
+
+/// The finding that explains the others, with the rank that met it.
+fn explanation(findings: &[Met<'_>], ranks: usize) -> Option<Finding> {
+    let weight = |met: &&Met<'_>| EXPLAINS.iter().position(|verdict| *verdict == met.finding.verdict);
+    // Where a process was ended in the middle, errors of others may follow from that; but for want of memory.
+    let is_cut = findings.iter().any(|met| met.is_silent);
+    let counts = |met: &&Met<'_>| met.is_silent || !is_cut || met.finding.verdict == Verdict::Oom;
+    let verdict = findings.iter().filter(counts).min_by_key(weight)?.finding.verdict;
+    // One that could still say what it met says more than those that torchrun ended because of it.
+    let found = findings.iter().filter(|met| met.finding.verdict == verdict);
+    let Met { number, device, finding, .. } = found.min_by_key(|met| met.is_silent)?;
+    // What all of them met is none's own, and what did not run is none's fault.
+    let by_all = findings.iter().filter(|met| met.finding == *finding).count() == ranks;
+    if by_all || verdict == Verdict::NotRun {
+        return Some((*finding).clone());
+    }
+    Some(Finding::new(verdict, format!("rank {number} (device {device}): {}", finding.reason)))
 }
 
 /// The slowest rank's record of each launch; the first rank's of equals.

@@ -263,3 +263,30 @@ fn a_killed_run_s_gang_keeps_its_devices_until_the_next_ends_it() {
     assert_eq!(rows(&context)[0].2, "ok 20");
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
 }
+
+#[test]
+fn a_gang_that_is_stopped_at_once_leaves_nothing_and_blames_nobody() {
+    let context = database(&[64], &["4"]);
+    // A rank that does not even hear SIGTERM, in the middle of a case.
+    let deaf = "place.rank == 1 and (__import__(\"signal\").signal(15, __import__(\"signal\").SIG_IGN), open(\"deaf\", \"w\"), time.sleep(1000))";
+    with_fault(&context, deaf);
+    let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
+    let mut command = context.command(&[&RUN[..], &options].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !collections(&context).first().is_some_and(|folder| folder.join("deaf").exists()) {
+        assert!(Instant::now() < deadline, "the gang does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("an id"));
+    for _ in 0..2 {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("sent");
+        // Closer together they are one request.
+        thread::sleep(Duration::from_millis(300));
+    }
+    let ran = context.ran(&child.wait_with_output().expect("reaped"));
+    assert_eq!(ran.code, 5);
+    assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
+    let head: Vec<&str> = ran.stdout.lines().next().expect("a table").split_whitespace().collect();
+    assert_eq!(head, ["kernel", "cases", "not_run"]);
+}

@@ -101,3 +101,68 @@ fn every_schema_is_the_vendors_word_for_word() {
         );
     }
 }
+
+/// Runs the script's own meetings in processes of the real torchrun; gloo stands for hccl, which needs devices.
+const MEETING: &str = r#"
+import os, sys
+from torch import distributed
+import replay
+
+join = distributed.init_process_group
+distributed.init_process_group = lambda backend: join({"hccl": "gloo"}[backend])
+place = replay.Device.__new__(replay.Device)
+place.rank = int(os.environ["RANK"])
+place.join()
+alone = {"type": "OutOfMemoryError", "message": "none left"} if place.rank == 1 else None
+said = [place.agree(0, None), place.agree(1, alone), place.agree(2, None)]
+place.leave(3)
+with open("said.%d" % place.rank, "w") as file:
+    print(said, os.path.realpath("/proc/self/fd/0"), os.environ["NPUBENCH_PROCESS"], file=file)
+if sys.argv[1:] == ["fails"] and place.rank == 1:
+    os.kill(os.getpid(), 9)
+"#;
+
+#[test]
+fn the_real_torchrun_has_a_gang_meet_and_hands_on_what_leases_and_orphans_are_told_by() {
+    let Some(python) = python() else { return };
+    let context = Context::new();
+    context.small_database("db");
+    render(&context, "SwiGlu");
+    let folder = context.path("SwiGlu");
+    fs::write(folder.join("meeting.py"), MEETING).expect("written");
+    let collect = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/collect.sh.hbs"));
+    let collect = collect.expect("it ships");
+    let script: Vec<&str> = collect.lines().skip_while(|line| !line.starts_with("port=")).take(3).collect();
+    let script = script.join("\n");
+    // As collect.sh starts it, without msprof.
+    let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\" --task-time=l1 ", "");
+    let script = script.replace("{{python}}", "\"$PYTHON\"").replace("{{ranks}}", "3");
+    let run = |more: &str| {
+        let script = script.replace("{{replay}} {{manifest}}", &format!("meeting.py {more}"));
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(&folder)
+            .env("PYTHON", &python)
+            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+            .env("NPUBENCH_PROCESS", "the mark")
+            .stdin(fs::File::open(folder.join("replay.py")).expect("a file"))
+            .output()
+            .expect("sh runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (ended_well, said) = run("");
+    assert!(ended_well, "{said}");
+    for rank in 0..3 {
+        let said = fs::read_to_string(folder.join(format!("said.{rank}"))).expect("it came to its end");
+        let alone = match rank {
+            1 => "{'type': 'OutOfMemoryError', 'message': 'none left'}",
+            _ => "{'type': 'OtherRank', 'message': 'rank 1 has not launched it'}",
+        };
+        assert!(said.starts_with(&format!("[None, {alone}, None] ")), "{said}");
+        assert!(said.trim_end().ends_with("/SwiGlu/replay.py the mark"), "{said}");
+    }
+    // The words by which a collection's outcome names the rank.
+    let (ended_well, said) = run("fails");
+    assert!(!ended_well);
+    assert!(said.contains("failed (exitcode: -9) local_rank: 1"), "{said}");
+}

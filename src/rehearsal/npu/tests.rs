@@ -6,7 +6,7 @@ use super::{Launch, Session, Task};
 use crate::{
     model::{CaseId, Kind, Nanos},
     rehearsal::{Config, Model, faults::Faults},
-    render::{Manifest, ManifestCase, Sentinels},
+    render::{Manifest, ManifestArgument, ManifestCase, Sentinels},
 };
 
 const START: Nanos = Nanos(1_764_246_877_073_569_650);
@@ -19,7 +19,11 @@ fn session(kernels: &[&str]) -> Session {
         kernel: (*kernel).to_owned(),
         shapes: String::new(),
         reading: String::new(),
-        arguments: Vec::new(),
+        arguments: if *kernel == "DispatchFFNCombine" {
+            vec![ManifestArgument { process_group: Some(4), ..ManifestArgument::default() }]
+        } else {
+            Vec::new()
+        },
         outputs: Vec::new(),
     };
     let manifest = Manifest {
@@ -326,4 +330,70 @@ fn the_clock_runs_on_and_steady_durations_repeat_in_every_bracket() {
     let durations = |from: usize| launches[from..from + 5].iter().map(|l| l.duration).collect::<Vec<_>>();
     assert_eq!(durations(1), durations(8));
     assert!(durations(1).iter().any(|duration| *duration != durations(1)[0]));
+}
+
+/// A call of DispatchFFNCombine: so many tokens of so many features, 8 of so many experts of this rank each, named
+/// below a bound.
+fn dispatched(
+    session: &mut Session,
+    (tokens, features, experts): (u64, u64, u64),
+    bound: u64,
+    ranks: &str,
+) -> Result<Value, (String, String)> {
+    let x = random(session, &[tokens, features], "bfloat16");
+    let first = random(session, &[experts, features, 64], "bfloat16");
+    let second = random(session, &[experts, 32, features], "bfloat16");
+    let named = made(session, "torch.randint", json!([0, bound, [tokens, 8]]), "int32");
+    let scale = made(session, "torch.ones", json!([[1]]), "float32");
+    let shares = made(session, "torch.ones", json!([[tokens, 8]]), "float32");
+    let out = made(session, "torch.empty", json!([[tokens, features]]), "bfloat16");
+    let counts = made(session, "torch.zeros", json!([[1, experts]]), "int32");
+    let most = (tokens * 8).max(65536);
+    let args =
+        json!([x, [first], [second], named, [scale.clone()], [scale], shares, ranks, most, out, counts]);
+    call(session, "torch.ops._C_ascend.dispatch_ffn_combine", args, json!({}))
+}
+
+#[test]
+fn a_gang_is_judged_as_one() {
+    const TWO: &str = "rehearsal group of 2 ranks";
+    let first = session(&[]);
+    let said = |size, bound, ranks: &str| {
+        let mut alone = session(&[]);
+        dispatched(&mut alone, size, bound, ranks).expect_err("must be refused").1
+    };
+    // 16 experts on each of 2 ranks are named from 0 to 31.
+    let mut one = first.clone();
+    dispatched(&mut one, (64, 128, 16), 32, TWO).expect("it is right");
+    let beyond = said((64, 128, 16), 33, TWO);
+    assert!(beyond.contains("`expert_idx` must lie in [0, 32), its values lie in [0, 32]"), "{beyond}");
+    let many = said((64, 128, 18), 36, TWO);
+    assert!(many.contains("`E <= 17` does not hold"), "{many}");
+    let long = said((8192, 1024, 16), 32, TWO);
+    assert!(long.contains("T * H * K <= 60817408"), "{long}");
+    let stranger = said((64, 128, 16), 32, "group");
+    assert!(stranger.contains("`group` is not the name of a group"), "{stranger}");
+    // Another rank must make the same call.
+    let mut other = first.clone();
+    let differs = dispatched(&mut other, (32, 128, 16), 32, TWO).expect_err("fewer tokens").1;
+    assert!(differs.contains("different kernels: DispatchFFNCombine of DT_BF16[32,128]"), "{differs}");
+    let mut same = first.clone();
+    dispatched(&mut same, (64, 128, 16), 32, TWO).expect("it is the same");
+    // What one says at the store, the others hear.
+    let set = json!(["key", "value"]);
+    call(&mut one, "torch.distributed.store_set", set, json!({})).expect("it is kept");
+    let heard = call(&mut other, "torch.distributed.store_get", json!(["key"]), json!({}));
+    assert_eq!(heard.expect("an answer"), "value");
+    let silence = call(&mut other, "torch.distributed.store_get", json!(["other"]), json!({}));
+    assert_eq!(silence.expect("an answer"), Value::Null);
+}
+
+#[test]
+fn a_group_has_as_many_ranks_as_the_case_says() {
+    let mut rank = session(&["DispatchFFNCombine"]);
+    let vector = made(&mut rank, "torch.ones", json!([[2]]), "int32");
+    call(&mut rank, "torch.neg", json!([vector]), json!({})).expect("a sentinel");
+    let fewer = dispatched(&mut rank, (64, 128, 16), 32, "rehearsal group of 2 ranks");
+    let (_, fewer) = fewer.expect_err("the case is of 4");
+    assert!(fewer.contains("a group of 2 ranks, the case is of 4"), "{fewer}");
 }

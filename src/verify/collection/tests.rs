@@ -401,8 +401,33 @@ fn every_rank_accounts_for_its_own_launches() {
     });
     assert_eq!(crashed[0], "crashed (rank 1 (device 6): the process ended while it ran)");
     assert!(crashed[1].starts_with("not_run"), "only the first case is suspected: {crashed:?}");
+    let all = said(&|_, journals| journals.iter_mut().for_each(|journal| journal.lines.clear()));
+    assert_eq!(all[0], "crashed (the process ended while it ran)", "torchrun ends all when one fails");
     let other =
         |class: &str, message: &str| Some(Raised { class: class.to_owned(), message: message.to_owned() });
+    let fault = said(&|_, journals| {
+        journals[0].lines.clear();
+        journals[1].lines.remove(&1);
+        journals[1].lines.get_mut(&0).expect("is there").error =
+            other("RuntimeError", "NPU function error, error code is 507015");
+    });
+    assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
+    let stopped = said(&|collection, journals| {
+        collection.end = CollectionEnd::Stopped;
+        journals[0].lines.remove(&1);
+        journals[0].lines.get_mut(&0).expect("is there").error = other("RuntimeError", "a peer is gone");
+        journals[1].lines.clear();
+    });
+    assert_eq!(
+        stopped[0], "not_run (the run was stopped while it ran)",
+        "an error that follows from the end"
+    );
+    let starved = said(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("is there").error =
+            other("OutOfMemoryError", "NPU out of memory");
+        journals[1].lines.clear();
+    });
+    assert!(starved[0].starts_with("oom (rank 0 (device 3): "), "{starved:?}");
     let oom = said(&|_, journals| {
         journals[0].lines.get_mut(&0).expect("is there").error =
             other("OtherRank", "rank 1 has not launched it");

@@ -75,7 +75,8 @@ def main():
     failed = [(rank, worker) for rank, worker in enumerate(workers) if worker.poll()]
     end(workers)
     for rank, worker in failed:
-        print("failed (exitcode: %d) local_rank: %d (pid: %d)" % (worker.returncode, rank, worker.pid), flush=True)
+        told = (worker.returncode, rank, worker.pid, sys.executable)
+        print("failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s" % told, flush=True)
     return 1 if failed else 0
 
 
