@@ -1,19 +1,22 @@
 //! `npubench doctor`: whether this host can measure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{
     Failure,
     options::{AssetOptions, Format},
+    pause::sentence,
 };
 use crate::{
     check::{package_folders, software},
     device::{self, Point, State, custom_operators, diagnosis},
+    engine::{Paused, pause_file},
     exit::Exit,
     report::print_data,
     spec::Catalogue,
+    store::Database,
 };
 
 /// Says whether this host can measure: what is missing, and how to mend it
@@ -65,6 +68,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let needy: Vec<&str> = needy.map(|entry| entry.kernel.as_str()).collect();
     points.push(diagnosis::operators(&packages, &needy));
     points.extend(diagnosis::files(&options.db));
+    points.extend(paused(&options.db));
     match options.format {
         Format::Plain => print_data(&plain(&points)),
         Format::Json => {
@@ -78,6 +82,17 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let is_missing = points.iter().any(|point| point.state == State::Missing);
     Ok(if is_missing { Exit::CannotMeasure } else { Exit::Done })
+}
+
+/// What `npubench pause` left; nothing is said where nothing is paused.
+fn paused(folder: &Path) -> Option<Point> {
+    let database = Database::open(folder).ok()?;
+    let (found, mend) = match Paused::read(&pause_file(&database)) {
+        Ok(paused) if paused.is_empty() => return None,
+        Ok(paused) => (sentence(&paused), "a run begins nothing there until `npubench unpause`"),
+        Err(error) => (error, "it says which devices are paused; mend or remove it"),
+    };
+    Some(Point { what: "paused.json", state: State::Poor, found, mend: mend.to_owned() })
 }
 
 fn plain(points: &[Point]) -> String {

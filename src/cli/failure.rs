@@ -12,6 +12,7 @@ use crate::{
     profile::ProfileError,
     rehearsal::HostError,
     render::RenderError,
+    report::TimelineError,
     spec::{AssetsError, SpecError},
     store::StoreError,
 };
@@ -46,7 +47,7 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(ProfileError, StoreError, PlanError, RenderError);
+bad_input!(ProfileError, StoreError, PlanError, RenderError, TimelineError);
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {

@@ -16,20 +16,17 @@ use crate::{
     engine::{self, Resumed, Settings},
     events::Event,
     exit::Exit,
-    model::{CaseId, CheckVerdict, Kind, Nanos},
+    model::{CaseId, CheckVerdict, KernelName, Kind},
     plan::{Costs, Plan, Selection, Update, select},
     profile::npu_smi::{Chip, NpuSmiInfo},
     rehearsal,
-    report::{Human, JsonLines, Sink, closing_table, print_data, print_note},
-    spec::{Assets, Catalogue, DeviceProfile},
-    store::{
-        Database, Ledger,
-        ledger::{Check, DeviceReading},
-    },
+    report::{Human, JsonLines, Recorded, Sink, closing_table, print_data, print_note},
+    spec::{Assets, Catalogue, DeviceProfile, faults},
+    store::{Database, Ledger, ledger::Check},
 };
 
 /// Dies of an Atlas 800 A3.
-const REHEARSED_DEVICES: u32 = 16;
+pub(super) const REHEARSED_DEVICES: u32 = 16;
 
 /// When a run must have ended.
 #[derive(Debug, Args)]
@@ -61,7 +58,7 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 
 impl EndOptions {
     /// Seconds from now on.
-    fn seconds(&self) -> Option<f64> {
+    pub(super) fn seconds(&self) -> Option<f64> {
         let Some(until) = self.until else { return self.budget };
         let now = jiff::Zoned::now();
         let today = now.with().time(until).build().ok()?;
@@ -73,7 +70,7 @@ impl EndOptions {
 }
 
 /// What decides the results of a run. It stands in the ledger, so that the run can go on as it began.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Recipe {
     pub(super) update: UpdateWord,
     pub(super) kernels: Vec<String>,
@@ -92,12 +89,18 @@ pub(super) struct Recipe {
     pub(super) ignore_check: bool,
     #[serde(default)]
     pub(super) weight_column: Option<String>,
+    #[serde(default)]
+    pub(super) busy: BusyWord,
+    /// What goes wrong on the rehearsal host.
+    #[serde(default, skip_serializing_if = "faults::Plan::is_empty")]
+    pub(super) faults: faults::Plan,
 }
 
 /// Which rows are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum UpdateWord {
+    #[default]
     /// Those without an accepted result
     Missing,
     /// All; new samples join those there are
@@ -105,13 +108,25 @@ pub(super) enum UpdateWord {
 }
 
 /// How the rehearsal host makes durations.
-#[derive(Clone, Copy, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ModelWord {
+    #[default]
     /// With noise, offsets between collections and slow first launches
     Lifelike,
     /// Depending on seed, case and the launch's number alone
     Steady,
+}
+
+/// What is done about a device that somebody else uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum BusyWord {
+    /// Nothing begins on it until it is free
+    #[default]
+    Wait,
+    /// It is left out of the run
+    Skip,
 }
 
 /// A host that can measure a database, before anything is written.
@@ -149,38 +164,20 @@ impl Host {
         })?;
         let environment = environment(recipe, scratch.path(), &database)?;
         let info = device::discover(&environment, scratch.path())?;
-        let device::Chosen { chips, left_out } = device::choose(&info, recipe.chosen_devices.as_deref())?;
+        let mut chosen = device::choose(&info, recipe.chosen_devices.as_deref())?;
+        if recipe.busy == BusyWord::Skip {
+            chosen = device::leave_out_busy(&info, chosen)?;
+        }
+        let device::Chosen { chips, left_out } = chosen;
         for line in left_out {
             print_note(&format!("left out: {line}"));
         }
         Ok(Self { database, assets, catalogue, profile, info, chips })
     }
 
-    /// The plan for the rows of the database. What the ledger has counts as measured where only what is missing
-    /// is wanted.
-    pub(super) fn plan(
-        &self,
-        recipe: &Recipe,
-        kernels: &[crate::model::KernelName],
-    ) -> Result<Plan, Failure> {
-        let existing = self.database.existing_ledger()?;
-        let measured: BTreeSet<_> = match &existing {
-            Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
-            None => BTreeSet::new(),
-        };
-        let update = match recipe.update {
-            UpdateWord::Missing => Update::Missing,
-            UpdateWord::All => Update::All,
-        };
-        let rejected = match &existing {
-            Some(ledger) if !recipe.ignore_check => rejected_calls(ledger, &recipe.python)?,
-            _ => BTreeMap::new(),
-        };
-        let weight_column = recipe.weight_column.as_deref();
-        let selection =
-            Selection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
-        let mut plan = select(&self.database, &self.catalogue, &self.profile, &selection)?;
-        plan.note_skew(recipe.expert_skew);
+    /// The plan for the rows of the database.
+    pub(super) fn plan(&self, recipe: &Recipe, kernels: &[KernelName]) -> Result<Plan, Failure> {
+        let mut plan = plan_of(&self.database, &self.catalogue, &self.profile, recipe, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());
         Ok(plan)
     }
@@ -211,10 +208,11 @@ impl Host {
             leases: leases(database.kind(), &database),
             processes: database.state_folder().join("processes"),
             expert_skew: recipe.expert_skew,
-            costs: Costs { case: 0.02, launch: 50e-6, launches: recipe.warm_up + recipe.launches },
+            costs: Costs::new(recipe.warm_up + recipe.launches),
             catalogue,
             assets,
         };
+        let tried = resumed.as_ref().map(|resumed| resumed.tried.clone()).unwrap_or_default();
         let run = engine::Run {
             database: &database,
             ledger: &mut ledger,
@@ -222,15 +220,16 @@ impl Host {
             devices: recipe.devices.clone(),
             options: serde_json::to_string(&recipe).unwrap_or_default(),
             host: serde_json::to_string(&Fingerprint::take(&info, &chips)).unwrap_or_default(),
-            readings: chips.iter().map(reading).collect(),
+            info,
             settings,
             budget: end.seconds(),
             resumed,
         };
-        let mut sink: Box<dyn Sink> = match format {
+        let screen: Box<dyn Sink> = match format {
             Format::Plain => Box::new(Human::for_stderr()),
             Format::Json => Box::new(JsonLines),
         };
+        let mut sink = Recorded::new(screen, &folder, &tried);
         let outcome = engine::run(run, &mut |event: &Event| sink.on_event(event))?;
         if format == Format::Plain {
             if !outcome.findings.is_empty() {
@@ -243,6 +242,35 @@ impl Host {
         }
         Ok(outcome.exit)
     }
+}
+
+/// The plan for the rows of a database. What the ledger has counts as measured where only what is missing is wanted.
+pub(super) fn plan_of(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    recipe: &Recipe,
+    kernels: &[KernelName],
+) -> Result<Plan, Failure> {
+    let existing = database.existing_ledger()?;
+    let measured: BTreeSet<_> = match &existing {
+        Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
+        None => BTreeSet::new(),
+    };
+    let update = match recipe.update {
+        UpdateWord::Missing => Update::Missing,
+        UpdateWord::All => Update::All,
+    };
+    let rejected = match &existing {
+        Some(ledger) if !recipe.ignore_check => rejected_calls(ledger, &recipe.python)?,
+        _ => BTreeMap::new(),
+    };
+    let weight_column = recipe.weight_column.as_deref();
+    let selection =
+        Selection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
+    let mut plan = select(database, catalogue, profile, &selection)?;
+    plan.note_skew(recipe.expert_skew);
+    Ok(plan)
 }
 
 /// Calls that the vendor's code rejected when it was asked, with what it said. Another torch_npu than the one
@@ -329,21 +357,11 @@ fn environment(
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
         assets: recipe.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        faults: recipe.faults.clone(),
     };
     Ok(rehearsal::install(folder, &config)?)
 }
 
 pub(super) fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
-}
-
-fn reading(chip: &Chip) -> DeviceReading {
-    DeviceReading {
-        device: chip.device,
-        at: Nanos(i64::try_from(now().as_nanosecond()).unwrap_or_default()),
-        health: chip.health.clone(),
-        temperature: chip.temperature_c,
-        power: chip.power_w,
-        memory_used_mb: chip.memory_used_mb,
-    }
 }

@@ -14,9 +14,14 @@ mod kernels;
 mod measure;
 mod new_kernel;
 mod options;
+mod pause;
+mod plan;
 mod render;
 mod resume;
 mod run;
+mod runs;
+mod show;
+mod status;
 
 use std::ffi::OsString;
 
@@ -39,8 +44,14 @@ enum Command {
     Ingest(ingest::Options),
     Grid(grid::Options),
     Check(check::Options),
+    Plan(plan::Options),
     Run(run::Options),
     Resume(resume::Options),
+    Status(status::Options),
+    Pause(pause::PauseOptions),
+    Unpause(pause::UnpauseOptions),
+    Runs(runs::Options),
+    Show(show::Options),
     Render(render::Options),
     Kernels(kernels::Options),
     NewKernel(new_kernel::Options),
@@ -72,8 +83,14 @@ pub fn main() -> u8 {
         Command::Ingest(options) => ingest::run(&options),
         Command::Grid(options) => grid::run(&options),
         Command::Check(options) => check::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Resume(options) => resume::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Pause(options) => pause::pause(&options),
+        Command::Unpause(options) => pause::unpause(&options),
+        Command::Runs(options) => runs::run(&options),
+        Command::Show(options) => show::run(&options),
         Command::Render(options) => render::run(&options),
         Command::Kernels(options) => kernels::run(&options),
         Command::NewKernel(options) => new_kernel::run(&options),

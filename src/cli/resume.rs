@@ -64,7 +64,10 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
     drop(ledger);
     let (plan, findings) = divide(plan, &cases);
-    let resumed = Resumed { collections: last, findings };
+    let open = cases.iter().filter(|record| record.finding.is_none());
+    let tried = open
+        .flat_map(|record| record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection)));
+    let resumed = Resumed { collections: last, findings, tried: tried.collect() };
     let exit = host.measure(record.run, recipe, plan, Some(resumed), &options.end, options.format);
     drop(lock);
     exit

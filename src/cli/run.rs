@@ -1,17 +1,25 @@
 //! `npubench run`: measures what a database lacks.
 
-use std::{path::PathBuf, process};
+use std::{
+    path::{Path, PathBuf},
+    process,
+};
 
 use clap::Args;
 
 use super::{
     Failure,
-    measure::{EndOptions, Host, ModelWord, Recipe, UpdateWord, now},
+    measure::{BusyWord, EndOptions, Host, ModelWord, REHEARSED_DEVICES, Recipe, UpdateWord, now},
     options::{
         AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
     },
 };
-use crate::{exit::Exit, model::Kind, store::REHEARSAL_RUN};
+use crate::{
+    exit::Exit,
+    model::Kind,
+    spec::{Assets, Catalogue, Entry, faults},
+    store::REHEARSAL_RUN,
+};
 
 /// Launches of a case before its samples.
 pub(super) const WARM_UP: u32 = 5;
@@ -39,6 +47,9 @@ pub(super) struct Options {
     /// Column of the rows that says what each is worth; the greatest are measured first
     #[arg(long, value_name = "NAME")]
     weight_column: Option<String>,
+    /// What is done about a device that somebody else uses
+    #[arg(long, value_enum, default_value = "wait")]
+    busy: BusyWord,
     /// Which rows are measured
     #[arg(long, value_enum, default_value = "missing")]
     update: UpdateWord,
@@ -48,6 +59,9 @@ pub(super) struct Options {
     /// How the rehearsal host makes durations
     #[arg(long, value_enum, default_value = "lifelike")]
     rehearsal_model: ModelWord,
+    /// What goes wrong on the rehearsal host, and how fast its time passes: a fault plan, see docs/rehearsal.md
+    #[arg(long, value_name = "FILE")]
+    rehearsal_faults: Option<PathBuf>,
     /// Seed of values and of the rehearsal host's durations
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,6 +90,7 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let kind = Kind::from(options.host);
     let assets = options.assets.load()?;
+    let faults = fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
     let kernels = kernels(&options.kernels)?;
     let recipe = Recipe {
         update: options.update,
@@ -91,6 +106,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
         weight_column: options.weight_column.clone(),
+        busy: options.busy,
+        faults,
     };
     let host = Host::find(&options.db, kind, assets, &recipe)?;
     let mut lock = host.database.lock()?;
@@ -98,6 +115,26 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     // From here on there is something to keep.
     host.database.adopt(&mut lock)?;
     host.measure(run_id(kind), recipe, plan, None, &options.end, options.format)
+}
+
+/// What is to go wrong on the rehearsal host: nothing where nothing is said.
+fn fault_plan(file: Option<&Path>, kind: Kind, assets: &Assets) -> Result<faults::Plan, Failure> {
+    match file {
+        None => Ok(faults::Plan::default()),
+        Some(file) if kind == Kind::Npu => Err(Failure {
+            message: format!(
+                "`{}` is a plan for the rehearsal host; real devices fail by themselves",
+                file.display()
+            ),
+            hint: "add `--host rehearsal`, or leave `--rehearsal-faults` out".to_owned(),
+            exit: Exit::Usage,
+        }),
+        Some(file) => {
+            let catalogue = Catalogue::load(assets)?;
+            let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
+            Ok(faults::Plan::load(file, &faults::Known { kernels: &kernels, devices: REHEARSED_DEVICES })?)
+        }
+    }
 }
 
 /// Sorts by time, tells two runs of one second apart, and marks rows whose durations are simulated.

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::{
     process::{self, Ended, Job, ProcessError},
-    profile::npu_smi::{Chip, NpuSmiError, NpuSmiInfo, parse_info},
+    profile::npu_smi::{Chip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
 };
 
 /// `npu-smi` takes seconds, and hangs where the driver does.
@@ -181,6 +181,29 @@ pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, Devic
     let (chips, ill): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| chip.health == "OK");
     let left_out: Vec<String> =
         ill.iter().map(|chip| format!("device {} says `{}`", chip.device, chip.health)).collect();
+    if chips.is_empty() {
+        return Err(DeviceError::Unhealthy(left_out.join(", ")));
+    }
+    Ok(Chosen { chips, left_out })
+}
+
+/// Leaves out the devices on which processes run before the run begins.
+///
+/// # Errors
+/// [`DeviceError::Unhealthy`] where none is left.
+pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, DeviceError> {
+    let Chosen { chips, mut left_out } = chosen;
+    let user = |chip: &Chip| {
+        let on_chip = |process: &&NpuProcess| {
+            process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
+        };
+        info.processes.iter().find(on_chip)
+    };
+    let (busy, chips): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| user(chip).is_some());
+    left_out.extend(busy.iter().filter_map(|chip| {
+        let process = user(chip)?;
+        Some(format!("device {} is used by process {} ({})", chip.device, process.pid, process.name))
+    }));
     if chips.is_empty() {
         return Err(DeviceError::Unhealthy(left_out.join(", ")));
     }

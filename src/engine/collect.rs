@@ -188,11 +188,13 @@ fn last_line(log: &Path) -> String {
     // torchrun frames its last words.
     let says = |line: &&str| line.contains(char::is_alphanumeric);
     let lines = || text.lines().rev().map(str::trim).filter(says);
-    // msprof's own lines come behind the script's, and say less.
+    // msprof's own lines come behind the script's, and say less; its warnings say more than what it goes on with.
     let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
+    let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
     // torchrun's last words are long; one line of its log tells which rank a signal ended.
     let of_torchrun = || lines().find_map(|line| line.find("failed (exitcode: -").map(|at| &line[at..]));
-    let said = of_torchrun().or_else(|| lines().find(|line| !own(line))).or_else(|| lines().next());
+    let said = of_torchrun().or_else(|| lines().find(|line| !own(line)));
+    let said = said.or_else(|| lines().find(warns)).or_else(|| lines().next());
     format!("{} ({})", said.unwrap_or("no output"), log.display())
 }
 

@@ -1,18 +1,19 @@
 //! The dispatcher: hears lanes and signals, asks the scheduler, keeps results, tells what happened.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use tokio::{sync::mpsc::UnboundedReceiver, time};
+use tokio::{sync::mpsc::UnboundedSender, time};
 
 use super::{
     EngineError,
     collect::Collected,
     lane::{Lane, Report, Shared},
-    run::{Outcome, Signals, now},
+    run::{Inbox, Outcome, now},
+    sentry::Sentry,
     watch::{Change, Watch},
     write_back::WriteBack,
 };
@@ -21,10 +22,11 @@ use crate::{
     exit::Exit,
     model::{Case, Finding, KernelName, Purpose, Verdict},
     plan::Planned,
+    profile::npu_smi::{Chip, NpuSmiInfo},
     sched::{self, Action, CaseEnd, End, Ended, Seconds, Start, State},
     store::{
         Database, Ledger, Written,
-        ledger::{Attempt, NewCollection},
+        ledger::{Attempt, DeviceReading, NewCollection},
     },
 };
 
@@ -92,11 +94,8 @@ impl<'a> Dispatcher<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    pub(super) async fn work(
-        &mut self,
-        mut reports: UnboundedReceiver<Report>,
-        mut signals: Signals,
-    ) -> Result<Outcome, EngineError> {
+    pub(super) async fn work(&mut self, inbox: Inbox) -> Result<Outcome, EngineError> {
+        let Inbox { mut reports, mut sights, mut signals } = inbox;
         self.look_around()?;
         self.on_event(sched::Event::Started)?;
         let mut ticks = time::interval(TICK);
@@ -104,11 +103,36 @@ impl<'a> Dispatcher<'a> {
         while !self.ended {
             tokio::select! {
                 Some(report) = reports.recv() => self.on_report(report)?,
+                Some(info) = sights.recv() => self.on_sight(&info)?,
                 () = signals.next() => self.on_signal()?,
                 _ = ticks.tick() => self.on_tick()?,
             }
         }
         self.finish()
+    }
+
+    /// Has the host's devices looked at while the run goes on.
+    pub(super) fn post_sentry(&self, sights: UnboundedSender<NpuSmiInfo>) -> Result<Sentry, EngineError> {
+        Sentry::start(&self.shared, sights)
+    }
+
+    /// Keeps what the devices say of themselves, and looks who uses them.
+    pub(super) fn on_sight(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
+        let chips = info.chips.iter().filter(|chip| self.lanes.contains_key(&chip.device));
+        let readings: Vec<DeviceReading> = chips.map(reading).collect();
+        self.keeper.ledger.add_readings(&self.shared.settings.run, &readings)?;
+        for reading in readings {
+            (self.tell)(&Event::DeviceRead {
+                device: reading.device,
+                health: reading.health,
+                temperature_c: reading.temperature,
+                power_w: reading.power,
+                memory_used_mb: reading.memory_used_mb,
+            });
+        }
+        let busy = self.state.busy_devices();
+        self.watch.see(info, &busy);
+        Ok(())
     }
 
     fn on_tick(&mut self) -> Result<(), EngineError> {
@@ -157,6 +181,13 @@ impl<'a> Dispatcher<'a> {
             // Controls say something of the device; their cases have their samples already.
             let kept = if start.purpose == Purpose::Control { &[] } else { attempts.as_slice() };
             self.keeper.ledger.finish_collection(key, now(), &outcome, kept)?;
+            for Attempt { case, finding, .. } in kept {
+                (self.tell)(&Event::CaseAttempted {
+                    case: case.clone(),
+                    collection: start.collection,
+                    finding: finding.clone(),
+                });
+            }
         }
         (self.tell)(&Event::CollectionFinished {
             collection: start.collection,
@@ -256,11 +287,14 @@ impl<'a> Dispatcher<'a> {
             [case] => Some(self.shared.cases[*case].case.id()),
             _ => None,
         };
+        let kernels = start.cases.iter().map(|case| &self.shared.cases[*case].case.kernel);
+        let kernels: BTreeSet<&KernelName> = kernels.collect();
         (self.tell)(&Event::CollectionStarted {
             collection: start.collection,
             devices: start.devices.clone(),
             cases: start.cases.len(),
             case,
+            kernels: kernels.into_iter().cloned().collect(),
             purpose: start.purpose,
             predicted: start.predicted,
         });
@@ -330,6 +364,17 @@ impl Drop for Dispatcher<'_> {
     /// Where the run fails, collections that are still running must not keep it waiting.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn reading(chip: &Chip) -> DeviceReading {
+    DeviceReading {
+        device: chip.device,
+        at: now(),
+        health: chip.health.clone(),
+        temperature: chip.temperature_c,
+        power: chip.power_w,
+        memory_used_mb: chip.memory_used_mb,
     }
 }
 

@@ -7,11 +7,15 @@ mod collect;
 mod dispatch;
 mod error;
 mod lane;
+mod paused;
+mod preview;
 mod run;
+mod sentry;
 mod watch;
 mod write_back;
 
 pub use collect::Settings;
 pub use error::EngineError;
+pub use paused::Paused;
+pub use preview::{Place, Preview, preview};
 pub use run::{Outcome, Resumed, Run, pause_file, run};
-pub use watch::Paused;

@@ -23,14 +23,12 @@ use crate::{
     events::Event,
     exit::Exit,
     grid::Footprint,
-    model::{Case, Finding, Format, KernelName, Nanos},
-    plan::{Plan, Planned},
+    model::{Case, CaseId, Finding, Format, KernelName, Kind, Nanos},
+    plan::{Costs, Plan, Planned},
     process::end_orphans,
-    sched::{Job, Limits, Seconds, State},
-    store::{
-        Database, Ledger,
-        ledger::{DeviceReading, NewRun},
-    },
+    profile::npu_smi::NpuSmiInfo,
+    sched::{Job, Limits, Prior, Seconds, State},
+    store::{Database, Ledger, ledger::NewRun},
 };
 
 /// Everything a run needs.
@@ -50,8 +48,8 @@ pub struct Run<'a> {
     pub options: String,
     /// Fingerprint of host and software, as JSON.
     pub host: String,
-    /// What the devices said before the run.
-    pub readings: Vec<DeviceReading>,
+    /// What `npu-smi` said before the run.
+    pub info: NpuSmiInfo,
     /// Seconds after which everything must have ended.
     pub budget: Option<Seconds>,
     /// What an interrupted run has done already; `None` for a new one.
@@ -65,6 +63,8 @@ pub struct Resumed {
     pub collections: u32,
     /// Cases that have their verdict, or an attempt that ends in one.
     pub findings: Vec<(Case, Finding)>,
+    /// Cases without a verdict that were tried, each with the numbers of its collections.
+    pub tried: Vec<(CaseId, u32)>,
 }
 
 /// How a run ended.
@@ -79,6 +79,9 @@ pub struct Outcome {
 /// An orphan of a killed run may take this long to end.
 const LEASE_PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a collection of stand-ins takes, on a machine that does other things besides.
+const REHEARSED: Prior = Prior { start: 0.3, export: 0.2, export_launch: 1e-4, patience: 10.0 };
+
 /// Carries out a run. `tell` hears every event, after the ledger has it.
 ///
 /// # Errors
@@ -89,9 +92,18 @@ pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, Engine
     runtime.block_on(async {
         let signals = Signals::listen()?;
         let (sender, reports) = mpsc::unbounded_channel();
+        let (sights_sender, sights) = mpsc::unbounded_channel();
         let mut dispatcher = begin(run, tell, &sender)?;
-        dispatcher.work(reports, signals).await
+        let _sentry = dispatcher.post_sentry(sights_sender)?;
+        dispatcher.work(Inbox { reports, sights, signals }).await
     })
+}
+
+/// All that a dispatcher hears.
+pub(super) struct Inbox {
+    pub(super) reports: mpsc::UnboundedReceiver<super::lane::Report>,
+    pub(super) sights: mpsc::UnboundedReceiver<NpuSmiInfo>,
+    pub(super) signals: Signals,
 }
 
 /// What asks a run to stop.
@@ -134,8 +146,7 @@ fn begin<'a>(
     sender: &mpsc::UnboundedSender<super::lane::Report>,
 ) -> Result<Dispatcher<'a>, EngineError> {
     keep_plan(run.ledger, &run.settings, &run.plan, &run.options, &run.host, run.resumed.is_some())?;
-    let Run { database, ledger, settings, plan, devices, readings, budget, resumed, .. } = run;
-    ledger.add_readings(&settings.run, &readings)?;
+    let Run { database, ledger, settings, plan, devices, info, budget, resumed, .. } = run;
     for place in &plan.unreadable {
         tell(&Event::RowUnreadable { place: place.clone() });
     }
@@ -153,9 +164,8 @@ fn begin<'a>(
         budget,
     };
     tell(&started);
-    let limits = Limits { deadline: budget, ..Limits::default() };
-    let jobs = jobs(&settings, &plan.cases);
-    let state = State::new(jobs, &devices, limits, resumed.collections);
+    let jobs = jobs(&settings.costs, &plan.cases);
+    let state = State::new(jobs, &devices, limits(settings.kind, budget), resumed.collections);
     let mut settled = resumed.findings;
     settled.extend(plan.refused);
     let unreadable = plan.unreadable.len();
@@ -175,6 +185,7 @@ fn begin<'a>(
         .collect::<Result<_, EngineError>>()?;
     let keeper = Keeper { database, ledger, rows, settled, unreadable };
     let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);
+    dispatcher.on_sight(&info)?;
     dispatcher.conclude_settled()?;
     Ok(dispatcher)
 }
@@ -215,15 +226,21 @@ fn rows_to_write(run: &str, plan: &Plan) -> WriteBack {
     rows
 }
 
+/// What bounds the collections of a host.
+pub(super) fn limits(kind: Kind, deadline: Option<Seconds>) -> Limits {
+    let prior = if kind == Kind::Rehearsal { REHEARSED } else { Prior::default() };
+    Limits { deadline, prior, ..Limits::default() }
+}
+
 /// The cases as the scheduler knows them.
-fn jobs(settings: &Settings, cases: &[Planned]) -> Vec<Job> {
+pub(super) fn jobs(costs: &Costs, cases: &[Planned]) -> Vec<Job> {
     let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
     kernels.sort();
     kernels.dedup();
     let job = |planned: &Planned| Job {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
-        seconds: settings.costs.seconds(planned.fastest),
-        launches: settings.costs.launches,
+        seconds: costs.seconds(planned.fastest),
+        launches: costs.launches,
         value: planned.value,
         devices: planned.devices,
         memory: memory(&planned.case),

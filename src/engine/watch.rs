@@ -1,18 +1,24 @@
-//! What others do to a run: they fill the disk, or ask for a device for a while.
+//! What others do to a run: they fill the disk, ask for a device for a while, or use one. And what devices do by
+//! themselves: they fall ill, or are gone.
 //!
 //! It looks, and never acts: the scheduler decides what follows.
 
 use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
 };
 
 use nix::sys::statvfs::statvfs;
-use serde::{Deserialize, Serialize};
 
-use super::Settings;
-use crate::{events::Event, model::Kind, sched, store::Database};
+use super::{Paused, Settings};
+use crate::{
+    events::Event,
+    model::Kind,
+    process,
+    profile::npu_smi::{Chip, NpuSmiInfo},
+    sched,
+    store::Database,
+};
 
 /// Free bytes below which nothing begins, on a device's host: profiles are parsed into twenty times their size.
 const RESERVE: u64 = 4 << 30;
@@ -21,34 +27,6 @@ const PER_COLLECTION: u64 = 3 << 30;
 /// On the rehearsal host, whose profiles are small.
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
-
-/// Which devices are lent, as `npubench pause` leaves it for the run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Paused {
-    /// All devices, also those that are not named.
-    pub all: bool,
-    /// These devices.
-    pub devices: BTreeSet<u32>,
-}
-
-impl Paused {
-    /// Reads what is paused; nothing where there is no file.
-    ///
-    /// # Errors
-    /// Why the file cannot be read.
-    pub fn read(file: &Path) -> Result<Self, String> {
-        match fs::read_to_string(file) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn has(&self, device: u32) -> bool {
-        self.all || self.devices.contains(&device)
-    }
-}
 
 /// Something that has changed.
 pub(super) struct Change {
@@ -61,9 +39,14 @@ pub(super) struct Change {
 /// What was seen last.
 pub(super) struct Watch {
     pause_file: PathBuf,
+    processes: PathBuf,
     folder: PathBuf,
-    devices: Vec<u32>,
+    paused: Paused,
+    /// Why devices cannot be used at the moment, besides pauses.
+    kept: BTreeMap<u32, String>,
+    /// Devices that nothing begins on.
     lent: BTreeSet<u32>,
+    devices: Vec<u32>,
     is_full: bool,
     reserve: u64,
     per_collection: u64,
@@ -77,9 +60,12 @@ impl Watch {
         };
         Self {
             pause_file: super::run::pause_file(database),
+            processes: settings.processes.clone(),
             folder: database.state_folder(),
-            devices,
+            paused: Paused::default(),
+            kept: BTreeMap::new(),
             lent: BTreeSet::new(),
+            devices,
             is_full: false,
             reserve,
             per_collection,
@@ -88,22 +74,66 @@ impl Watch {
 
     /// What has changed since the last look, while so many collections run.
     pub(super) fn look(&mut self, running: usize) -> Vec<Change> {
+        // A file that is being written reads the same at the next look.
+        if let Ok(paused) = Paused::read(&self.pause_file) {
+            self.paused = paused;
+        }
         let mut changes = self.lent_devices();
         changes.extend(self.disk(running));
         changes
     }
 
+    /// Takes note of what `npu-smi` says, while these devices run collections of ours.
+    pub(super) fn see(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
+        for device in &self.devices {
+            let chip = info.chips.iter().find(|chip| chip.device == *device);
+            let kept = match chip {
+                None => Some("`npu-smi` does not list it any more".to_owned()),
+                Some(chip) if chip.health != "OK" => Some(format!("it says `{}`", chip.health)),
+                Some(chip) => self.stranger(info, chip, busy.contains(device)),
+            };
+            match kept {
+                Some(reason) => self.kept.insert(*device, reason),
+                None => self.kept.remove(device),
+            };
+        }
+    }
+
+    /// A process of somebody else on a device. While a collection of ours runs on it, only a process of this host
+    /// that does not carry our mark is known to be another's: inside a container its number says nothing.
+    fn stranger(&self, info: &NpuSmiInfo, chip: &Chip, is_busy: bool) -> Option<String> {
+        let on_chip = |process: &&crate::profile::npu_smi::NpuProcess| {
+            process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
+        };
+        let is_stranger = |process: &&crate::profile::npu_smi::NpuProcess| {
+            if is_busy {
+                process::is_known_stranger(process.pid, &self.processes)
+            } else {
+                !process::is_marked(process.pid, &self.processes)
+            }
+        };
+        let process = info.processes.iter().filter(on_chip).find(is_stranger)?;
+        Some(format!("process {} ({}) uses it", process.pid, process.name))
+    }
+
     fn lent_devices(&mut self) -> Vec<Change> {
-        // A file that is being written reads the same at the next look.
-        let Ok(paused) = Paused::read(&self.pause_file) else { return Vec::new() };
         let mut changes = Vec::new();
         for &device in &self.devices {
-            if paused.has(device) && self.lent.insert(device) {
-                let event = sched::Event::Lent { device };
-                changes.push(Change { event, said: Event::DeviceLent { device } });
-            } else if !paused.has(device) && self.lent.remove(&device) {
-                let event = sched::Event::Returned { device };
-                changes.push(Change { event, said: Event::DeviceReturned { device } });
+            let reason = if self.paused.has(device) {
+                Some("it is paused; `npubench unpause` returns it".to_owned())
+            } else {
+                self.kept.get(&device).cloned()
+            };
+            match reason {
+                Some(reason) if self.lent.insert(device) => {
+                    let event = sched::Event::Lent { device };
+                    changes.push(Change { event, said: Event::DeviceLent { device, reason } });
+                }
+                None if self.lent.remove(&device) => {
+                    let event = sched::Event::Returned { device };
+                    changes.push(Change { event, said: Event::DeviceReturned { device } });
+                }
+                _ => {}
             }
         }
         changes

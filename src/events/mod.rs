@@ -52,6 +52,8 @@ pub enum Event {
         cases: usize,
         /// The case that runs, where it is but one.
         case: Option<CaseId>,
+        /// The kernels of its cases, in the order of names.
+        kernels: Vec<KernelName>,
         /// Why it is begun.
         purpose: Purpose,
         /// Seconds that it is predicted to take.
@@ -69,6 +71,16 @@ pub enum Event {
         outcome: String,
         /// Seconds from start to results.
         seconds: f64,
+    },
+    /// What a collection found of a case is in the ledger. Another attempt may follow.
+    CaseAttempted {
+        /// The case.
+        case: CaseId,
+        /// Number of the collection.
+        collection: u32,
+        /// Verdict and reason of this attempt.
+        #[serde(flatten)]
+        finding: Finding,
     },
     /// A case has its one verdict.
     CaseFinished {
@@ -96,12 +108,27 @@ pub enum Event {
         /// The device.
         device: u32,
     },
-    /// A device is lent to somebody else, from the end of its running collection on.
+    /// What a device says of itself.
+    DeviceRead {
+        /// The device.
+        device: u32,
+        /// In words: `OK` where all is well.
+        health: String,
+        /// Degrees Celsius.
+        temperature_c: Option<i64>,
+        /// Watt.
+        power_w: Option<f64>,
+        /// Device memory in use, MiB.
+        memory_used_mb: Option<u64>,
+    },
+    /// Nothing new begins on a device: it is lent to somebody else, in use, ill or gone.
     DeviceLent {
         /// The device.
         device: u32,
+        /// Why.
+        reason: String,
     },
-    /// A lent device is ours again.
+    /// Such a device can be used again.
     DeviceReturned {
         /// The device.
         device: u32,

@@ -1,4 +1,4 @@
-//! What a run would do: which cases, at what cost, in which collections.
+//! What a run would do: which cases, what they are worth, what they are thought to cost.
 //!
 //! Layer 3: imports `model`, `spec` and `store`. It starts nothing.
 

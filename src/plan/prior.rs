@@ -14,6 +14,12 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// What is thought of a host of which nothing is known, for so many launches of each case.
+    #[must_use]
+    pub const fn new(launches: u32) -> Self {
+        Self { case: 0.02, launch: 50e-6, launches }
+    }
+
     /// Predicted seconds of a case whose kernel takes at least `fastest`.
     #[must_use]
     pub fn seconds(&self, fastest: Nanos) -> f64 {

@@ -23,7 +23,7 @@ use nix::{
 mod orphans;
 
 use orphans::Record;
-pub use orphans::end_orphans;
+pub use orphans::{end_orphans, is_known_stranger, is_marked};
 
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@
 //! by now is told by its start.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
@@ -97,6 +98,27 @@ pub(super) fn end_marked(record: &Path) -> usize {
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
     }
     marked.len()
+}
+
+/// Whether a process, or what started it, was started by npubench with a record in this folder.
+#[must_use]
+pub fn is_marked(pid: u32, folder: &Path) -> bool {
+    mark_of(pid).is_some_and(|mark| Path::new(&mark).starts_with(folder))
+}
+
+/// Whether a process of this host was surely not started with a record in this folder. What cannot be read, as in
+/// another container or of another user, may be anybody's.
+#[must_use]
+pub fn is_known_stranger(pid: u32, folder: &Path) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty()) && !is_marked(pid, folder)
+}
+
+fn mark_of(pid: u32) -> Option<OsString> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = format!("{MARK}=");
+    let found =
+        environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
+    found.map(|path| OsStr::from_bytes(path).to_owned())
 }
 
 fn processes() -> impl Iterator<Item = i32> {

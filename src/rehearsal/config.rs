@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use crate::spec::{Assets, DeviceProfile};
+use crate::spec::{Assets, DeviceProfile, faults::Plan};
 
 /// How durations come about; [`super::timing`] states both models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl FromStr for Model {
 }
 
 /// A rehearsal host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// How durations come about.
@@ -65,16 +65,32 @@ pub struct Config {
     pub devices: u32,
     /// The folder given with `--assets`, so that the stand-ins judge by the same catalogue.
     pub assets: Option<PathBuf>,
+    /// What goes wrong, and how fast time passes.
+    #[serde(default, skip_serializing_if = "Plan::is_empty")]
+    pub faults: Plan,
 }
 
 impl Default for Config {
     fn default() -> Self {
         let device_profile = DeviceProfile::default_name().to_owned();
-        Self { model: Model::default(), seed: 0, device_profile, devices: 16, assets: None }
+        Self {
+            model: Model::default(),
+            seed: 0,
+            device_profile,
+            devices: 16,
+            assets: None,
+            faults: Plan::default(),
+        }
     }
 }
 
 impl Config {
+    /// How long in real seconds what is pretended to take so many lasts. npubench's own clock is the real one.
+    #[must_use]
+    pub fn real_seconds(&self, pretended: f64) -> f64 {
+        pretended / self.faults.speed
+    }
+
     /// Reads the file that [`super::install`] wrote.
     pub(super) fn read(file: &Path) -> Result<Self, HostError> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;

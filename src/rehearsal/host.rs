@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, variables};
+use super::{Config, faults::Strikes, variables};
 use crate::{
     render::shell_quoted,
     spec::{AssetsError, Catalogue, SpecError},
@@ -138,6 +138,7 @@ pub(super) fn install_with(
     let settings = serde_json::to_string_pretty(config)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
     write(&file, &settings, 0o644)?;
+    Strikes::of_host(&folder).begin(super::now()).map_err(HostError::io("write below", &folder))?;
     Ok(variables)
 }
 

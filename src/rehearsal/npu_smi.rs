@@ -28,12 +28,14 @@ pub struct Reading {
     pub hbm_used_mb: u64,
     /// The processes that hold the device: id, name, MB.
     pub processes: Vec<(u32, String, u64)>,
+    /// Whether the driver does not see the device any more: it is left out.
+    pub is_lost: bool,
 }
 
 /// An idle device, as the real capture has it: memory is in use even so.
 impl Default for Reading {
     fn default() -> Self {
-        Self { temperature_c: 45, power_w: 160.4, hbm_used_mb: 2_892, processes: Vec::new() }
+        Self { temperature_c: 45, power_w: 160.4, hbm_used_mb: 2_892, processes: Vec::new(), is_lost: false }
     }
 }
 
@@ -43,7 +45,8 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
     let idle = Reading::default();
     let rows: Vec<(u32, &Reading)> =
         (0..devices).zip(readings.iter().chain(std::iter::repeat(&idle))).collect();
-    let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..);
+    let is_seen = |dies: &[(u32, &Reading)]| dies.iter().any(|(_, reading)| !reading.is_lost);
+    let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..).filter(|(dies, _)| is_seen(dies));
 
     let mut table = BETWEEN_DIES.to_owned();
     let version = format!(" npu-smi {VERSION:<24} Version: {VERSION}");
@@ -57,8 +60,9 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
     );
     table.push_str(THICK);
     for (dies, card) in cards() {
-        for (&(device, reading), die) in dies.iter().zip(0_u32..) {
-            if die > 0 {
+        let seen = dies.iter().zip(0_u32..).filter(|((_, reading), _)| !reading.is_lost);
+        for (number, (&(device, reading), die)) in seen.enumerate() {
+            if number > 0 {
                 table.push_str(BETWEEN_DIES);
             }
             chip(&mut table, card, die, device, reading);
@@ -104,7 +108,7 @@ fn processes(table: &mut String, card: u32, dies: &[(u32, &Reading)]) {
     if dies.iter().all(|(_, reading)| reading.processes.is_empty()) {
         line(table, &[(WHOLE, format!(" No running processes found in NPU {card}"))]);
     }
-    for ((_, reading), die) in dies.iter().zip(0_u32..) {
+    for ((_, reading), die) in dies.iter().zip(0_u32..).filter(|((_, reading), _)| !reading.is_lost) {
         for (pid, name, mb) in &reading.processes {
             line(
                 table,
@@ -141,23 +145,27 @@ fn line(table: &mut String, cells: &[(usize, String)]) {
     table.push_str("|\n");
 }
 
-/// The list of `npu-smi info -l`: the cards and how many dies each has. Product and serial number
+/// The list of `npu-smi info -l`: the cards that are seen and how many dies each has. Product and serial number
 /// say that they are rehearsed.
 #[must_use]
-pub fn list(devices: u32) -> String {
+pub fn list(devices: u32, readings: &[Reading]) -> String {
     let entry = |text: &mut String, key: &str, value: &str| {
         text.push_str(&format!("\t{key:<31}: {value}\n"));
     };
-    let cards = devices.div_ceil(DIES_PER_CARD);
+    let is_seen = |device: u32| readings.get(device as usize).is_none_or(|reading| !reading.is_lost);
+    let dies = |card: u32| {
+        let first = card * DIES_PER_CARD;
+        (first..devices.min(first + DIES_PER_CARD)).filter(|device| is_seen(*device)).count()
+    };
+    let cards: Vec<u32> = (0..devices.div_ceil(DIES_PER_CARD)).filter(|card| dies(*card) > 0).collect();
     let mut text = String::new();
-    entry(&mut text, "Total Count", &cards.to_string());
-    for card in 0..cards {
+    entry(&mut text, "Total Count", &cards.len().to_string());
+    for card in cards {
         text.push('\n');
         entry(&mut text, "NPU ID", &card.to_string());
         entry(&mut text, "Product Name", "rehearsal");
         entry(&mut text, "Serial Number", &format!("REHEARSAL{card:04}"));
-        let dies = (devices - card * DIES_PER_CARD).min(DIES_PER_CARD);
-        entry(&mut text, "Chip Count", &dies.to_string());
+        entry(&mut text, "Chip Count", &dies(card).to_string());
     }
     text
 }
@@ -180,6 +188,7 @@ mod tests {
                 power_w: f64::from(tenths) / 10.0,
                 hbm_used_mb,
                 processes,
+                is_lost: false,
             },
         )
     }
@@ -217,6 +226,7 @@ mod tests {
                     processes: (0..device % 3)
                         .map(|n| (1_000 * device + n, format!("python{n}"), 117 + u64::from(n)))
                         .collect(),
+                    is_lost: false,
                 })
                 .collect();
             let info = parse_info(&info_table(devices, &readings)).expect("the table");
@@ -251,6 +261,7 @@ mod tests {
                 power_w: chip.power_w.unwrap_or(0.0),
                 hbm_used_mb: chip.memory_used_mb.expect("a number"),
                 processes: Vec::new(),
+                is_lost: false,
             })
             .collect();
         assert_eq!(info_table(16, &readings), real);
@@ -258,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_list_names_every_card() {
-        let text = list(3);
+        let text = list(3, &[]);
         let values: Vec<(&str, &str)> = text
             .lines()
             .filter_map(|line| line.split_once(':'))

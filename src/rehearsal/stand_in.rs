@@ -3,9 +3,17 @@
 //! The only part of npubench besides the command line that prints, because programs that read the
 //! real ones read what is printed here.
 
-use std::{ffi::OsString, io::Write as _, path::Path};
+use std::{
+    ffi::OsString,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
-use super::{Config, HostError, msprof, npu_smi, variables};
+use super::{
+    Config, HostError,
+    faults::{DeviceState, Faults},
+    msprof, npu_smi, variables,
+};
 
 /// What the real msprof returns where it cannot work: -1, as the shell sees it.
 pub(super) const FAILED: u8 = 255;
@@ -35,28 +43,31 @@ pub(super) fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The host that this process is a part of.
-pub(super) fn host() -> Result<Config, HostError> {
-    let file = std::env::var_os(variables::HOST).ok_or(HostError::NoHost)?;
-    Config::read(Path::new(&file))
+/// The host that this process is a part of, and its folder.
+pub(super) fn host() -> Result<(Config, PathBuf), HostError> {
+    let file = PathBuf::from(std::env::var_os(variables::HOST).ok_or(HostError::NoHost)?);
+    let config = Config::read(&file)?;
+    Ok((config, file.parent().unwrap_or(Path::new(".")).to_owned()))
 }
 
 fn npu_smi_run(arguments: &[String]) -> u8 {
-    let config = match host() {
-        Ok(config) => config,
+    let (config, folder) = match host() {
+        Ok(host) => host,
         Err(error) => {
             say(&format!("rehearsal: {error}\nhint: {}", error.hint()));
             return 1;
         }
     };
+    let faults = Faults::new(&config, Some(&folder), None);
+    let readings: Vec<npu_smi::Reading> =
+        (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
-            let readings: Vec<npu_smi::Reading> = (0..config.devices).map(idle).collect();
             say(npu_smi::info_table(config.devices, &readings).trim_end());
             0
         }
         ["info", "-l"] => {
-            say(npu_smi::list(config.devices).trim_end_matches('\n'));
+            say(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
             0
         }
         _ => {
@@ -73,7 +84,23 @@ fn idle(device: u32) -> npu_smi::Reading {
         power_w: 158.2 + f64::from(device * 5 % 11) / 2.0,
         hbm_used_mb: 2_880 + u64::from(device * 3 % 8),
         processes: Vec::new(),
+        is_lost: false,
     }
+}
+
+/// A device in whatever state it is.
+fn reading(device: u32, state: &DeviceState) -> npu_smi::Reading {
+    let mut reading = npu_smi::Reading { is_lost: state.is_lost, ..idle(device) };
+    if let Some(throttling) = state.throttling {
+        reading.temperature_c = throttling.temperature;
+        reading.power_w += 150.0;
+    }
+    if let Some(process) = &state.held_by {
+        let held = npu_smi::HBM_TOTAL_MB.saturating_sub(reading.hbm_used_mb + process.free_mb);
+        reading.hbm_used_mb += held;
+        reading.processes.push((process.pid, process.name.clone(), held));
+    }
+    reading
 }
 
 #[cfg(test)]

@@ -99,6 +99,11 @@ pub fn variation(moment: &Moment) -> u64 {
     }
 }
 
+/// A duration that is so many times as long, in whole ticks.
+pub(super) fn stretched(duration: Nanos, factor: f64) -> Nanos {
+    rounded(nanos(duration) * factor)
+}
+
 /// A number from 0 to below `bound`, by hash of the others.
 pub(super) fn pick(numbers: &[u64], bound: u64) -> u64 {
     hash_numbers(numbers) % bound.max(1)

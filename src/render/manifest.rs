@@ -105,6 +105,9 @@ pub struct ManifestCase {
     pub seed: u64,
     /// The kernel that must run.
     pub kernel: String,
+    /// Its shapes in words, for whoever reads the manifest.
+    #[serde(default)]
+    pub shapes: String,
     /// Which form of the catalogue's entry the call takes.
     pub reading: String,
     /// What the call is given.
@@ -183,6 +186,7 @@ impl ManifestCase {
             seed: (run_seed ^ id.seed()) >> 1,
             case: id,
             kernel: case.kernel.as_str().to_owned(),
+            shapes: case.shapes(),
             reading: reading.form.clone(),
             arguments,
             outputs: reading.returns.clone(),

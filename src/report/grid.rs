@@ -84,8 +84,7 @@ pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let text = table.trim_fmt();
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    super::table::trimmed(&table)
 }
 
 fn seconds(seconds: f64) -> String {

@@ -1,14 +1,11 @@
-//! A progress bar on a terminal, plain lines elsewhere.
+//! A live table on a terminal, plain lines elsewhere.
 
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _},
-    time::Duration,
 };
 
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use super::{Sink, print_note};
+use super::{Sink, live::Live, moment::span, print_note};
 use crate::{
     events::Event,
     model::{Purpose, Verdict},
@@ -20,7 +17,7 @@ type Refusals = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 /// Tells a person what happens.
 #[derive(Debug)]
 pub struct Human {
-    bar: Option<ProgressBar>,
+    live: Option<Live>,
     refused: Refusals,
     launched: bool,
     finished: usize,
@@ -30,23 +27,16 @@ pub struct Human {
 }
 
 impl Human {
-    /// A bar where standard error is a terminal, lines elsewhere.
+    /// A table where standard error is a terminal, lines elsewhere.
     #[must_use]
     pub fn for_stderr() -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            let style =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {elapsed} gone, {prefix}  {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.enable_steady_tick(Duration::from_secs(1));
-            bar
-        });
-        Self { bar, refused: Refusals::new(), launched: false, finished: 0, total: 0, pending: None }
+        let live = io::stderr().is_terminal().then(Live::for_stderr);
+        Self { live, refused: Refusals::new(), launched: false, finished: 0, total: 0, pending: None }
     }
 
     fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| print_note(line)),
+        match &self.live {
+            Some(live) => live.say(line),
             None => print_note(line),
         }
     }
@@ -79,10 +69,8 @@ impl Human {
             Event::DeviceTakenBack { device } => {
                 self.say(&format!("device {device} works again, and is used again"));
             }
-            Event::DeviceLent { device } => {
-                self.say(&format!(
-                    "device {device} is paused: nothing new begins on it until `npubench unpause`"
-                ));
+            Event::DeviceLent { device, reason } => {
+                self.say(&format!("nothing begins on device {device}: {reason}"));
             }
             Event::DeviceReturned { device } => self.say(&format!("device {device} is used again")),
             Event::DiskFull { folder, free, needed } => self.say(&format!(
@@ -99,18 +87,14 @@ impl Human {
     }
 }
 
-/// A length of time in words.
-fn span(seconds: f64) -> String {
-    HumanDuration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
-}
-
 /// `1 case`, `2 cases`.
-fn plural(count: usize, word: &str) -> String {
+pub(super) fn plural(count: usize, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 /// `0-3,8` for a sorted list.
-fn ranges(devices: &[u32]) -> String {
+#[must_use]
+pub fn ranges(devices: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for &device in devices {
         match parts.last_mut() {
@@ -131,16 +115,19 @@ fn on_devices(devices: &[u32]) -> String {
 
 impl Sink for Human {
     fn on_event(&mut self, event: &Event) {
+        if let Some(live) = &self.live {
+            live.on_event(event);
+        }
         // A collection's cases, and the rows of kernels that they complete, belong to its line.
-        if !matches!(event, Event::CaseFinished { .. } | Event::RowsWritten { .. }) {
+        if !matches!(
+            event,
+            Event::CaseAttempted { .. } | Event::CaseFinished { .. } | Event::RowsWritten { .. }
+        ) {
             self.tell_pending();
         }
         match event {
             Event::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
                 self.total = *cases;
-                if let Some(bar) = &self.bar {
-                    bar.set_length(u64::try_from(*cases).unwrap_or_default());
-                }
                 let cases = plural(*cases, "case");
                 let devices = on_devices(devices);
                 let goes_on = if *is_resumed { " goes on" } else { "" };
@@ -164,9 +151,10 @@ impl Sink for Human {
                 let why = if *purpose == Purpose::Measure { String::new() } else { format!(" ({purpose})") };
                 let devices = on_devices(devices);
                 let line = format!("collection {collection}{why} on {devices}: {outcome}, {seconds:.1} s");
-                match &self.bar {
-                    Some(bar) if outcome == "done" => bar.set_message(line),
-                    Some(_) => self.say(&line),
+                match &self.live {
+                    // The table shows what its device does next.
+                    Some(_) if outcome == "done" => {}
+                    Some(live) => live.say(&line),
                     None => self.pending = Some(line),
                 }
             }
@@ -177,27 +165,18 @@ impl Sink for Human {
                     return;
                 }
                 self.finished += usize::from(finding.verdict != Verdict::NotRun);
-                if let Some(bar) = &self.bar {
-                    bar.inc(1);
-                }
                 if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
                     let verdict = finding.verdict;
                     self.say(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
                 }
             }
             Event::DeviceSetAside { .. }
+            | Event::DeviceRead { .. }
             | Event::DeviceTakenBack { .. }
             | Event::DeviceLent { .. }
             | Event::DeviceReturned { .. }
             | Event::DiskFull { .. }
             | Event::DiskFreed { .. } => self.tell_of_host(event),
-            Event::Progress { open, in_time, seconds } => {
-                if let Some(bar) = &self.bar {
-                    let late = open - in_time;
-                    let late = if late > 0 { format!(", {late} not in time") } else { String::new() };
-                    bar.set_prefix(format!("{} left{late}", span(*seconds)));
-                }
-            }
             Event::StopRequested { running, at_once } => {
                 let running = plural(*running, "running collection");
                 self.say(&if *at_once {
@@ -214,12 +193,8 @@ impl Sink for Human {
                     ));
                 }
             }
-            Event::RunFinished { .. } => {
-                self.tell_refused();
-                if let Some(bar) = &self.bar {
-                    bar.finish_and_clear();
-                }
-            }
+            Event::RunFinished { .. } => self.tell_refused(),
+            Event::CaseAttempted { .. } | Event::Progress { .. } => {}
         }
     }
 }

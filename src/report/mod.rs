@@ -1,17 +1,36 @@
 //! What a person or a program sees of a run: sinks for events, and tables.
 //!
-//! Layer 4: imports `model`, `events`, `spec` and `grid`; the engine never imports it. Standard output carries data
+//! Layer 4: imports `model`, `events`, `spec`, `grid`, `render` and `store`; the engine never imports it. Standard output carries data
 //! (the closing table, JSON lines), standard error everything else.
 
+mod board;
 mod grid;
+mod history;
 mod human;
 mod json;
+mod keep;
+mod live;
+mod moment;
+mod plan;
+mod show;
+mod status;
+mod status_table;
 mod table;
+mod timeline;
 
+pub use board::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
 pub use grid::{GrownKernel, coverage_plot, grid_json, grid_table};
-pub use human::Human;
+pub use history::{Life, PastRun, history, runs_json, runs_table};
+pub use human::{Human, ranges};
 pub use json::JsonLines;
+pub use keep::Recorded;
+pub use moment::Moment;
+pub use plan::{Fate, PlanSum, plan_table};
+pub use show::{ShownCase, cases_table, shown_cases, summary};
+pub use status::Status;
+pub use status_table::status_table;
 pub use table::{closing_table, kernels_table};
+pub use timeline::{TimelineError, timeline, write_timeline};
 
 use std::{
     io::{self, Write as _},

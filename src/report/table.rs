@@ -62,6 +62,11 @@ pub fn kernels_table(catalogue: &Catalogue) -> String {
     table.trim_fmt() + "\n"
 }
 
+/// A table without blanks at the ends of its lines.
+pub(super) fn trimmed(table: &Table) -> String {
+    table.trim_fmt().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,15 +4,9 @@
 //! the profiler's output is exported and read. The three are learned apart: the first and the third belong to the
 //! host, the second to the kernels.
 
-use super::{Ended, Job, Seconds};
+use super::{Ended, Job, Prior, Seconds};
 use crate::model::Purpose;
 
-/// Until something is known: starting Python, torch, CANN and msprof.
-const START: Seconds = 10.0;
-/// Until something is known: exporting and reading, besides what grows with the launches.
-const EXPORT: Seconds = 5.0;
-/// Until something is known: exporting and reading one launch.
-const EXPORT_LAUNCH: Seconds = 1e-3;
 /// How much the last observation counts.
 const WEIGHT: f64 = 0.25;
 /// One observation may not move an estimate by more than this factor.
@@ -31,13 +25,15 @@ pub(super) struct Costs {
     excess: f64,
     /// Whether a collection has come to its end.
     is_known: bool,
+    patience: Seconds,
 }
 
 impl Costs {
-    pub(super) fn new(kernels: usize) -> Self {
+    pub(super) fn new(kernels: usize, prior: &Prior) -> Self {
         Self {
-            start: START,
-            export: Line::new(EXPORT, EXPORT_LAUNCH),
+            start: prior.start,
+            export: Line::new(prior.export, prior.export_launch),
+            patience: prior.patience,
             kernels: vec![None; kernels],
             all: 1.0,
             excess: 0.2,
@@ -74,9 +70,11 @@ impl Costs {
 
     /// How long a collection may take before it counts as hung.
     pub(super) fn limit(&self, predicted: Seconds) -> Seconds {
-        // A first start loads libraries from a cold disk, and a first launch may compile.
-        let patience = if self.is_known { 120.0 + 5.0 * self.collection() } else { 300.0 };
-        patience + 10.0 * predicted
+        if self.is_known {
+            (10.0 * self.collection()).clamp(self.patience / 10.0, self.patience) + 3.0 * predicted
+        } else {
+            self.patience + 10.0 * predicted
+        }
     }
 
     /// Takes note of a collection that came to its end.
@@ -190,7 +188,7 @@ mod tests {
     #[test]
     fn costs_of_starts_cases_and_exports_are_learned_apart() {
         let jobs: Vec<Job> = (0..200).map(|_| job(0)).collect();
-        let mut costs = Costs::new(2);
+        let mut costs = Costs::new(2, &Prior::default());
         for round in 0..60 {
             costs.learn(&jobs, &ended(20 + 37 * round % 180, 3.0), Purpose::Measure, 0.0);
         }
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn one_odd_collection_does_not_turn_the_plan_over() {
         let jobs = [job(0)];
-        let mut costs = Costs::new(1);
+        let mut costs = Costs::new(1, &Prior::default());
         for _ in 0..20 {
             costs.learn(&jobs, &ended(1, 1.0), Purpose::Measure, 0.0);
         }
@@ -216,7 +214,7 @@ mod tests {
 
     #[test]
     fn cases_that_did_not_end_teach_nothing_of_the_export() {
-        let mut costs = Costs::new(1);
+        let mut costs = Costs::new(1, &Prior::default());
         let mut broken = ended(1, 1.0);
         broken.results[0].seconds = None;
         let before = costs.export.base;

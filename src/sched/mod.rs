@@ -26,7 +26,7 @@ use ready::{Ready, Room};
 pub use forecast::Forecast;
 pub use simulate::{Host, simulate};
 pub use state::State;
-pub use words::{Action, CaseEnd, End, Ended, Event, Job, Limits, Seconds, Start};
+pub use words::{Action, CaseEnd, End, Ended, Event, Job, Limits, Prior, Seconds, Start};
 
 #[cfg(test)]
 mod tests;

@@ -172,6 +172,7 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::Prior;
 
     fn job(kernel: usize, value: f64, seconds: Seconds) -> Job {
         Job { kernel, seconds, launches: 0, value, devices: 1, memory: 0 }
@@ -190,11 +191,11 @@ mod tests {
         let jobs = [job(0, 1.0, 1.0), job(1, 5.0, 9.0), job(0, 1.0, 0.5), job(2, 5.0, 2.0), job(2, 0.0, 0.1)];
         let mut all = ready(&jobs);
         assert_eq!(all.in_order(), [3, 1, 2, 0, 4]);
-        let (taken, seconds) = all.take(&jobs, &Costs::new(3), Room { cases: 3, ..ROOM });
+        let (taken, seconds) = all.take(&jobs, &Costs::new(3, &Prior::default()), Room { cases: 3, ..ROOM });
         assert_eq!(taken, [1, 2, 3]);
         assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
         assert_eq!(all.drain(), [0, 4]);
-        assert!(all.is_empty() && all.seconds(&Costs::new(3)).abs() < 1e-9);
+        assert!(all.is_empty() && all.seconds(&Costs::new(3, &Prior::default())).abs() < 1e-9);
     }
 
     #[test]
@@ -202,20 +203,20 @@ mod tests {
         let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
         let mut all = ready(&jobs);
         let room = Room { seconds: 8.0, first: 8.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &Costs::new(3), room).0, [1, 2]);
+        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), room).0, [1, 2]);
         // A single case may be longer than collections should be.
         let room = Room { seconds: 8.0, first: 60.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &Costs::new(3), room).0, [0]);
+        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), room).0, [0]);
     }
 
     #[test]
     fn few_cases_of_a_new_kernel_share_a_collection_until_they_ended_well() {
         let jobs: Vec<Job> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
-        assert_eq!(all.take(&jobs, &Costs::new(3), ROOM).0.len(), FIRST);
+        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), FIRST);
         (0..24).for_each(|_| all.note_good(0, 64));
-        assert_eq!(all.take(&jobs, &Costs::new(3), ROOM).0.len(), 4 * FIRST);
+        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), 4 * FIRST);
         all.distrust(0);
-        assert_eq!(all.take(&jobs, &Costs::new(3), ROOM).0.len(), 2 * FIRST);
+        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), 2 * FIRST);
     }
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::model::{Finding, Purpose, Verdict};
 
-/// An attempt that says something of its case is made this often.
-const TRIES: u32 = 2;
+/// An attempt that says something of its case is made this often, the last time alone.
+const TRIES: u32 = 3;
 /// A case whose turn never came gets this many collections.
 const SKIPS: u32 = 40;
 
@@ -90,7 +90,7 @@ impl State {
             match fate {
                 Fate::Final => self.settle(case, finding, broke, actions),
                 _ if self.is_stopping => self.conclude(case, finding.clone(), actions),
-                Fate::Alone => self.run_alone(case),
+                Fate::Alone => self.run_alone(case, &running.devices),
                 Fate::Again | Fate::Untouched | Fate::Suspect => open.push(case),
             }
         }
@@ -119,7 +119,11 @@ impl State {
             }
             verdict if verdict.is_worth_a_retry() => {
                 progress.tries += 1;
-                if progress.tries < TRIES { Fate::Again } else { Fate::Final }
+                match TRIES.saturating_sub(progress.tries) {
+                    0 => Fate::Final,
+                    1 if !is_alone => Fate::Alone,
+                    _ => Fate::Again,
+                }
             }
             _ => Fate::Final,
         }
@@ -159,8 +163,10 @@ impl State {
         }
     }
 
-    fn run_alone(&mut self, case: usize) {
-        self.tasks.push_back(Task::new(vec![case], Purpose::Alone));
+    /// Tries a case alone, on another device than the one on which it has just failed.
+    fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
+        let task = Task { avoid: failed_on.to_vec(), ..Task::new(vec![case], Purpose::Alone) };
+        self.tasks.push_back(task);
     }
 
     fn begin_to_search(&mut self, left: Left, named: Option<usize>, actions: &mut Vec<Action>) {
@@ -284,9 +290,11 @@ const fn is_suspect(finding: &Finding) -> bool {
     matches!(finding.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
-/// Whether a profile of several cases holds none of them: no case explains that.
+/// Whether the profile of several cases is of no use for any of them: no case explains that.
 fn is_lost(results: &[CaseEnd]) -> bool {
-    results.len() > 1 && results.iter().all(|result| result.finding.verdict == Verdict::LostRecords)
+    let useless =
+        |result: &CaseEnd| matches!(result.finding.verdict, Verdict::LostRecords | Verdict::Implausible);
+    results.len() > 1 && results.iter().all(useless)
 }
 
 /// The verdict of a case on which several collections broke, with where and how.

@@ -1,6 +1,6 @@
 //! What the scheduler knows, and how an event changes it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Action, Costs, Device, Event, Inquiry, Job, Limits, Ready, Seconds};
 use crate::model::{Finding, Purpose, Verdict};
@@ -103,7 +103,7 @@ impl State {
         Self {
             progress: vec![Progress::default(); jobs.len()],
             open: jobs.len(),
-            costs: Costs::new(kernels),
+            costs: Costs::new(kernels, &limits.prior),
             jobs,
             limits,
             ready,
@@ -130,6 +130,12 @@ impl State {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Devices on which collections run.
+    #[must_use]
+    pub fn busy_devices(&self) -> BTreeSet<u32> {
+        self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
     }
 
     /// Whether nothing could be launched, or not any more.

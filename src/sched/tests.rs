@@ -282,7 +282,7 @@ fn one_poison_case_among_500_costs_no_more_than_a_search() {
         (Ill::Hangs, Verdict::Quarantined, 4),
         (Ill::CrashesUnnamed, Verdict::Quarantined, 10),
         (Ill::TooLarge, Verdict::Oom, 2),
-        (Ill::AlwaysLost, Verdict::LostRecords, 2),
+        (Ill::AlwaysLost, Verdict::LostRecords, 3),
     ] {
         for at in [0, 3, 100, 250, 499] {
             let (world, extra) = extra_collections(ill, at, 500);

@@ -33,12 +33,41 @@ pub struct Limits {
     pub most_cases: usize,
     /// Launches of a collection: what the profiler writes grows with them.
     pub most_launches: u32,
+    /// What is thought before anything is known.
+    pub prior: Prior,
+}
+
+/// What a collection is thought to take before one has come to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Prior {
+    /// Until its script can use the device: starting Python, torch, CANN and msprof.
+    pub start: Seconds,
+    /// Exporting and reading, besides what grows with the launches.
+    pub export: Seconds,
+    /// Exporting and reading one launch.
+    pub export_launch: Seconds,
+    /// Besides its prediction, until it counts as hung: a first start loads libraries from a cold disk, and a first
+    /// launch may compile.
+    pub patience: Seconds,
+}
+
+impl Default for Prior {
+    /// Of an Atlas host whose libraries are on a local disk.
+    fn default() -> Self {
+        Self { start: 10.0, export: 5.0, export_launch: 1e-3, patience: 300.0 }
+    }
 }
 
 impl Default for Limits {
     /// msprof wants collections under five minutes; one that fails should cost less than that.
     fn default() -> Self {
-        Self { deadline: None, longest: 240.0, most_cases: 256, most_launches: 50_000 }
+        Self {
+            deadline: None,
+            longest: 240.0,
+            most_cases: 256,
+            most_launches: 50_000,
+            prior: Prior::default(),
+        }
     }
 }
 

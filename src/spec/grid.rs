@@ -9,7 +9,6 @@ mod build;
 mod ladder;
 mod of_models;
 mod parts;
-mod place;
 mod raw;
 mod values;
 

@@ -12,6 +12,7 @@ mod device_profile;
 mod draft;
 mod entry;
 mod expr;
+pub mod faults;
 mod formula;
 pub mod grid;
 mod llm;
@@ -20,6 +21,7 @@ mod reading;
 mod schema;
 mod shape_rule;
 mod shapes;
+mod source;
 mod supply;
 mod yaml;
 

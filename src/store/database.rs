@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, MICROBENCH_COLUMNS, StoreError, atomic::sync_folder, columns,
-    write_atomic,
+    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, LockState, MICROBENCH_COLUMNS, StoreError, atomic::sync_folder,
+    columns, write_atomic,
 };
 use crate::{
     model::{KernelName, Kind, Stack},
@@ -177,6 +177,22 @@ impl Database {
     /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
     pub fn lock(&self) -> Result<Lock, StoreError> {
         Lock::take(&self.folder, &self.state_folder())
+    }
+
+    /// Who holds the folder's lock; takes nothing and makes nothing.
+    #[must_use]
+    pub fn lock_state(&self) -> LockState {
+        LockState::look(&self.state_folder())
+    }
+
+    /// Makes the state folder where it is missing, for what is to wait there for the next run.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn make_state_folder(&self) -> Result<(), StoreError> {
+        let state = self.state_folder();
+        fs::create_dir_all(&state).map_err(StoreError::io("create", &state))?;
+        super::lock::ignore_state(&state).map_err(StoreError::io("write into", &state))
     }
 
     /// Gives a folder of older tools its `database.yaml`, before its first row is written.

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use super::StoreError;
 use crate::model::{Case, CaseId, Finding, Kind, Nanos, Purpose, Verdict};
@@ -129,6 +129,22 @@ pub struct DeviceReading {
     pub memory_used_mb: Option<u64>,
 }
 
+/// Brings an older or a new file to our layout. A command that only reads may do the same at the same time, so
+/// the layout counts that is there once the file is ours.
+fn complete(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let steps = [SCHEMA, CHECKS, COLLECTIONS];
+    let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
+    for step in &steps[done..] {
+        transaction.execute_batch(step)?;
+    }
+    if done < steps.len() {
+        transaction.execute_batch(&format!("PRAGMA user_version = {LAYOUT}"))?;
+    }
+    transaction.commit()
+}
+
 impl Ledger {
     /// Opens the ledger, making it where it is missing.
     ///
@@ -146,16 +162,10 @@ impl Ledger {
         if layout > LAYOUT {
             return Err(StoreError::NewerLedger { path: path.to_owned(), found: layout, known: LAYOUT });
         }
-        let ledger = Self { path: path.to_owned(), connection };
-        let missing = match layout {
-            0 => format!("{SCHEMA}\n{CHECKS}\n{COLLECTIONS}"),
-            1 => format!("{CHECKS}\n{COLLECTIONS}"),
-            2 => COLLECTIONS.to_owned(),
-            _ => return Ok(ledger),
-        };
-        let script = format!("BEGIN IMMEDIATE;\n{missing}\nPRAGMA user_version = {LAYOUT};\nCOMMIT;");
-        ledger.connection.execute_batch(&script).map_err(fail)?;
-        Ok(ledger)
+        if layout < LAYOUT {
+            complete(&connection).map_err(fail)?;
+        }
+        Ok(Self { path: path.to_owned(), connection })
     }
 
     fn error(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
@@ -459,6 +469,19 @@ mod tests {
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
     use crate::model::{Attributes, Dtype, KernelName, Tensor};
+
+    #[test]
+    fn several_processes_may_open_a_new_ledger_at_once() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("ledger.db");
+            std::thread::scope(|scope| {
+                for opened in [0; 4].map(|_| scope.spawn(|| Ledger::open(&path).map(drop))) {
+                    opened.join().expect("no panic").expect("each finds it complete");
+                }
+            });
+        }
+    }
 
     fn case(rows: u64) -> Case {
         let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));

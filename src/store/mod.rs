@@ -31,7 +31,7 @@ pub use error::StoreError;
 pub use grid_rows::{GridRows, Tenants, tenants};
 pub use kernel_csv::KernelCsv;
 pub use ledger::Ledger;
-pub use lock::Lock;
+pub use lock::{Lock, LockState, Owner};
 pub use merge::{Merged, merge_groups};
 pub use normalize::{Change, Mended, normalize};
 pub use rows::{RowCase, row_cases};

@@ -118,7 +118,8 @@ pub fn judge(
     let ranks = ranks(manifest, journals, records);
     let brackets: Vec<_> = ranks.iter().map(|rank| brackets(manifest, &rank.records)).collect();
     let all = Journal::of_all(journals);
-    let running = manifest.cases.iter().map(|case| case.ordinal).find(|o| !all.lines.contains_key(o));
+    let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
+    let running = left.next().filter(|_| !all.has_ended);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let ordinal = case.ordinal;
         let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {

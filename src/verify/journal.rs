@@ -62,8 +62,10 @@ pub struct Journal {
     pub is_started: bool,
     /// When it could, in seconds since the epoch by the host's clock.
     pub started_at: Option<f64>,
-    /// Whether the script came to its end.
+    /// Whether the script launched all its cases.
     pub is_done: bool,
+    /// Whether the script ended by itself, as it also does where a case leaves the device unusable: nothing ran then.
+    pub has_ended: bool,
 }
 
 impl Journal {
@@ -81,6 +83,7 @@ impl Journal {
             all.is_started &= journal.is_started;
             all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
             all.is_done &= journal.is_done;
+            all.has_ended &= journal.has_ended;
         }
         all
     }
@@ -107,6 +110,7 @@ pub fn read_journal(path: &Path) -> Journal {
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);
                 journal.is_done |= mark.done == Some(true);
+                journal.has_ended |= mark.done.is_some();
             }
         }
     }

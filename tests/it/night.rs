@@ -20,7 +20,7 @@ fn kills() -> u64 {
     std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
 
-fn ingested() -> Context {
+pub(crate) fn ingested() -> Context {
     let context = Context::new();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
     let ran = context.run(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
@@ -62,7 +62,7 @@ fn number(ledger: &Connection, sql: &str) -> i64 {
 }
 
 /// Processes that work in a folder.
-fn processes_in(folder: &Path) -> Vec<String> {
+pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
     let folder = folder.canonicalize().expect("a folder");
     let entries = fs::read_dir("/proc").expect("listed").flatten();
     let working = entries.filter(|entry| {

@@ -10,13 +10,13 @@ use std::{
 use crate::context::{Context, Ran};
 
 /// The profile of one decoder layer that ships with the project, as a database.
-fn decoder_layer(context: &Context, database: &str) {
+pub(crate) fn decoder_layer(context: &Context, database: &str) {
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
     let ran = context.run(&["ingest", profile, "--db", database, "--kind", "rehearsal"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
-fn rehearse(context: &Context, database: &str, more: &[&str]) -> Ran {
+pub(crate) fn rehearse(context: &Context, database: &str, more: &[&str]) -> Ran {
     context.run(
         &[&["run", "--db", database, "--host", "rehearsal", "--rehearsal-model", "steady"], more].concat(),
     )
@@ -84,7 +84,7 @@ fn a_decoder_layer_is_measured_on_four_devices() {
 }
 
 /// One value from the ledger.
-fn ledger(context: &Context, database: &str, sql: &str) -> String {
+pub(crate) fn ledger(context: &Context, database: &str, sql: &str) -> String {
     let path = context.path(database).join(".npubench/ledger.db");
     let connection = rusqlite::Connection::open(path).expect("a ledger");
     let mut statement = connection.prepare(sql).expect("a query");
@@ -231,7 +231,7 @@ fn wait_for_a_launch(context: &Context) {
     }
 }
 
-fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
+pub(crate) fn signal(child: &std::process::Child, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     nix::sys::signal::kill(pid, signal).expect("it runs");
 }

@@ -26,7 +26,9 @@ pub(super) fn cells(profile: &DeviceProfile, launch: &Launch) -> String {
     let idle_vector = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0";
     // Start and stop of the cores take what is left of the duration.
     let busy = launch.duration.micros() * 0.9;
-    let cycles = busy * f64::from(profile.clock_mhz) * blocks(profile, launch) as f64;
+    // A throttled clock does the same cycles in more time.
+    let clock = f64::from(profile.clock_mhz) / launch.slowdown;
+    let cycles = busy * clock * blocks(profile, launch) as f64;
     match launch.operation.task {
         Task::Random => ["N/A"; 25].join(","),
         Task::Vector => format!("{idle_cube},{},0.000", core(busy, cycles, &VECTOR_SHARES, launch)),

@@ -42,7 +42,22 @@ pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
     format!("PROF_000001_{}{:03}_{letters}", stamp(&zoned), zoned.millisecond())
 }
 
-/// Writes the folder below `parent`. Gives its path.
+/// A table by the first part of its file's name.
+pub(super) type Table = (&'static str, String);
+
+/// The tables that are exported of what was launched; none where nothing was.
+pub(super) fn tables(profile: &DeviceProfile, launches: &[Launch]) -> Vec<Table> {
+    if launches.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        ("op_statistic", op_summary::op_statistic(launches)),
+        ("task_time", op_summary::task_time(launches)),
+        (OP_SUMMARY, op_summary::op_summary(profile, launches)),
+    ]
+}
+
+/// Writes a folder without an export below `parent`. Gives its path.
 pub(super) fn write(
     parent: &Path,
     name: &str,
@@ -75,20 +90,64 @@ pub(super) fn write(
         span(&numbered("end_info"), collected.ended)?;
     }
     make(&root.join("mindstudio_profiler_log"))?;
+    Ok(root)
+}
 
-    let output = root.join("mindstudio_profiler_output");
+/// Exports the tables into a folder that [`write`] made, in the names of that time.
+pub(super) fn export(root: &Path, tables: &[Table], at: Nanos) -> Result<(), ExportError> {
+    let output = root.join(OUTPUT);
     make(&output)?;
     let readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n";
     text(&output.join("README.txt"), readme)?;
-    if !collected.launches.is_empty() {
-        let stamp = stamp(&zoned(collected.ended));
-        let table = |name: &str| output.join(format!("{name}_{stamp}.csv"));
-        text(&table("op_statistic"), &op_summary::op_statistic(&collected.launches))?;
-        text(&table("task_time"), &op_summary::task_time(&collected.launches))?;
-        text(&table("op_summary"), &op_summary::op_summary(profile, &collected.launches))?;
-    }
-    Ok(root)
+    let stamp = stamp(&zoned(at));
+    tables.iter().try_for_each(|(name, table)| text(&output.join(format!("{name}_{stamp}.csv")), table))
 }
+
+/// Keeps what a later export needs, in place of an export.
+pub(super) fn withhold(root: &Path, tables: &[Table]) -> Result<(), ExportError> {
+    tables.iter().try_for_each(|(name, table)| text(&raw_file(root, name), table))
+}
+
+/// Keeps nothing for a later export: it will fail.
+pub(super) fn give_up(root: &Path) -> Result<(), ExportError> {
+    text(&raw_file(root, GIVEN_UP), "")
+}
+
+/// Exports once more, as `msprof --export=on` does: beside an older export, under another time. Says whether
+/// there was anything to export.
+pub(super) fn export_again(root: &Path, at: Nanos) -> Result<bool, ExportError> {
+    let mut tables = Vec::new();
+    if raw_file(root, GIVEN_UP).exists() {
+        return Ok(false);
+    }
+    for name in ["op_statistic", "task_time", OP_SUMMARY] {
+        let found = [Some(raw_file(root, name)), newest(&root.join(OUTPUT), name)];
+        if let Some(table) = found.into_iter().flatten().find_map(|file| fs::read_to_string(file).ok()) {
+            tables.push((name, table));
+        }
+    }
+    export(root, &tables, at)?;
+    Ok(!tables.is_empty())
+}
+
+fn raw_file(root: &Path, name: &str) -> PathBuf {
+    // No reader takes that for a table.
+    root.join("host/data").join(format!("rehearsal.{name}"))
+}
+
+fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
+    let files = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_table = |file: &PathBuf| {
+        file.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&format!("{name}_")))
+    };
+    files.filter(is_table).max()
+}
+
+/// The name of the table that everything is read from.
+pub(super) const OP_SUMMARY: &str = "op_summary";
+/// In the place of a table where there is none to export.
+const GIVEN_UP: &str = "given_up";
+const OUTPUT: &str = "mindstudio_profiler_output";
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
 fn info(profile: &DeviceProfile, collected: &Collected, device: Option<u32>) -> serde_json::Value {
@@ -167,7 +226,15 @@ mod tests {
             work,
         };
         let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
-        Launch { device, task_id: number, variation: number, start, duration: Nanos(12_340), operation }
+        Launch {
+            device,
+            task_id: number,
+            variation: number,
+            start,
+            duration: Nanos(12_340),
+            slowdown: 1.0,
+            operation,
+        }
     }
 
     fn exported(launches: Vec<Launch>) -> (tempfile::TempDir, PathBuf) {
@@ -177,6 +244,7 @@ mod tests {
         let collected = Collected { devices: vec![3], launches, started: START, ended: START };
         let name = folder_name(START, 7);
         let root = write(parent.path(), &name, &profile, &collected).expect("written");
+        export(&root, &tables(&profile, &collected.launches), START).expect("exported");
         (parent, root)
     }
 
@@ -232,6 +300,16 @@ mod tests {
             assert!(root.join(file).is_file(), "{file}");
         }
         assert!(root.join("mindstudio_profiler_log").is_dir());
+    }
+
+    #[test]
+    fn a_second_export_stands_beside_the_first() {
+        let (parent, root) = exported(vec![launch(3, 0, Task::Cube)]);
+        let later = Nanos(START.0 + 5_000_000_000);
+        assert!(export_again(&root, later).expect("exported"));
+        let files = fs::read_dir(root.join(OUTPUT)).expect("listed").count();
+        assert_eq!(files, 2 * 3 + 1, "two of each table, and the note");
+        assert_eq!(collection_summaries(parent.path()).expect("listed").len(), 1, "the newer counts");
     }
 
     #[test]

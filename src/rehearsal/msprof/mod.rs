@@ -4,6 +4,7 @@
 //! status is not passed on, and every message goes to standard output.
 
 mod counters;
+mod damage;
 mod export;
 mod op_summary;
 mod options;
@@ -14,22 +15,26 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
+    thread,
+    time::{Duration, Instant},
 };
 
 use self::{
-    export::{Collected, ExportError},
+    damage::Export,
+    export::{Collected, ExportError, Table},
     options::{Parsed, Start},
 };
 use super::{
     Config, HostError,
-    npu::{Server, ServerError, Session},
+    faults::Faults,
+    now,
+    npu::{Outcome, Server, ServerError, Session},
     stand_in::{FAILED, host, say},
     variables,
 };
 use crate::{
-    model::Nanos,
     render::{Manifest, files},
-    spec::DeviceProfile,
+    spec::{DeviceProfile, faults::Records},
 };
 
 /// Why a collection fails.
@@ -53,6 +58,8 @@ enum Failure {
         #[source]
         source: serde_json::Error,
     },
+    #[error("there is no `PROF_*` folder in `{}`", .0.display())]
+    NoProfile(PathBuf),
     #[error("{0}")]
     Application(String),
     #[error(
@@ -76,46 +83,59 @@ pub(super) fn run(arguments: &[String]) -> u8 {
             say(options::USAGE);
             FAILED
         }
-        Parsed::Start(start) => match collect(&start) {
-            Ok(()) => 0,
-            Err(failure) => {
-                say(&format!("[ERROR] {failure}"));
-                if let Failure::Host(error) = &failure {
-                    say(&format!("hint: {}", error.hint()));
-                }
-                FAILED
-            }
-        },
+        Parsed::Start(start) => ended(collect(&start)),
+        Parsed::Export(folder) => ended(export_again(&folder)),
     }
+}
+
+fn ended(result: Result<(), Failure>) -> u8 {
+    let Err(failure) = result else { return 0 };
+    say(&format!("[ERROR] {failure}"));
+    if let Failure::Host(error) = &failure {
+        say(&format!("hint: {}", error.hint()));
+    }
+    FAILED
 }
 
 fn collect(start: &Start) -> Result<(), Failure> {
     check_application(start)?;
-    let config = host()?;
+    let (config, host) = host()?;
     let manifest = manifest(Path::new(files::MANIFEST))?;
+    let faults = || Faults::new(&config, Some(&host), manifest.as_ref());
     let started = now();
-    let server = Server::start(Session::new(&config, manifest.as_ref(), started)?)?;
+    let server = Server::start(Session::new(&config, manifest.as_ref(), started, faults())?)?;
     say("[INFO] Start profiling....");
     let status = Command::new(&start.program)
         .args(&start.arguments)
         .env(variables::SOCKET, server.socket())
         .status()
         .map_err(|source| Failure::Start { program: start.program.clone().into(), source });
-    let ended = now();
-    let processes = server.finish(|session| (session.devices_used(), session.take_launches()));
+    let processes =
+        server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
     if let Some(warning) = warning(status?) {
         say(&warning);
     }
-    let processes: Vec<_> = processes.into_iter().filter(|(devices, _)| !devices.is_empty()).collect();
+    let processes: Vec<_> = processes
+        .into_iter()
+        .filter(|(devices, _, outcome)| !devices.is_empty() && outcome.records != Records::None)
+        .collect();
     if processes.is_empty() {
         return Err(Failure::NoData);
     }
+    let begun = Instant::now();
+    let ended = now();
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
+    let mut slowness = 1.0_f64;
     // Each process that used a device leaves a profile of its own.
-    for (number, (devices, launches)) in (0..).zip(processes) {
-        let collected = Collected { devices, launches, started, ended };
-        report(&config, &profile, &collected, number, start)?;
+    for (number, (devices, launches, outcome)) in (0..).zip(processes) {
+        let mut collected = Collected { devices, launches, started, ended };
+        damage::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
+        report(&config, &profile, &collected, number, &outcome, start)?;
+        slowness = slowness.max(outcome.slowness);
     }
+    let pretended = config.real_seconds(config.faults.costs.export) * slowness;
+    let stretched = begun.elapsed().as_secs_f64() * (slowness - 1.0);
+    thread::sleep(Duration::try_from_secs_f64(pretended + stretched).unwrap_or_default());
     Ok(())
 }
 
@@ -125,17 +145,77 @@ fn report(
     profile: &DeviceProfile,
     collected: &Collected,
     number: u64,
+    outcome: &Outcome,
     start: &Start,
 ) -> Result<(), Failure> {
     let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
-    say(&format!("[INFO] Start export data in {folder}."));
+    let fate = Export::of(&outcome.struck);
+    if fate == Export::NoFolder {
+        say("[INFO] Profiling finished.");
+        return Ok(());
+    }
+    let mut tables = export::tables(profile, &collected.launches);
+    damage::damage_text(&mut tables, &outcome.struck);
     let written = export::write(&parent, &folder, profile, collected)?;
+    say(&format!("[INFO] Start export data in {folder}."));
+    match fate {
+        Export::Withheld { later } => {
+            keep(later, &written, &tables)?;
+            say("[ERROR] Analysis environment is not OK.");
+        }
+        Export::NoRoom(full) => {
+            keep(full.second_export, &written, &tables)?;
+            tables.iter_mut().for_each(|(_, table)| damage::cut_at(table, full.keeps));
+            export::export(&written, &tables, collected.ended)?;
+            say(&format!("[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"));
+        }
+        Export::Made | Export::NoFolder => {
+            export::export(&written, &tables, collected.ended)?;
+            say_exported(&folder);
+        }
+    }
+    say("[INFO] Profiling finished.");
+    say(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
+    Ok(())
+}
+
+/// Keeps what a later export needs, if there is to be one.
+fn keep(later: bool, written: &Path, tables: &[Table]) -> Result<(), ExportError> {
+    if later { export::withhold(written, tables) } else { export::give_up(written) }
+}
+
+fn say_exported(folder: &str) {
     say(&format!("[INFO] Export all data in {folder} done."));
     say(&format!("[INFO] Start query data in {folder}."));
     say(&format!("[INFO] Query all data in {folder} done."));
-    say("[INFO] Profiling finished.");
-    say(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
+}
+
+/// `msprof --export=on`: what is below a folder, or the folder itself, is exported once more.
+fn export_again(folder: &Path) -> Result<(), Failure> {
+    let is_profile = |path: &Path| {
+        path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
+    };
+    let mut profiles: Vec<PathBuf> = if is_profile(folder) {
+        vec![folder.to_owned()]
+    } else {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_profile(path)).collect()
+    };
+    profiles.sort();
+    if profiles.is_empty() {
+        return Err(Failure::NoProfile(folder.to_owned()));
+    }
+    for profile in profiles {
+        let name = profile.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        say(&format!("[INFO] Start export data in {name}."));
+        if export::export_again(&profile, now())? {
+            say_exported(&name);
+        } else {
+            // An export that fails is told, and its status is 0 all the same.
+            say(&format!("[ERROR] Failed to export data in {name}."));
+        }
+    }
     Ok(())
 }
 
@@ -177,11 +257,6 @@ fn warning(status: ExitStatus) -> Option<String> {
         (None, signal) => format!("killed by signal {}", signal.unwrap_or_default()),
     };
     Some(format!("[WARNING] An exception has occurred in process App, return code: {reason}."))
-}
-
-fn now() -> Nanos {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

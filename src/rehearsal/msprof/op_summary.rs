@@ -182,7 +182,15 @@ mod tests {
             outputs,
             work,
         };
-        Launch { device, task_id: 3, variation: 3, start: Nanos(start), duration: Nanos(2_460), operation }
+        Launch {
+            device,
+            task_id: 3,
+            variation: 3,
+            start: Nanos(start),
+            duration: Nanos(2_460),
+            slowdown: 1.0,
+            operation,
+        }
     }
 
     fn lines(launches: &[Launch]) -> Vec<String> {

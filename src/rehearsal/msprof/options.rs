@@ -11,6 +11,8 @@ pub(super) enum Parsed {
     Usage(Option<String>),
     /// A collection.
     Start(Start),
+    /// A further export of what is in a folder.
+    Export(PathBuf),
 }
 
 /// A collection to make.
@@ -25,6 +27,7 @@ pub(super) struct Start {
 pub(super) const USAGE: &str = "\
 Usage: msprof [options] <app> [args]
        msprof [options] --application=\"<app> args\"
+       msprof --export=on --output=DIR     exports a PROF_* folder, or those in a folder, once more
 Rehearsal: the stand-in collects at task-time l1 with metric PipeUtilization, and nothing else.
    --output=DIR             where the PROF_* folder goes
    --application=\"APP\"      the program, split at blanks
@@ -33,7 +36,7 @@ Rehearsal: the stand-in collects at task-time l1 with metric PipeUtilization, an
    --help";
 
 /// Options that change nothing here, with the values for which that is true.
-const ACCEPTED: [(&str, &[&str]); 10] = [
+const ACCEPTED: [(&str, &[&str]); 12] = [
     ("type", &["text"]),
     ("task-time", &["l1", "on"]),
     ("ai-core", &["on"]),
@@ -44,6 +47,8 @@ const ACCEPTED: [(&str, &[&str]); 10] = [
     ("aicpu", &["on", "off"]),
     ("hccl", &["on", "off"]),
     ("model-execution", &["on", "off"]),
+    ("summary-format", &["csv"]),
+    ("clear", &["on", "off"]),
 ];
 /// Characters that the real one refuses in paths.
 const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
@@ -52,6 +57,7 @@ const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
 pub(super) fn parse(words: &[String]) -> Parsed {
     let mut output = None;
     let mut application = None;
+    let mut exports = false;
     let mut rest = words;
     while let [word, after @ ..] = rest {
         let Some(option) = word.strip_prefix("--") else { break };
@@ -70,6 +76,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
                 return wrong(format!("--output: `{value}` is no path that msprof takes"));
             }
             "output" => output = Some(PathBuf::from(value)),
+            "export" if value == "on" || value == "off" => exports = value == "on",
             "application" => application = Some(value.to_owned()),
             _ => match ACCEPTED.iter().find(|(known, _)| *known == name) {
                 Some((_, values)) if values.contains(&value) => {}
@@ -79,6 +86,13 @@ pub(super) fn parse(words: &[String]) -> Parsed {
                 None => return wrong(format!("`{word}` is no option of the stand-in")),
             },
         }
+    }
+    if exports {
+        return match (output, application, rest) {
+            (Some(folder), None, []) => Parsed::Export(folder),
+            (None, ..) => wrong("--export=on needs --output=DIR, the folder to export".to_owned()),
+            _ => wrong("--export=on takes no program".to_owned()),
+        };
     }
     started(output, application, rest)
 }
@@ -135,6 +149,7 @@ mod tests {
     fn what_the_stand_in_cannot_do_ends_in_the_usage() {
         assert_eq!(parsed(&["--help"]), Parsed::Help);
         assert_eq!(parsed(&[]), Parsed::Usage(None));
+        assert_eq!(parsed(&["--export=on", "--output=/x"]), Parsed::Export("/x".into()));
         let wrong =
             ["--task-time=l0", "--outptu=x", "--output", "--output=a;b", "--export=on", "--application="];
         for word in wrong {

@@ -80,6 +80,17 @@ pub(super) enum Layout {
     Permuted,
 }
 
+/// Bytes as torch prints them.
+fn size(bytes: u64) -> String {
+    let in_units = |shift: u32| bytes as f64 / f64::from(1_u32 << shift);
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.2} KiB", in_units(10)),
+        0x10_0000..0x4000_0000 => format!("{:.2} MiB", in_units(20)),
+        _ => format!("{:.2} GiB", in_units(30)),
+    }
+}
+
 /// Every live tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
@@ -88,34 +99,61 @@ pub(super) struct Memory {
     storages: BTreeMap<u64, Storage>,
     views: BTreeMap<Handle, View>,
     used: BTreeMap<u32, u64>,
+    /// What a process of somebody else leaves free of a device.
+    left: BTreeMap<u32, u64>,
+    /// Whether there is nothing free at all, wherever.
+    is_exhausted: bool,
 }
 
 impl Memory {
     /// Memory of so many bytes on each device.
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, last: 0, storages: BTreeMap::new(), views: BTreeMap::new(), used: BTreeMap::new() }
+        Self {
+            capacity,
+            last: 0,
+            storages: BTreeMap::new(),
+            views: BTreeMap::new(),
+            used: BTreeMap::new(),
+            left: BTreeMap::new(),
+            is_exhausted: false,
+        }
+    }
+
+    /// Somebody else leaves so many bytes of a device free, or has gone.
+    pub(super) fn hold(&mut self, device: u32, left: Option<u64>) {
+        match left {
+            Some(left) => self.left.insert(device, left),
+            None => self.left.remove(&device),
+        };
+    }
+
+    /// Nothing is free from now on, or as much as there is.
+    pub(super) fn exhaust(&mut self, is_exhausted: bool) {
+        self.is_exhausted = is_exhausted;
     }
 
     /// Whether a device has room for so many bytes more.
     pub(super) fn check_room(&self, place: Place, bytes: u64) -> Result<(), Raised> {
         let Place::Npu(device) = place else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
-        let free = self.capacity.saturating_sub(used);
+        let left = if self.is_exhausted { Some(0) } else { self.left.get(&device).copied() };
+        let most = left.map_or(self.capacity, |left| self.capacity.min(left));
+        let free = most.saturating_sub(used);
         if bytes <= free {
             return Ok(());
         }
-        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         Err(Raised::new(
             Class::OutOfMemory,
             format!(
                 "NPU out of memory. Tried to allocate {} (NPU {device}; {} total capacity; {} already allocated; \
-                 {} current active; {} free; {} reserved in total by PyTorch)",
-                gib(bytes),
-                gib(self.capacity),
-                gib(used),
-                gib(used),
-                gib(free),
-                gib(used)
+                 {} current active; {} free; {} reserved in total by PyTorch) If reserved memory is >> allocated \
+                 memory try setting max_split_size_mb to avoid fragmentation.",
+                size(bytes),
+                size(self.capacity),
+                size(used),
+                size(used),
+                size(free),
+                size(used)
             ),
         ))
     }

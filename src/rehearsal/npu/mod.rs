@@ -6,6 +6,7 @@
 
 mod arguments;
 mod builtin;
+mod course;
 mod factories;
 mod forms;
 mod group;
@@ -18,6 +19,7 @@ mod tape;
 mod tests;
 mod wire;
 
+pub(super) use course::Outcome;
 pub(super) use server::{Server, ServerError};
 pub(super) use session::Session;
 #[cfg(test)]

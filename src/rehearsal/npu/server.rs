@@ -1,6 +1,7 @@
 //! The socket that programs reach the pretend NPU by.
 
 use std::{
+    fs,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
@@ -11,6 +12,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 use tempfile::TempDir;
 
 use super::Session;
@@ -46,6 +48,7 @@ impl Server {
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         let failed = |source| ServerError { folder: base.clone(), source };
         let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
+        clear_up_when_ended(folder.path().to_owned()).map_err(failed)?;
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
         let sessions = Sessions::default();
         let stop = Arc::new(AtomicBool::new(false));
@@ -76,6 +79,19 @@ impl Server {
     }
 }
 
+/// Ended by SIGTERM, as hung collections are, the stand-in leaves no folder behind.
+fn clear_up_when_ended(folder: PathBuf) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM])?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // Nothing can be told to anybody any more.
+            let _ = fs::remove_dir_all(folder);
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
+}
+
 const SOCKET: &str = "npu";
 
 fn listen(listener: &UnixListener, first: &Session, sessions: &Sessions, stop: &AtomicBool) {
@@ -97,7 +113,10 @@ fn listen(listener: &UnixListener, first: &Session, sessions: &Sessions, stop: &
 fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
     let mut writer = connection;
     for line in BufReader::new(connection).lines() {
-        let answer = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
+        let (answer, pause) = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
         writer.write_all(answer.as_bytes())?;
     }
     Ok(())
@@ -106,11 +125,16 @@ fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Nanos, rehearsal::Config};
+    use crate::{
+        model::Nanos,
+        rehearsal::{Config, faults::Faults},
+    };
 
     #[test]
     fn a_line_is_answered_by_a_line_and_the_socket_goes() {
-        let session = Session::new(&Config::default(), None, Nanos(0)).expect("the built-in catalogue");
+        let config = Config::default();
+        let faults = Faults::new(&config, None, None);
+        let session = Session::new(&config, None, Nanos(0), faults).expect("the built-in catalogue");
         let server = Server::start(session).expect("a socket");
         let socket = server.socket();
         let mut connection = UnixStream::connect(&socket).expect("connected");

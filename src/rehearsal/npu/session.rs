@@ -1,9 +1,13 @@
 //! One program's time on the pretend NPU: takes calls, line by line, and keeps what they did.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{
     builtin,
+    course::{Course, Outcome},
     group::Group,
     judge::{Accepted, judge},
     memory::{Contents, Memory, Place},
@@ -12,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Dtype, Nanos, Slot, Tensor},
-    rehearsal::{Config, HostError},
+    rehearsal::{Config, HostError, faults::Faults},
     render::Manifest,
     spec::{Catalogue, DeviceProfile, Entry, OutputDtype, Unit, Work},
 };
@@ -25,6 +29,7 @@ pub(in crate::rehearsal) struct Session {
     pub(super) current: u32,
     pub(super) memory: Memory,
     pub(super) tape: Tape,
+    course: Course,
     catalogue: Arc<Catalogue>,
     /// What it shares with the other processes of its gang.
     group: Arc<Mutex<Group>>,
@@ -39,6 +44,7 @@ impl Session {
         config: &Config,
         manifest: Option<&Manifest>,
         started: Nanos,
+        faults: Faults,
     ) -> Result<Self, HostError> {
         let assets = config.assets()?;
         let profile = DeviceProfile::load(&assets, &config.device_profile)?;
@@ -49,20 +55,24 @@ impl Session {
             current: 0,
             memory,
             tape,
+            course: Course::new(faults),
             catalogue: Arc::new(Catalogue::load(&assets)?),
             group: Arc::default(),
             common_calls: 0,
         })
     }
 
-    /// The line that answers a line.
-    pub(super) fn answer(&mut self, line: &str) -> String {
+    /// The line that answers a line, and how long it takes to come.
+    pub(super) fn answer(&mut self, line: &str) -> (String, Duration) {
         let result = Request::parse(line).and_then(|mut request| {
             request.freed.iter().for_each(|handle| self.memory.free(*handle));
             let arguments = request.arguments();
-            self.call(&request.call, &arguments)
+            self.course.before(&request.call, &mut self.tape, &mut self.memory)?;
+            let reply = self.call(&request.call, &arguments);
+            self.course.after(&request.call, &mut self.tape, &mut self.memory);
+            reply
         });
-        answer(&result)
+        (answer(&result, self.course.take_order()), self.course.pace.due())
     }
 
     pub(super) fn group(&self) -> MutexGuard<'_, Group> {
@@ -77,6 +87,11 @@ impl Session {
     /// What was executed, in order.
     pub(in crate::rehearsal) fn take_launches(&mut self) -> Vec<Launch> {
         self.tape.take()
+    }
+
+    /// What faults have done.
+    pub(in crate::rehearsal) fn outcome(&mut self) -> Outcome {
+        self.course.end()
     }
 
     pub(super) fn call(&mut self, api: &str, arguments: &Arguments) -> Result<Reply, Raised> {

@@ -46,6 +46,8 @@ pub(in crate::rehearsal) struct Launch {
     pub(in crate::rehearsal) variation: u64,
     pub(in crate::rehearsal) start: Nanos,
     pub(in crate::rehearsal) duration: Nanos,
+    /// How many times as slow the device's clock was.
+    pub(in crate::rehearsal) slowdown: f64,
     pub(in crate::rehearsal) operation: Operation,
 }
 
@@ -71,6 +73,7 @@ pub(super) struct Tape {
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
     launches: Vec<Launch>,
+    slowdown: f64,
 }
 
 /// Shortest pause between two tasks.
@@ -107,6 +110,7 @@ impl Tape {
             since_sentinel: HashMap::new(),
             in_process: HashMap::new(),
             launches: Vec::new(),
+            slowdown: 1.0,
         }
     }
 
@@ -134,6 +138,29 @@ impl Tape {
         case.map(|(kernel, form)| (kernel.as_str(), form.as_str()))
     }
 
+    /// Whether the program is between the sentinels of a case.
+    pub(super) const fn is_in_case(&self) -> bool {
+        self.case.is_some()
+    }
+
+    /// The program goes on to another case, whether it has closed this one or not.
+    pub(super) fn leave_case(&mut self) {
+        self.case = None;
+    }
+
+    /// Kernels take so many times as long from now on.
+    pub(super) fn throttle(&mut self, factor: f64) {
+        self.slowdown = factor;
+    }
+
+    /// The clock is set forwards or backwards.
+    pub(super) fn jump(&mut self, by: Nanos) {
+        self.started = Nanos(self.started.0.saturating_add(by.0));
+        for stream in self.streams.values_mut() {
+            stream.clock = Nanos(stream.clock.0.saturating_add(by.0));
+        }
+    }
+
     /// How many ranks that case talks to.
     pub(super) fn group_of_case(&self) -> Option<i64> {
         self.groups.get(&self.case?).copied()
@@ -153,6 +180,8 @@ impl Tape {
         let moment = Moment { model, seed, collection, device, signature, since_sentinel, in_process };
         let base = timing::base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &moment);
+        let slowdown = self.slowdown;
+        let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0 + pause.cast_signed());
@@ -163,6 +192,7 @@ impl Tape {
                 variation,
                 start,
                 duration,
+                slowdown,
                 operation,
             });
             stream.clock = Nanos(start.0 + duration.0);

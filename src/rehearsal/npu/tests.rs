@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Launch, Session, Task};
 use crate::{
     model::{CaseId, Kind, Nanos},
-    rehearsal::{Config, Model},
+    rehearsal::{Config, Model, faults::Faults},
     render::{Manifest, ManifestArgument, ManifestCase, Sentinels},
 };
 
@@ -17,6 +17,7 @@ fn session(kernels: &[&str]) -> Session {
         case: CaseId::from_stored("0"),
         seed: 1,
         kernel: (*kernel).to_owned(),
+        shapes: String::new(),
         reading: String::new(),
         arguments: if *kernel == "DispatchFFNCombine" {
             vec![ManifestArgument { process_group: Some(4), ..ManifestArgument::default() }]
@@ -39,7 +40,9 @@ fn session(kernels: &[&str]) -> Session {
         cases: (0..).zip(kernels).map(case).collect(),
     };
     let config = Config { model: Model::Steady, devices: 2, ..Config::default() };
-    let mut session = Session::new(&config, Some(&manifest), START).expect("the built-in catalogue");
+    let mut session =
+        Session::new(&config, Some(&manifest), START, Faults::new(&config, None, Some(&manifest)))
+            .expect("the built-in catalogue");
     call(&mut session, "torch.npu.set_device", json!([0]), json!({})).expect("a device");
     session
 }
@@ -47,7 +50,7 @@ fn session(kernels: &[&str]) -> Session {
 /// What Python would get: a value, or the exception's type and message.
 fn call(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Result<Value, (String, String)> {
     let line = Value::from_iter([("call", Value::from(api)), ("args", args), ("kwargs", kwargs)]).to_string();
-    let answer: Value = serde_json::from_str(&session.answer(&line)).expect("a line of JSON");
+    let answer: Value = serde_json::from_str(&session.answer(&line).0).expect("a line of JSON");
     let text = |key: &str| answer["error"][key].as_str().map(str::to_owned);
     match (text("type"), text("message")) {
         (Some(class), Some(message)) => Err((class, message)),
@@ -293,7 +296,7 @@ fn devices_and_memory_have_bounds() {
     assert!(message.starts_with("NPU out of memory. Tried to allocate 40.00 GiB"), "{message}");
     let freed = first["tensor"]["handle"].clone();
     let line = json!({ "call": "torch.empty", "args": shape, "kwargs": large, "freed": [freed] }).to_string();
-    assert!(s.answer(&line).contains("tensor"));
+    assert!(s.answer(&line).0.contains("tensor"));
 }
 
 #[test]

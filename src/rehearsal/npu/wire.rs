@@ -3,7 +3,8 @@
 //! `{"call": "torch.mm", "args": […], "kwargs": {…}, "freed": [handle, …]}` is answered by
 //! `{"value": …}` or `{"error": {"type": "TypeError", "message": "…"}}`. Arguments are JSON as they
 //! are, or objects of one key for what JSON lacks: `{"tensor": handle}`, `{"dtype": "bfloat16"}`,
-//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`.
+//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may carry an `order`, which a fault
+//! gives.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::memory::Handle;
-use crate::model::Dtype;
+use crate::{model::Dtype, spec::faults::Grandchild};
 
 /// One call.
 #[derive(Debug, Deserialize)]
@@ -197,9 +198,40 @@ impl Reply {
     }
 }
 
+/// What Python is to do when it has an answer, in the middle of its call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Order {
+    /// End with this code.
+    Exit(u8),
+    /// End by this signal.
+    Signal(i32),
+    /// Do that when Python ends.
+    AtExit(Box<Order>),
+    /// Sleep.
+    Hang {
+        ignores_sigterm: bool,
+        grandchild: Grandchild,
+        /// Real ones.
+        seconds: f64,
+    },
+}
+
+impl Order {
+    fn json(&self) -> Value {
+        match self {
+            Self::Exit(code) => json!({ "exit": code }),
+            Self::Signal(number) => json!({ "signal": number }),
+            Self::AtExit(order) => json!({ "at_exit": order.json() }),
+            Self::Hang { ignores_sigterm, grandchild, seconds } => {
+                json!({ "hang": seconds, "ignores_sigterm": ignores_sigterm, "grandchild": grandchild })
+            }
+        }
+    }
+}
+
 /// The line that answers a call.
-pub(super) fn answer(result: &Result<Reply, Raised>) -> String {
-    let line = match result {
+pub(super) fn answer(result: &Result<Reply, Raised>, order: Option<Order>) -> String {
+    let mut line = match result {
         Ok(reply) => json!({ "value": reply.json() }),
         Err(raised) => {
             let class = match raised.class {
@@ -211,6 +243,9 @@ pub(super) fn answer(result: &Result<Reply, Raised>) -> String {
             json!({ "error": { "type": class, "message": raised.message } })
         }
     };
+    if let Some(order) = order {
+        line["order"] = order.json();
+    }
     format!("{line}\n")
 }
 
@@ -240,7 +275,7 @@ mod tests {
     #[test]
     fn answers_are_lines() {
         let raised = Raised::new(Class::Type, "a\nb");
-        let line = answer(&Err(raised));
+        let line = answer(&Err(raised), None);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.contains(r#""type":"TypeError""#), "{line}");
         assert!(Request::parse("{}").expect_err("no call").message.contains("call"));

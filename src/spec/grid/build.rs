@@ -7,12 +7,11 @@ use super::{
     bind::Binding,
     ladder,
     parts::{HINT, Ladders, Words},
-    place::Source,
     raw::{File, Pattern},
 };
 use crate::{
     model::{KernelName, meant},
-    spec::{SpecError, yaml},
+    spec::{SpecError, source::Source, yaml},
 };
 
 /// What all files share.

@@ -6,12 +6,11 @@ use serde_yaml::Value;
 
 use super::{
     Cell, Models, ladder,
-    place::Source,
     raw::{Pattern, Side},
 };
 use crate::{
     model::{Dtype, EP_SIZE, Format, RUNTIME, meant},
-    spec::{Expr, SpecError, yaml, yaml::split_outside_brackets},
+    spec::{Expr, SpecError, source::Source, yaml, yaml::split_outside_brackets},
 };
 
 /// Values by the names of their ladders.

@@ -69,6 +69,8 @@ pub struct CaseRecord {
     pub signature: String,
     /// Its verdict; `None` where it has none yet.
     pub finding: Option<Finding>,
+    /// When it got its verdict.
+    pub concluded: Option<Nanos>,
     /// Its attempts, oldest first.
     pub attempts: Vec<AttemptRecord>,
 }
@@ -148,7 +150,7 @@ impl Ledger {
         let read = || -> rusqlite::Result<Vec<CaseRecord>> {
             let mut attempts = self.attempts(run)?;
             let mut query = self.connection.prepare(
-                "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason
+                "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
                  FROM planned p JOIN cases c USING (case_id)
                  LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
                  WHERE p.run = ?1 ORDER BY p.ordinal",
@@ -170,6 +172,7 @@ impl Ledger {
                         )
                     })?,
                     signature: row.get(2)?,
+                    concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
                     finding: verdict.map(|verdict| Finding::new(verdict, reason.unwrap_or_default())),
                 })
             })?;

@@ -36,6 +36,7 @@ impl Collection {
             case: case.id(),
             seed: 1,
             kernel: "Add".to_owned(),
+            shapes: String::new(),
             reading: "element-wise".to_owned(),
             arguments: Vec::new(),
             outputs: Vec::new(),

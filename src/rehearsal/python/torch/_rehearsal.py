@@ -1,11 +1,15 @@
 """The way from Python to the pretend NPU: one line of JSON there, one back."""
+import atexit
 import builtins
 import json
 import math
 import os
+import resource
+import signal
 import socket
 import sys
 import threading
+import time
 
 DTYPES = {}
 _SOCKET = "NPUBENCH_REHEARSAL_SOCKET"
@@ -107,9 +111,38 @@ def call(path, args, kwargs):
         print("the rehearsal host's NPU is gone: its msprof has ended", file=sys.stderr, flush=True)
         os._exit(1)
     answer = json.loads(line)
+    if "order" in answer:
+        _obey(answer["order"])
     if "error" in answer:
         raise _exception(answer["error"])
     return _decode(answer["value"], given)
+
+
+def _obey(order):
+    """Does what a fault of the host's plan does to the process."""
+    if "at_exit" in order:
+        atexit.register(_obey, order["at_exit"])
+    elif "exit" in order:
+        os._exit(order["exit"])
+    elif "signal" in order:
+        # A fault that is meant to be leaves no core file.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), order["signal"])
+        time.sleep(3600)
+    elif "hang" in order:
+        _hang(order["hang"], order["ignores_sigterm"], order["grandchild"])
+
+
+def _hang(seconds, ignores_sigterm, grandchild):
+    if ignores_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if grandchild != "none":
+        import subprocess
+
+        own = {"own_session": os.setsid, "own_group": os.setpgrp}.get(grandchild)
+        # It keeps standard input and output open.
+        subprocess.Popen(["sleep", "%f" % seconds], preexec_fn=own)
+    time.sleep(seconds)
 
 
 def _connected():

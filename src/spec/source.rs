@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::spec::SpecError;
+use super::SpecError;
 
 /// A place on the way into a file: below these keys, at this text.
 #[derive(Clone, Copy, Debug)]

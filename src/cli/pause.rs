@@ -1,0 +1,136 @@
+//! `npubench pause` and `npubench unpause`: lend devices to a colleague for a while.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    Failure,
+    options::{DeviceList, parse_devices},
+    runs::no_database,
+    status::live_status,
+};
+use crate::{
+    engine::Paused,
+    exit::Exit,
+    report::{DeviceLine, Moment, Status, print_data, ranges},
+    store::Database,
+};
+
+/// Lends devices to somebody else: a run begins nothing new on them
+///
+/// What runs on them may end. Where no run is going on, the pause counts for the next one.
+#[derive(Debug, Args)]
+pub(super) struct PauseOptions {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Takes lent devices back: a run uses them again
+#[derive(Debug, Args)]
+pub(super) struct UnpauseOptions {
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    /// Devices, such as `0-3,8`; all where not given
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    devices: Option<DeviceList>,
+}
+
+impl Which {
+    fn database(&self) -> Result<Database, Failure> {
+        let database = Database::open(&self.db)?;
+        if database.has_tables() { Ok(database) } else { Err(no_database(&database)) }
+    }
+
+    fn named(&self) -> Option<&[u32]> {
+        self.devices.as_ref().map(|list| list.0.as_slice())
+    }
+}
+
+pub(super) fn pause(options: &PauseOptions) -> Result<Exit, Failure> {
+    let database = options.which.database()?;
+    let (_, paused) = Paused::change(&database, |paused| paused.lend(options.which.named()))?;
+    let status = live_status(&database)?;
+    let mut text = format!("{}\n", sentence(&paused));
+    match &status {
+        None => text.push_str("no run is going on: this counts for the next one\n"),
+        Some(status) => {
+            let now = Moment::now();
+            let lines = status.board.devices.iter().filter(|line| paused.has(line.device));
+            lines.for_each(|line| text.push_str(&when_free(line, now)));
+            text.push_str(&not_used(status, options.which.named()));
+        }
+    }
+    print_data(&text);
+    Ok(Exit::Done)
+}
+
+pub(super) fn unpause(options: &UnpauseOptions) -> Result<Exit, Failure> {
+    let database = options.which.database()?;
+    let named = options.which.named();
+    let (before, after) = Paused::change(&database, |paused| paused.take_back(named))?;
+    let idle: Vec<u32> = named.unwrap_or_default().iter().copied().filter(|&one| !before.has(one)).collect();
+    let mut text = String::new();
+    if !idle.is_empty() {
+        text.push_str(&format!("{} not paused\n", devices_are(&idle)));
+    }
+    if named.is_none() && before.is_empty() {
+        text.push_str("nothing was paused\n");
+    } else {
+        text.push_str(&format!("{}\n", sentence(&after)));
+    }
+    print_data(&text);
+    Ok(Exit::Done)
+}
+
+/// Which devices are lent now.
+pub(super) fn sentence(paused: &Paused) -> String {
+    let except: Vec<u32> = paused.except.iter().copied().collect();
+    match (paused.all, except.as_slice()) {
+        (true, []) => "all devices are paused".to_owned(),
+        (true, except) => format!("all devices but {} are paused", ranges(except)),
+        (false, _) if paused.devices.is_empty() => "no device is paused".to_owned(),
+        (false, _) => {
+            let devices: Vec<u32> = paused.devices.iter().copied().collect();
+            format!("{} paused", devices_are(&devices))
+        }
+    }
+}
+
+fn devices_are(devices: &[u32]) -> String {
+    let (plural, are) = if devices.len() == 1 { ("", "is") } else { ("s", "are") };
+    format!("device{plural} {} {are}", ranges(devices))
+}
+
+/// When a lent device will be free.
+fn when_free(line: &DeviceLine, now: Moment) -> String {
+    match &line.collection {
+        None => format!("device {}: nothing runs on it\n", line.device),
+        Some(current) => {
+            let left = current.predicted_end.since(now).max(0.0);
+            let (number, end) = (current.number, current.predicted_end.local_time());
+            format!(
+                "device {}: collection {number} is predicted to end at {end}, in {left:.0} s\n",
+                line.device
+            )
+        }
+    }
+}
+
+/// Named devices that the run does not use.
+fn not_used(status: &Status, named: Option<&[u32]>) -> String {
+    let uses = |device: u32| status.board.devices.iter().any(|line| line.device == device);
+    let others: Vec<u32> =
+        named.unwrap_or_default().iter().copied().filter(|device| !uses(*device)).collect();
+    if others.is_empty() {
+        return String::new();
+    }
+    format!("{} not used by run {}\n", devices_are(&others), status.board.run)
+}

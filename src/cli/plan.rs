@@ -1,0 +1,157 @@
+//! `npubench plan`: what a run would do.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    Failure,
+    measure::{EndOptions, REHEARSED_DEVICES, Recipe, UpdateWord, plan_of},
+    options::{AssetOptions, DeviceList, Format, kernels, parse_devices, python_program},
+    run::{LAUNCHES, WARM_UP},
+};
+use crate::{
+    device,
+    engine::{Preview, preview},
+    exit::Exit,
+    model::Kind,
+    plan::{Costs, Plan},
+    report::{Fate, PlanSum, plan_table, print_data, print_note},
+    spec::{Catalogue, DeviceProfile},
+    store::Database,
+};
+
+/// Tells what a run would do, and how long it would take
+///
+/// Nothing is launched and nothing is written. Times are predictions: until a run has learned what this host takes,
+/// they may be wrong by a factor.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    db: PathBuf,
+    /// Only these kernels, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Devices to use, such as `0-3,8`; those of this host where not given
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    devices: Option<DeviceList>,
+    #[command(flatten)]
+    end: EndOptions,
+    /// Column of the rows that says what each is worth; the greatest are measured first
+    #[arg(long, value_name = "NAME")]
+    weight_column: Option<String>,
+    /// Which rows are measured
+    #[arg(long, value_enum, default_value = "missing")]
+    update: UpdateWord,
+    /// Python that has torch and torch_npu
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// `json` prints an object for each case, in the order of the plan
+    #[arg(long, value_enum, default_value = "plain")]
+    format: Format,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let database = Database::open(&options.db)?;
+    let profile = DeviceProfile::load(&assets, database.device())?;
+    let recipe = Recipe {
+        update: options.update,
+        python: python_program(&options.python)?,
+        weight_column: options.weight_column.clone(),
+        ..Recipe::default()
+    };
+    let plan = plan_of(&database, &catalogue, &profile, &recipe, &kernels(&options.kernels)?)?;
+    let devices = devices(options, database.kind())?;
+    let costs = Costs::new(WARM_UP + LAUNCHES);
+    let budget = options.end.seconds();
+    let preview = preview(database.kind(), &costs, &plan.cases, &devices, budget);
+    match options.format {
+        Format::Plain => {
+            let places = preview.cases.iter().zip(&plan.cases).map(|(place, planned)| {
+                let fate =
+                    place.as_ref().map_or_else(|reason| Fate::Left(reason.clone()), |_| Fate::Measured);
+                (&planned.case.kernel, fate)
+            });
+            let refused = plan.refused.iter().map(|(case, finding)| {
+                (&case.kernel, Fate::Refused(format!("{}: {}", finding.verdict, finding.reason)))
+            });
+            let used: BTreeSet<u32> = preview.cases.iter().flatten().map(|place| place.device).collect();
+            let sum = PlanSum {
+                collections: usize::try_from(preview.collections).unwrap_or_default(),
+                devices: used.len(),
+                seconds: preview.ends,
+                already: plan.already,
+            };
+            print_data(&plan_table(&places.chain(refused).collect::<Vec<_>>(), sum));
+            for place in &plan.unreadable {
+                print_note(&format!("left out: {place}"));
+            }
+        }
+        Format::Json => print_data(&lines(&plan, &preview, &costs)),
+    }
+    Ok(Exit::Done)
+}
+
+fn devices(options: &Options, kind: Kind) -> Result<Vec<u32>, Failure> {
+    if let Some(list) = &options.devices {
+        return Ok(list.0.clone());
+    }
+    if kind == Kind::Rehearsal {
+        return Ok((0..REHEARSED_DEVICES).collect());
+    }
+    let scratch = tempfile::tempdir().map_err(|error| {
+        Failure::bad_input(
+            format!("cannot make a temporary folder: {error}"),
+            "check TMPDIR and its free space",
+        )
+    })?;
+    let info = device::discover(&[], scratch.path()).map_err(|error| Failure {
+        message: error.to_string(),
+        hint: "say with `--devices 0-15` on which devices the run will be".to_owned(),
+        exit: Exit::CannotMeasure,
+    })?;
+    Ok(device::choose(&info, None)?.chips.iter().map(|chip| chip.device).collect())
+}
+
+/// A line of JSON for each case: those that would be measured in the order of the plan, then those refused.
+fn lines(plan: &Plan, preview: &Preview, costs: &Costs) -> String {
+    let mut text = String::new();
+    for (planned, place) in plan.cases.iter().zip(&preview.cases) {
+        let mut line = json!({
+            "case": planned.case.id().as_str(),
+            "kernel": planned.case.kernel.as_str(),
+            "inputs": planned.case.shapes(),
+            "value": planned.value,
+            "seconds": costs.seconds(planned.fastest),
+        });
+        let more = match place {
+            Ok(place) => json!({
+                "collection": place.collection,
+                "device": place.device,
+                "begins": place.begins,
+                "ends": place.ends,
+            }),
+            Err(reason) => json!({ "left_out": reason }),
+        };
+        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            line.extend(more.clone());
+        }
+        text += &format!("{line}\n");
+    }
+    for (case, finding) in &plan.refused {
+        let line = json!({
+            "case": case.id().as_str(),
+            "kernel": case.kernel.as_str(),
+            "inputs": case.shapes(),
+            "left_out": format!("{}: {}", finding.verdict, finding.reason),
+        });
+        text += &format!("{line}\n");
+    }
+    text
+}

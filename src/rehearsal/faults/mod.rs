@@ -1,0 +1,202 @@
+//! Which faults of the plan strike the host's parts, and when. What a strike does is done where it happens: in
+//! the pretend NPU, in msprof, in npu-smi.
+
+mod pace;
+mod strikes;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub(super) use self::{pace::Pace, strikes::Strikes};
+use super::{Config, timing};
+use crate::{
+    model::Nanos,
+    render::{Manifest, ManifestCase},
+    spec::faults::{Costs, DrawnBy, Fault, Kind, Leftover, Place, Plan, Scope, Throttling},
+};
+
+/// The faults of one host, as one of its processes sees them.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    plan: Plan,
+    seed: u64,
+    /// Nothing counts and no time passes where there is no host's folder.
+    strikes: Option<Strikes>,
+    began: Nanos,
+    collection: u32,
+    /// The device of the collection.
+    device: u32,
+    cases: Vec<ManifestCase>,
+}
+
+impl Faults {
+    /// Those of a configuration; the folder is the host's.
+    pub(super) fn new(config: &Config, folder: Option<&Path>, manifest: Option<&Manifest>) -> Self {
+        let strikes = folder.map(Strikes::of_host);
+        let began = strikes.as_ref().and_then(Strikes::began).unwrap_or_else(super::now);
+        Self {
+            seed: config.faults.seed.unwrap_or(config.seed),
+            plan: config.faults.clone(),
+            strikes,
+            began,
+            collection: manifest.map_or(0, |manifest| manifest.collection),
+            device: manifest.map_or(0, |manifest| manifest.device),
+            cases: manifest.map(|manifest| manifest.cases.clone()).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace::new(self.plan.speed)
+    }
+
+    pub(super) fn costs(&self) -> Costs {
+        self.plan.costs
+    }
+
+    /// Real seconds of pretended ones.
+    pub(super) fn real(&self, pretended: f64) -> f64 {
+        pretended / self.plan.speed
+    }
+
+    /// The device of the collection.
+    pub(super) const fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Whether the collection has a case of that ordinal.
+    pub(super) fn has_case(&self, ordinal: u32) -> bool {
+        self.cases.iter().any(|case| case.ordinal == ordinal)
+    }
+
+    /// What strikes the case of that ordinal, each strike counted.
+    pub(super) fn of_case(&self, ordinal: u32) -> Vec<Kind> {
+        let Some(case) = self.cases.iter().find(|case| case.ordinal == ordinal) else { return Vec::new() };
+        self.striking(Scope::Case, |fault, index| {
+            let place = &fault.place;
+            (names(place, case)
+                && place.every.is_none_or(|every| (ordinal + 1).is_multiple_of(every))
+                && self.is_here(place)
+                && self.is_drawn(index, place, case.case.seed(), self.device))
+            .then(|| case.case.as_str().to_owned())
+        })
+    }
+
+    /// What strikes the collection, each strike counted.
+    pub(super) fn of_collection(&self) -> Vec<Kind> {
+        self.striking(Scope::Collection, |fault, index| {
+            let place = &fault.place;
+            let names_none = place.kernel.is_empty()
+                && place.case.is_empty()
+                && place.shapes.is_empty()
+                && place.ordinal.is_empty();
+            // The same cases are struck alike in whatever order they stand.
+            let cases = self.cases.iter().fold(0_u64, |sum, case| sum.wrapping_add(case.case.seed()));
+            ((names_none || self.cases.iter().any(|case| names(place, case)))
+                && place.every.is_none_or(|every| self.collection.is_multiple_of(every))
+                && self.is_here(place)
+                && self.is_drawn(index, place, cases, self.device))
+            .then(|| format!("{cases:016x}"))
+        })
+    }
+
+    /// What is wrong with a device now.
+    pub(super) fn of_device(&self, device: u32) -> DeviceState {
+        let mut state = DeviceState::default();
+        let now = self.now();
+        for (index, fault) in self.plan.faults.iter().enumerate() {
+            let place = &fault.place;
+            let holds = fault.kind.scope() == Scope::Device
+                && fault.when.holds(now)
+                && (place.devices.is_empty() || place.devices.contains(&device))
+                && self.is_drawn(index, place, 0, device);
+            match &fault.kind {
+                _ if !holds => {}
+                Kind::DeviceLost(_) => state.is_lost = true,
+                Kind::SlowDevice(slow) => state.slowness = slow.factor,
+                Kind::Throttling(throttling) => state.throttling = Some(*throttling),
+                Kind::LeftoverProcess(process) => {
+                    let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
+                    state.held_by = (now < until).then(|| process.clone()).or(state.held_by);
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+
+    /// Pretended seconds since the host began.
+    fn now(&self) -> f64 {
+        let passed = super::now().0.saturating_sub(self.began.0).max(0);
+        Nanos(passed).seconds() * self.plan.speed
+    }
+
+    /// Faults of that scope whose time it is and which `find` gives a subject, with their strikes counted.
+    fn striking(&self, scope: Scope, find: impl Fn(&Fault, usize) -> Option<String>) -> Vec<Kind> {
+        let now = self.now();
+        let faults = self.plan.faults.iter().enumerate();
+        let found = faults.filter_map(|(index, fault)| {
+            let due = fault.kind.scope() == scope && fault.when.holds(now);
+            let subject = due.then(|| find(fault, index)).flatten()?;
+            self.counts(index, fault, &subject).then(|| fault.kind.clone())
+        });
+        found.collect()
+    }
+
+    /// Whether it may strike once more.
+    fn counts(&self, index: usize, fault: &Fault, subject: &str) -> bool {
+        let Some(strikes) = &self.strikes else { return true };
+        let each = fault.times_each.is_none_or(|most| strikes.take(&format!("{index}.{subject}"), most));
+        each && fault.times.is_none_or(|most| strikes.take(&format!("{index}.all"), most))
+    }
+
+    fn is_here(&self, place: &Place) -> bool {
+        (place.devices.is_empty() || place.devices.contains(&self.device))
+            && (place.collections.is_empty() || place.collections.contains(&self.collection))
+    }
+
+    /// Chance, which the seed decides.
+    fn is_drawn(&self, index: usize, place: &Place, subject: u64, device: u32) -> bool {
+        const STEPS: u64 = 1 << 53;
+        let Some(probability) = place.probability else { return true };
+        let (subject, device) = match place.drawn_by {
+            DrawnBy::CaseAndDevice => (subject, u64::from(device) + 1),
+            DrawnBy::Case => (subject, 0),
+            DrawnBy::Device => (0, u64::from(device) + 1),
+        };
+        let drawn = timing::pick(&[self.seed, index as u64, subject, device], STEPS);
+        (drawn as f64) < probability * STEPS as f64
+    }
+}
+
+/// What is wrong with a device.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DeviceState {
+    /// Whether it is not there.
+    pub(super) is_lost: bool,
+    /// How many times as long everything but the kernels takes.
+    pub(super) slowness: f64,
+    /// How hot it is.
+    pub(super) throttling: Option<Throttling>,
+    /// Who else holds it.
+    pub(super) held_by: Option<Leftover>,
+}
+
+impl Default for DeviceState {
+    fn default() -> Self {
+        Self { is_lost: false, slowness: 1.0, throttling: None, held_by: None }
+    }
+}
+
+/// Whether a place names a case; one that names none means all.
+fn names(place: &Place, case: &ManifestCase) -> bool {
+    let inputs = case.shapes.split(" -> ").next().unwrap_or_default();
+    let is_shape = |wanted: &String| {
+        let wanted = wanted.replace([' ', '"'], "");
+        wanted == inputs || inputs.split(';').any(|slot| slot == wanted)
+    };
+    (place.kernel.is_empty() || place.kernel.contains(&case.kernel))
+        && (place.case.is_empty() || place.case.iter().any(|start| case.case.as_str().starts_with(start)))
+        && (place.shapes.is_empty() || place.shapes.iter().any(is_shape))
+        && (place.ordinal.is_empty() || place.ordinal.contains(&case.ordinal))
+}

@@ -1,0 +1,133 @@
+//! The cases of a run: one object each for programs, a table with a summary for people.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use serde::Serialize;
+
+use super::{
+    Moment, PastRun,
+    history::counts,
+    human::{plural, ranges},
+    keep::{case_log, collection_log},
+    moment::clock,
+};
+use crate::{
+    model::{CaseId, KernelName, Verdict},
+    store::ledger::{CaseRecord, CollectionRecord},
+};
+
+/// A case of a run. The order of the keys is that of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownCase {
+    /// Its id.
+    pub case: CaseId,
+    /// Its kernel.
+    pub kernel: KernelName,
+    /// Its verdict; `None` where it has none yet.
+    pub verdict: Option<Verdict>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The device of its last attempt.
+    pub device: Option<u32>,
+    /// Number of its attempts.
+    pub attempts: usize,
+    /// The collections of these.
+    pub collections: Vec<u32>,
+    /// Its inputs, as the canonical signature has them.
+    pub inputs: String,
+    /// Its outputs, as the canonical signature has them.
+    pub outputs: String,
+    /// The log of its last attempt; by the case's name where it did not end `ok`.
+    pub log: Option<PathBuf>,
+}
+
+/// The cases of a run in the order of its plan.
+#[must_use]
+pub fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCase> {
+    cases.into_iter().map(|case| shown(case, folder)).collect()
+}
+
+fn shown(record: CaseRecord, folder: &Path) -> ShownCase {
+    let CaseRecord { case, kernel, signature, finding, attempts, .. } = record;
+    let (verdict, reason) = finding.map(|finding| (finding.verdict, finding.reason)).unzip();
+    let last = attempts.last();
+    let log = last.map(|attempt| {
+        let by_name = folder.join(case_log(&case, attempt.collection));
+        let is_there = verdict != Some(Verdict::Ok) && fs::symlink_metadata(&by_name).is_ok();
+        if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
+    });
+    let mut parts = signature.split('|').skip(1).map(str::to_owned);
+    ShownCase {
+        inputs: parts.next().unwrap_or_default(),
+        outputs: parts.next().unwrap_or_default(),
+        device: last.map(|attempt| attempt.device),
+        attempts: attempts.len(),
+        collections: attempts.iter().map(|attempt| attempt.collection).collect(),
+        case,
+        kernel,
+        verdict,
+        reason,
+        log,
+    }
+}
+
+/// A line for each case.
+#[must_use]
+pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let has_logs = |case: &ShownCase| !matches!(case.verdict, None | Some(Verdict::Ok)) && case.log.is_some();
+    let has_log = cases.iter().any(has_logs);
+    let header = ["case", "kernel", "inputs", "verdict", "device", "attempts", "collections", "reason"];
+    table.set_header(header.into_iter().chain(has_log.then_some("log")));
+    for case in cases {
+        let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
+        let log = case.log.as_ref().filter(|_| has_logs(case));
+        let log = log.map(|log| log.strip_prefix(folder).unwrap_or(log).display().to_string());
+        let cells = [
+            case.case.to_string(),
+            case.kernel.to_string(),
+            case.inputs.clone(),
+            case.verdict.map_or("open", Verdict::as_str).to_owned(),
+            case.device.map_or_else(String::new, |device| device.to_string()),
+            case.attempts.to_string(),
+            collections.join(","),
+            case.reason.clone().unwrap_or_default(),
+        ];
+        table.add_row(cells.into_iter().chain(has_log.then(|| log.unwrap_or_default())));
+    }
+    for column in table.column_iter_mut().skip(4).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    super::table::trimmed(&table)
+}
+
+/// What stands below the table: how the run ended, its cases by verdict, its collections, its folder.
+#[must_use]
+pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Moment) -> String {
+    let record = &past.record;
+    let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
+    let devices: Vec<u32> = devices.into_iter().collect();
+    let on = match devices.as_slice() {
+        [] => String::new(),
+        [one] => format!(" on device {one}"),
+        _ => format!(" on devices {}", ranges(&devices)),
+    };
+    let length = past.seconds(now).map_or_else(String::new, |seconds| format!(", {} long", clock(seconds)));
+    let verdicts = if record.planned == 0 { String::new() } else { format!(": {}", counts(record)) };
+    format!(
+        "run {} ({}), {}, begun {}{length}\n{}{verdicts}; {}{on}\nlogs, scripts and raw output are in {}\n",
+        record.run,
+        record.kind,
+        past.life.as_str(),
+        Moment(record.started).local(),
+        plural(record.planned, "case"),
+        plural(collections.len(), "collection"),
+        past.folder.display(),
+    )
+}

@@ -1,0 +1,160 @@
+//! What a run does now, for a person.
+
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+
+use super::{
+    DeviceLine, DeviceState, Moment, Phase, Status,
+    human::plural,
+    moment::{clock, span},
+};
+
+/// A run that lives says something every ten seconds.
+const OVERDUE: f64 = 30.0;
+
+/// The run in a few lines, then a line for each device.
+#[must_use]
+pub fn status_table(status: &Status, now: Moment) -> String {
+    let mut text = head(status, now);
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let has_readings = status.board.devices.iter().any(|line| line.reading.is_some());
+    let header = ["device", "state", "for", "ends at", "collection", "cases/min", "what"];
+    table.set_header(header.into_iter().chain(has_readings.then_some("reads")));
+    for line in &status.board.devices {
+        let reading = has_readings.then(|| reading(line));
+        table.add_row(cells(line, now).into_iter().chain(reading));
+    }
+    for column in [0, 2, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    text.push_str(&super::table::trimmed(&table));
+    text
+}
+
+fn head(status: &Status, now: Moment) -> String {
+    let board = &status.board;
+    let kind = board.kind.map_or_else(String::new, |kind| format!(" ({kind})"));
+    let phase = match board.phase {
+        Phase::Running => "",
+        Phase::Stopping => ", stopping",
+        Phase::Ended => ", ended",
+    };
+    let age = now.since(status.written);
+    let overdue = if age > OVERDUE { format!("; it said so {} ago", span(age)) } else { String::new() };
+    let mut text = format!(
+        "run {}{kind}{phase}: process {} on {}, {} gone{overdue}\n",
+        board.run,
+        status.process,
+        status.host,
+        clock(now.since(board.started))
+    );
+    let mut parts = vec![format!("{} of {} done", board.done, plural(board.cases, "case"))];
+    parts.extend(board.cases_a_minute.map(|rate| format!("{rate:.0} a minute")));
+    parts.extend(board.eta.map(|eta| format!("ends at {} (in {})", eta.local_time(), span(eta.since(now)))));
+    parts.extend(board.deadline.map(|at| format!("must end by {}", at.local_time())));
+    parts.extend((board.not_in_time > 0).then(|| format!("{} not in time", board.not_in_time)));
+    parts.extend(board.is_disk_full.then(|| "waiting for room on the disk".to_owned()));
+    text.push_str(&parts.join(", "));
+    text.push('\n');
+    if !board.verdicts.is_empty() {
+        let verdicts = board.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}"));
+        text.push_str(&verdicts.collect::<Vec<_>>().join(", "));
+        text.push('\n');
+    }
+    text
+}
+
+fn cells(line: &DeviceLine, now: Moment) -> [String; 7] {
+    let current = line.collection.as_ref();
+    let lent = if line.is_paused && current.is_some() { ", then lent" } else { "" };
+    let what = match (current, line.state) {
+        (Some(current), _) => current.what() + lent,
+        (None, DeviceState::SetAside | DeviceState::Lent) => line.reason.clone().unwrap_or_default(),
+        (None, _) => String::new(),
+    };
+    let end = current.map(|current| current.predicted_end).or(line.again);
+    [
+        line.device.to_string(),
+        line.state.as_str().to_owned(),
+        current.map_or_else(String::new, |current| clock(now.since(current.since))),
+        end.map_or_else(String::new, Moment::local_time),
+        current.map_or_else(String::new, |current| current.number.to_string()),
+        line.cases_a_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
+        what,
+    ]
+}
+
+fn reading(line: &DeviceLine) -> String {
+    let Some(reading) = &line.reading else { return String::new() };
+    let mut parts = vec![reading.health.clone()];
+    parts.extend(reading.temperature_c.map(|degrees| format!("{degrees} C")));
+    parts.extend(reading.power_w.map(|power| format!("{power:.0} W")));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        events::Event,
+        model::{CaseId, KernelName, Kind, Purpose},
+        report::Board,
+    };
+
+    #[test]
+    fn a_person_reads_what_each_device_does() {
+        let start = "2026-03-01T22:00:00Z".parse::<Moment>().expect("a moment");
+        let mut board = Board::default();
+        let begun = |collection, device, case: Option<&str>, purpose| Event::CollectionStarted {
+            collection,
+            devices: vec![device],
+            cases: if case.is_some() { 1 } else { 12 },
+            case: case.map(CaseId::from_stored),
+            kernels: vec![KernelName::new("MatMulV2").expect("a name")],
+            purpose,
+            predicted: 200.0,
+        };
+        let events = [
+            Event::RunStarted {
+                run: "20260301-220000-00007".to_owned(),
+                kind: Kind::Npu,
+                cases: 40,
+                refused: 0,
+                already: 0,
+                devices: vec![0, 1, 2, 3],
+                is_resumed: false,
+                budget: None,
+            },
+            Event::DeviceRead {
+                device: 0,
+                health: "OK".to_owned(),
+                temperature_c: Some(38),
+                power_w: Some(171.2),
+                memory_used_mb: None,
+            },
+            begun(1, 0, None, Purpose::Measure),
+            begun(2, 1, Some("0123456789abcdef"), Purpose::Alone),
+            Event::DeviceLent { device: 1, reason: "it is paused; `npubench unpause` returns it".to_owned() },
+            Event::DeviceLent { device: 2, reason: "it is paused; `npubench unpause` returns it".to_owned() },
+            Event::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
+            Event::Progress { open: 40, in_time: 38, seconds: 600.0 },
+        ];
+        events.iter().for_each(|event| board.on_event(start, event));
+        let now = start.after(75.0);
+        let status = Status { written: now.after(-40.0), process: 4711, host: "atlas".to_owned(), board };
+        // Times of day depend on where the test runs.
+        let local = [start.after(600.0), start.after(200.0)].map(Moment::local_time);
+        let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
+        insta::assert_snapshot!(text, @r"
+        run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 gone; it said so 40 seconds ago
+        0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
+         device  state       for  ends at   collection  cases/min  what                                          reads
+              0  running    1:15  22:03:20           1             MatMulV2, 12 cases                            OK, 38 C, 171 W
+              1  running    1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then lent
+              2  lent                                              it is paused; `npubench unpause` returns it
+              3  set aside                                         two controls failed
+        ");
+    }
+}

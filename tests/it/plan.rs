@@ -1,0 +1,65 @@
+//! What a run would do, told before it does it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{context::Context, night::ingested};
+
+#[test]
+fn a_plan_says_what_would_be_measured_and_writes_nothing() {
+    let context = ingested();
+    let before = context.snapshot("db");
+    let ran = context.run(&["plan", "--db", "db", "--devices", "0-3"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stdout, @r"
+     kernel      measured  not in time  refused
+     Add                3
+     GatherV2           1
+     MatMulV2           1
+     MatMulV3           5
+     Mul                2
+     RmsNorm            3
+     Slice              2
+     Sort               1
+     SwiGlu             1
+     TensorMove         1
+     all               20
+    20 cases in 4 collections on 4 devices would take about 1 second; 0 cases measured already
+    ");
+    assert_eq!(context.snapshot("db"), before);
+    let ran = context.run(&["plan", "--db", "db", "--weight-column", "Weight"]);
+    assert_eq!(ran.code, 3);
+}
+
+#[test]
+fn what_would_not_end_in_time_is_left_out_and_the_heaviest_are_not() {
+    let context = Context::new();
+    let grown = context.run(&["grid", "MatMulV2", "--db", "db", "--rows", "4000", "--kind", "rehearsal"]);
+    assert_eq!(grown.code, 0, "{}", grown.stderr);
+    // Every tenth row is worth more.
+    let path = context.path("db/MatMulV2.csv");
+    let text = std::fs::read_to_string(&path).expect("rows");
+    let weighted = text.lines().enumerate().map(|(line, row)| match line {
+        0 => format!("{row},Weight\n"),
+        line => format!("{row},{}\n", if line % 10 == 5 { 7.5 } else { 1.0 }),
+    });
+    context.write("db/MatMulV2.csv", &weighted.collect::<String>());
+    let arguments = ["plan", "--db", "db", "--devices", "3", "--weight-column", "Weight", "--budget", "3m"];
+    let ran = context.run(&[&arguments[..], &["--format", "json"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 4000);
+    let (left, measured): (Vec<&Value>, Vec<&Value>) =
+        lines.iter().partition(|line| !line["left_out"].is_null());
+    assert!(left.len() > 100 && measured.len() > 400, "{} left, {} measured", left.len(), measured.len());
+    assert!(left.iter().all(|line| line["value"] == 1.0), "a heavy case is left");
+    assert!(left.iter().all(|line| line["left_out"].as_str().is_some_and(|why| why.contains("deadline"))));
+    assert!(measured.iter().all(|line| line["ends"].as_f64().is_some_and(|ends| ends <= 180.0)));
+    assert!(measured.iter().all(|line| line["device"] == 3));
+    // The first collection holds nothing but heavy cases.
+    let first = measured.iter().filter(|line| line["collection"] == 1);
+    let values: BTreeSet<String> = first.map(|line| line["value"].to_string()).collect();
+    assert_eq!(values, BTreeSet::from(["7.5".to_owned()]));
+}

@@ -1,0 +1,579 @@
+//! Faults of the rehearsal host, each as npubench sees it: one collection's script is run on a host with a fault
+//! plan, and its journal and records are judged as those of any collection. No engine is asked what it makes of it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use npubench::{
+    model::{Attributes, Case, Cells, KernelName, Nanos, Verdict},
+    process::{self, Ended, Job},
+    profile::npu_smi::{NpuSmiInfo, parse_info},
+    render::Manifest,
+    spec::{
+        Assets, Catalogue, Entry,
+        faults::{Known, Plan},
+    },
+    store::ledger::Attempt,
+    verify::{CollectionEnd, Expected, Journal, judge, read_journal, read_records},
+};
+
+use crate::{
+    context::Context,
+    rehearsal::{decoder_layer, ledger, rehearse},
+};
+
+const KERNEL: &str = "RmsNorm";
+
+/// A collection of the three `RmsNorm` of a decoder layer on device 0, and a host to run it on.
+struct Stage {
+    context: Context,
+    host: PathBuf,
+    manifest: Manifest,
+    cases: Vec<Case>,
+    catalogue: Catalogue,
+}
+
+/// What a collection left.
+struct Left {
+    log: String,
+    /// The exit code of the script, as msprof gives it.
+    ended: Ended,
+    seconds: f64,
+    journal: Journal,
+    /// Why the records cannot be read.
+    unreadable: Option<String>,
+    attempts: Vec<Attempt>,
+}
+
+impl Left {
+    fn verdicts(&self) -> Vec<Verdict> {
+        self.attempts.iter().map(|attempt| attempt.finding.verdict).collect()
+    }
+
+    fn reason(&self, case: usize) -> &str {
+        &self.attempts[case].finding.reason
+    }
+
+    /// Start and duration of every launch of a case.
+    fn launches(&self, case: usize) -> Vec<(Nanos, Nanos)> {
+        self.attempts[case].launches.iter().map(|launch| (launch.start, launch.duration)).collect()
+    }
+}
+
+impl Stage {
+    fn new() -> Self {
+        let context = Context::new();
+        decoder_layer(&context, "db");
+        assert_eq!(rehearse(&context, "db", &["--devices", "0", "--kernels", KERNEL]).code, 0);
+        let collect = context
+            .snapshot("db")
+            .into_iter()
+            .find(|(path, _)| path.ends_with("collect.sh"))
+            .expect("a script");
+        context.write("own/collect.sh", &String::from_utf8(collect.1).expect("text"));
+        let script = context.run(&["render", KERNEL, "--db", "db"]).stdout;
+        context.write("own/replay.py", &script);
+        let manifest = context.run(&["render", KERNEL, "--db", "db", "--manifest"]).stdout;
+        context.write("own/manifest.json", &manifest);
+        let manifest: Manifest = serde_json::from_str(&manifest).expect("a manifest");
+        let rows = context.rows("db", KERNEL);
+        let side = |row: &std::collections::BTreeMap<String, String>, side: &str| {
+            let cell = |what: &str| row[&format!("{side} {what}")].clone();
+            let (shapes, dtypes, formats) = (cell("Shapes"), cell("Data Types"), cell("Formats"));
+            Cells { shapes: &shapes, dtypes: &dtypes, formats: &formats }.parse().expect("cells")
+        };
+        let known = rows.iter().map(|row| Case {
+            kernel: KernelName::new(KERNEL).expect("a name"),
+            inputs: side(row, "Input"),
+            outputs: side(row, "Output"),
+            attributes: Attributes::default(),
+        });
+        let known: Vec<Case> = known.collect();
+        let case = |id: &_| known.iter().find(|case| case.id() == *id).expect("a row").clone();
+        let cases: Vec<Case> = manifest.cases.iter().map(|listed| case(&listed.case)).collect();
+        assert_eq!((cases.len(), manifest.device), (3, 0));
+        let runs = context.path("db/.npubench/runs");
+        let run = fs::read_dir(runs).expect("listed").next().expect("a run").expect("listed").path();
+        let catalogue = Catalogue::load(&Assets::embedded()).expect("built in");
+        Self { host: run.join("host"), context, manifest, cases, catalogue }
+    }
+
+    /// Gives the host another plan; nothing has been counted, and the host begins now.
+    fn plan(&self, text: &str) {
+        let known = Known { kernels: &[KERNEL], devices: 16 };
+        let plan = Plan::parse(Path::new("faults.yaml"), text, &known).expect(text);
+        let file = self.host.join("host.json");
+        let mut config: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&file).expect("there")).expect("JSON");
+        config["faults"] = serde_json::to_value(plan).expect("JSON");
+        fs::write(file, config.to_string()).expect("written");
+        for entry in fs::read_dir(self.host.join("faults")).expect("listed") {
+            fs::remove_file(entry.expect("listed").path()).expect("removed");
+        }
+        let now = jiff::Timestamp::now().as_nanosecond().to_string();
+        fs::write(self.host.join("faults/began"), now).expect("written");
+    }
+
+    fn own(&self) -> PathBuf {
+        self.context.path("own").canonicalize().expect("there")
+    }
+
+    /// Runs the collection; ends it, as a time limit does, once that is so.
+    fn collect_until(&self, is_over: impl Fn() -> bool + Sync) -> Left {
+        let folder = self.own();
+        let _ = fs::remove_dir_all(folder.join("profile"));
+        let _ = fs::remove_file(folder.join("launched.jsonl"));
+        fs::create_dir(folder.join("profile")).expect("made");
+        let log = folder.join("collect.log");
+        let scratch = self.context.path("tmp");
+        fs::create_dir_all(&scratch).expect("made");
+        let job = Job {
+            command: vec!["sh".into(), "collect.sh".into()],
+            folder: &folder,
+            environment: &[("TMPDIR".to_owned(), scratch.display().to_string())],
+            log: &log,
+            limit: Duration::from_secs(120),
+            stdin: None,
+            record: None,
+        };
+        let begun = Instant::now();
+        let (stop, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                    stop.store(is_over(), Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let ended = process::run(&job, &stop).expect("sh runs");
+            has_ended.store(true, Ordering::Relaxed);
+            ended
+        });
+        assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "the socket has gone");
+        let end = if ended == Ended::Stopped { CollectionEnd::TimedOut } else { CollectionEnd::ByItself };
+        self.left(ended, end, begun.elapsed().as_secs_f64())
+    }
+
+    /// Runs the collection.
+    fn collect_again(&self) -> Left {
+        self.collect_until(|| false)
+    }
+
+    fn left(&self, ended: Ended, end: CollectionEnd, seconds: f64) -> Left {
+        let folder = self.own();
+        let journal = read_journal(&folder.join("launched.jsonl"));
+        let (records, unreadable) = match read_records(&folder.join("profile")) {
+            Ok(records) => (records, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let entry = self.catalogue.entry(&self.cases[0].kernel).expect("an entry");
+        let expected = |case| Expected {
+            case,
+            names: entry.names().collect(),
+            beside: &entry.beside,
+            fastest: Nanos(1),
+            notes: &[],
+            host_slots: Entry::host_slots(entry),
+        };
+        let expected: Vec<Expected<'_>> = self.cases.iter().map(expected).collect();
+        let attempts = judge(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
+        let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
+        Left { log, ended, seconds, journal, unreadable, attempts }
+    }
+
+    fn collect(&self, plan: &str) -> Left {
+        self.plan(plan);
+        self.collect_again()
+    }
+
+    /// Runs one of the host's programs.
+    fn program(&self, name: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(self.host.join("bin").join(name));
+        let settings = self.host.join("host.json");
+        let output = command.args(arguments).env("NPUBENCH_REHEARSAL", settings).output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    }
+
+    fn npu_smi(&self) -> NpuSmiInfo {
+        parse_info(&self.program("npu-smi", &["info"]).1).expect("the table")
+    }
+
+    fn profile_folder(&self) -> Option<PathBuf> {
+        let mut entries = fs::read_dir(self.own().join("profile")).expect("listed");
+        entries.next().map(|entry| entry.expect("listed").path())
+    }
+}
+
+use Verdict::{Crashed, Hung, Implausible, InvalidArgs, LostRecords, NotRun, Ok as Fine, Oom};
+
+#[test]
+fn without_faults_all_is_well() {
+    let stage = Stage::new();
+    let left = stage.collect("{}");
+    assert_eq!((left.verdicts(), left.ended, left.journal.is_done), (vec![Fine; 3], Ended::Exited(0), true));
+    assert_eq!(stage.npu_smi().chips.len(), 16);
+    assert!(!left.log.contains("[WARNING]") && !left.log.contains("[ERROR]"), "{}", left.log);
+}
+
+/// Whether cases ended so. What is said of one behind a crash, which was not reached, is not the host's.
+fn assert_matches(left: &Left, verdicts: [Verdict; 3], fault: &str) {
+    let found = left.verdicts();
+    let reached = if verdicts[1] == Crashed { 2 } else { 3 };
+    assert_eq!(found[..reached], verdicts[..reached], "{fault}: {}", left.log);
+    assert!(reached == 3 || found[2] != Fine, "{fault}");
+}
+
+#[test]
+fn each_fault_of_a_case_is_seen_there_and_nowhere_else() {
+    let stage = Stage::new();
+    let table = [
+        ("crash: {exit: 3}", [Fine, Crashed, NotRun], "the process ended while it ran", "No such process."),
+        ("crash: {launch: 7}", [Fine, Crashed, NotRun], "the process ended while it ran", "signal 11."),
+        ("crash: {signal: SIGKILL}", [Fine, Crashed, NotRun], "the process ended", "signal 9."),
+        (
+            "crash: {signal: SIGABRT, records: last_second_lost}",
+            [LostRecords, Crashed, NotRun],
+            "the process ended",
+            "signal 6.",
+        ),
+        (
+            "crash: {signal: SIGBUS, records: none}",
+            [LostRecords, Crashed, NotRun],
+            "the process ended",
+            "Failed to find profiling data",
+        ),
+        (
+            "out_of_memory:",
+            [Fine, Oom, Fine],
+            "OutOfMemoryError: NPU out of memory. Tried to allocate 16.00 MiB",
+            "",
+        ),
+        ("out_of_memory: {at: launch}", [Fine, Oom, Fine], "; 0 bytes free; ", ""),
+        (
+            "device_error:",
+            [Fine, Crashed, NotRun],
+            "error code is 507015 [ERROR] ERR00100",
+            "Operation not permitted",
+        ),
+        (
+            "device_error: {code: 507035}",
+            [Fine, Crashed, NotRun],
+            "The vector core execution is abnormal.",
+            "",
+        ),
+        (
+            "clock_jump: {seconds: -10}",
+            [Fine, LostRecords, Fine],
+            "their sentinels are not in the profile",
+            "",
+        ),
+        ("clock_jump: {seconds: 9}", [Fine, Fine, Fine], "every launch recorded", ""),
+        ("hang: {seconds: 0.2}", [Fine, Fine, Fine], "every launch recorded", ""),
+    ];
+    for (fault, verdicts, reason, log) in table {
+        let left = stage.collect(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n"));
+        assert_matches(&left, verdicts, fault);
+        assert!(left.reason(1).contains(reason), "{fault}: {}", left.reason(1));
+        assert!(left.log.contains(log), "{fault}: {}", left.log);
+        let crashed = verdicts.contains(&Crashed);
+        assert_eq!((left.journal.is_started, left.journal.is_done), (true, !crashed), "{fault}");
+        // Whatever became of the script, msprof exits with 0 unless it found nothing at all.
+        let code = if fault.contains("records: none") { 255 } else { 0 };
+        assert_eq!(left.ended, Ended::Exited(code), "{fault}");
+    }
+}
+
+#[test]
+fn a_fault_that_is_counted_spares_the_retry() {
+    let stage = Stage::new();
+    for (fault, verdict) in [("crash:", Crashed), ("out_of_memory:", Oom)] {
+        for times in ["times: 1", "times_each: 1"] {
+            stage.plan(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n  {times}\n"));
+            assert_eq!(stage.collect_again().verdicts()[1], verdict, "{fault} {times}");
+            assert_eq!(stage.collect_again().verdicts(), [Fine; 3], "{fault} {times}");
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_exit_leaves_everything_else() {
+    let left = Stage::new().collect("faults:\n- crash: {at: exit}\n  where: {kernel: RmsNorm}\n");
+    assert_eq!((left.verdicts(), left.journal.is_done), (vec![Fine; 3], true));
+    assert!(left.log.contains("return code: killed by signal 11."), "{}", left.log);
+}
+
+#[test]
+fn records_and_tables_are_damaged_as_told() {
+    let stage = Stage::new();
+    let lost = [LostRecords; 3];
+    let table = [
+        ("lost_records: {head: 10, tail: 10}", [Fine; 3], ""),
+        ("lost_records: {head: 30}", [LostRecords, Fine, Fine], ""),
+        ("lost_records: {tail: 30}", [Fine, Fine, LostRecords], ""),
+        ("lost_records: {tail: 1000}", lost, ""),
+        ("truncated_csv:", lost, "fields, the header has 46"),
+        ("truncated_csv: {keeps: 0}", lost, "is empty"),
+        ("ragged_csv: {rows: 3}", lost, "45 fields, the header has 46"),
+        ("wrong_device_id:", [Implausible; 3], ""),
+        ("disk_full:", lost, "is empty"),
+        ("disk_full: {keeps: 0.5}", lost, "fields, the header has 46"),
+    ];
+    for (fault, verdicts, unreadable) in table {
+        let left = stage.collect(&format!("faults:\n- {fault}\n"));
+        assert_eq!(left.verdicts(), verdicts, "{fault}");
+        assert_eq!((left.ended, left.journal.is_done), (Ended::Exited(0), true), "{fault}");
+        let said = left.unreadable.unwrap_or_default();
+        assert!(said.contains(unreadable) && said.is_empty() == unreadable.is_empty(), "{fault}: {said}");
+        assert_eq!(left.log.contains("No space left on device"), fault.starts_with("disk_full"), "{fault}");
+    }
+    let left = stage.collect("faults:\n- wrong_device_id: {shows: 7}\n");
+    assert_eq!(left.reason(0), "launched on device 0, recorded on device 7");
+}
+
+#[test]
+fn what_was_not_exported_can_be_exported_once_more() {
+    let stage = Stage::new();
+    for (fault, is_there_later) in [
+        ("missing_output:", true),
+        ("missing_output: {second_export: false}", false),
+        ("disk_full: {second_export: true}", true),
+        ("disk_full:", false),
+    ] {
+        let left = stage.collect(&format!("faults:\n- {fault}\n"));
+        assert_eq!((left.verdicts(), left.ended), (vec![LostRecords; 3], Ended::Exited(0)), "{fault}");
+        let folder = stage.profile_folder().expect("a folder");
+        let is_missing = fault.starts_with("missing");
+        assert_eq!(folder.join("mindstudio_profiler_output").exists(), !is_missing, "{fault}");
+        // Exports are named by the second.
+        std::thread::sleep(Duration::from_millis(1_100));
+        let output = format!("--output={}", folder.display());
+        let (code, said) = stage.program("msprof", &["--export=on", &output]);
+        assert_eq!((code, said.contains("[ERROR]")), (Some(0), !is_there_later), "{fault}: {said}");
+        let left = stage.left(left.ended, CollectionEnd::ByItself, 0.0);
+        let expected = if is_there_later { Fine } else { LostRecords };
+        assert_eq!(left.verdicts(), [expected; 3], "{fault}: {said}");
+    }
+    let left = stage.collect("faults:\n- missing_output: {folder: false, second_export: false}\n");
+    assert_eq!((left.ended, stage.profile_folder()), (Ended::Exited(0), None));
+    let output = format!("--output={}", stage.own().join("profile").display());
+    assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(255));
+    // The parent of a whole profile is exported anew, and read once.
+    let before = stage.collect("{}");
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(0));
+    let after = stage.left(before.ended, CollectionEnd::ByItself, 0.0);
+    assert_eq!((after.verdicts(), after.launches(0)), (vec![Fine; 3], before.launches(0)));
+}
+
+/// Process ids of `sleep` for so many seconds.
+fn sleepers(seconds: f64) -> Vec<i32> {
+    let wanted = format!("sleep\0{seconds:.6}\0");
+    let entries = fs::read_dir("/proc").expect("Linux").filter_map(|entry| Some(entry.ok()?.path()));
+    let is_one = |path: &PathBuf| fs::read_to_string(path.join("cmdline")).is_ok_and(|line| line == wanted);
+    let pid = |path: PathBuf| path.file_name()?.to_str()?.parse().ok();
+    entries.filter(is_one).filter_map(pid).collect()
+}
+
+#[test]
+fn hangs_are_processes_that_really_block() {
+    let stage = Stage::new();
+    let own = f64::from(std::process::id() % 10_000) / 1e4;
+    for (number, (more, survivors)) in (1_u32..).zip([
+        ("", 0),
+        (", ignores_sigterm: true", 0),
+        (", ignores_sigterm: true, grandchild: same_group", 0),
+        (", grandchild: own_session", 1),
+        (", grandchild: own_group", 1),
+    ]) {
+        // Every grandchild has a time of its own, by which it is found.
+        let seconds = f64::from(100 + number) + own;
+        let fault = format!("faults:\n- hang: {{seconds: {seconds}{more}}}\n  where: {{ordinal: 1}}\n");
+        stage.plan(&fault);
+        let journal = stage.own().join("launched.jsonl");
+        let left = stage.collect_until(|| {
+            let is_reached = read_journal(&journal).lines.contains_key(&0)
+                && (!more.contains("grandchild") || !sleepers(seconds).is_empty());
+            std::thread::sleep(Duration::from_millis(if is_reached { 300 } else { 0 }));
+            is_reached
+        });
+        assert_eq!((left.ended, left.verdicts()), (Ended::Stopped, vec![NotRun, Hung, NotRun]), "{more}");
+        let mut found = sleepers(seconds);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while found.len() > survivors && Instant::now() < deadline {
+            // What was killed takes a moment to go.
+            std::thread::sleep(Duration::from_millis(20));
+            found = sleepers(seconds);
+        }
+        for pid in &found {
+            let pid = nix::unistd::Pid::from_raw(*pid);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it is there");
+        }
+        assert_eq!(found.len(), survivors, "{more}");
+    }
+}
+
+#[test]
+fn a_throttled_device_is_hot_and_its_kernels_are_slow() {
+    let stage = Stage::new();
+    let cool = stage.collect("{}");
+    let hot =
+        stage.collect("faults:\n- throttling: {factor: 1.5, temperature: 101}\n  where: {devices: 0}\n");
+    assert_eq!(hot.verdicts(), [Fine; 3]);
+    for ((_, before), (_, after)) in cool.launches(0).into_iter().zip(hot.launches(0)) {
+        let expected = before.seconds() * 1.5;
+        assert!((after.seconds() - expected).abs() <= 11e-9, "{before:?} {after:?}");
+    }
+    // As many cycles as before, in more time: 5 is the vector cores' time, 6 their cycles.
+    let counters = |left: &Left| left.attempts[0].counters.clone();
+    let cycles = |left: &Left| counters(left)[14].expect("a number");
+    assert!((cycles(&hot) / cycles(&cool) - 1.0).abs() < 1e-3, "{} {}", cycles(&hot), cycles(&cool));
+    let time = |left: &Left| counters(left)[13].expect("a number");
+    assert!((time(&hot) / time(&cool) - 1.5).abs() < 1e-2);
+    let chips = stage.npu_smi().chips;
+    assert_eq!(chips[0].temperature_c, Some(101));
+    assert!(chips[1].temperature_c < Some(60));
+}
+
+#[test]
+fn a_slow_device_takes_longer_and_measures_the_same() {
+    let stage = Stage::new();
+    let usual = stage.collect("{}");
+    let slow = stage.collect("faults:\n- slow_device: {factor: 8}\n");
+    assert_eq!(slow.verdicts(), [Fine; 3]);
+    let durations = |left: &Left| left.launches(2).into_iter().map(|launch| launch.1).collect::<Vec<_>>();
+    assert_eq!(durations(&slow), durations(&usual));
+    // The quicker of two, because other tests run meanwhile.
+    let quick = usual.seconds.min(stage.collect("{}").seconds);
+    assert!(slow.seconds > 2.5 * quick, "{} {quick}", slow.seconds);
+}
+
+#[test]
+fn a_lost_device_is_not_listed_and_cannot_be_used() {
+    let stage = Stage::new();
+    let left = stage.collect("faults:\n- device_lost:\n  where: {devices: [0, 4, 5]}\n");
+    assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false));
+    assert!(left.log.contains("c10_npu::SetDevice(device_id_), error code is 507033"), "{}", left.log);
+    let devices: Vec<u32> = stage.npu_smi().chips.iter().map(|chip| chip.device).collect();
+    assert_eq!(devices, [1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    let list = stage.program("npu-smi", &["info", "-l"]).1;
+    assert!(list.contains(": 7\n") && !list.contains("NPU ID                         : 2\n"), "{list}");
+}
+
+#[test]
+fn a_device_that_is_lost_on_the_way_ends_the_case_that_runs() {
+    let stage = Stage::new();
+    let plan = "costs: {case: 2}\nfaults:\n- device_lost:\n  when: {from: 4}\n";
+    let left = stage.collect(plan);
+    let verdicts = left.verdicts();
+    let struck = verdicts.iter().position(|verdict| *verdict == Crashed).expect("one of them");
+    assert!(left.reason(struck).contains("error code is 507033"), "{}", left.reason(struck));
+    assert!(verdicts[..struck].iter().all(|v| *v == Fine), "{verdicts:?}");
+    assert!(verdicts[struck + 1..].iter().all(|v| *v != Fine), "{verdicts:?}");
+}
+
+#[test]
+fn somebody_elses_process_keeps_others_out() {
+    let stage = Stage::new();
+    for (holds, error) in [("memory", "NPU out of memory. Tried to allocate"), ("device", "EL0005")] {
+        let fault = format!("leftover_process: {{holds: {holds}, pid: 4711, name: vllm}}");
+        let left = stage.collect(&format!("faults:\n- {fault}\n  where: {{devices: 0}}\n"));
+        assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false), "{holds}");
+        assert!(left.log.contains(error), "{}", left.log);
+        let info = stage.npu_smi();
+        assert_eq!(info.processes.len(), 1);
+        assert_eq!((info.processes[0].pid, info.processes[0].name.as_str()), (4711, "vllm"));
+        assert!(info.chips[0].memory_used_mb > Some(60_000) && info.chips[1].memory_used_mb < Some(4_000));
+    }
+    let left = stage.collect("faults:\n- leftover_process: {seconds: 0.001}\n");
+    assert_eq!(left.verdicts(), [Fine; 3], "it has gone");
+    assert_eq!(stage.npu_smi().processes, []);
+    let left = stage.collect("faults:\n- leftover_process: {free_mb: 1}\n");
+    assert_eq!(left.verdicts(), [Oom; 3], "there is room for little");
+    assert!(left.verdicts().iter().all(|verdict| *verdict != InvalidArgs));
+}
+
+#[test]
+fn pretended_costs_pass_at_the_plans_speed() {
+    let stage = Stage::new();
+    let costs = "{start: 20, init: 10, case: 10, launch: 0.2, export: 15}";
+    // 20 + 10 + 3 × 10 + 3 × 25 × 0.2 + 15 = 90 pretended seconds.
+    let left = stage.collect(&format!("speed: 100\ncosts: {costs}\n"));
+    assert_eq!(left.verdicts(), [Fine; 3]);
+    assert!((0.9..45.0).contains(&left.seconds), "{} s, of which 0.9 are pretended", left.seconds);
+}
+
+/// Ids of the cases that ran out of memory.
+fn out_of_memory(context: &Context, database: &str) -> String {
+    let of = "SELECT case_id FROM verdicts WHERE verdict = 'oom' ORDER BY 1";
+    ledger(context, database, of)
+}
+
+#[test]
+fn the_same_seed_strikes_the_same_cases_on_any_number_of_devices() {
+    let context = Context::new();
+    let plan = |seed: u32| {
+        let place = "{probability: 0.4, drawn_by: case}";
+        context.write("faults.yaml", &format!("seed: {seed}\nfaults:\n- out_of_memory:\n  where: {place}\n"));
+    };
+    let mut struck = Vec::new();
+    for (database, devices, seed) in [("one", "5", 3), ("sixteen", "0-15", 3), ("other", "0-15", 4)] {
+        plan(seed);
+        decoder_layer(&context, database);
+        let ran = rehearse(&context, database, &["--devices", devices, "--rehearsal-faults", "faults.yaml"]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        struck.push(out_of_memory(&context, database));
+    }
+    assert_eq!(struck[0], struck[1]);
+    assert_ne!(struck[0], struck[2]);
+    assert!(struck[0].matches("; ").count() >= 3, "{}", struck[0]);
+}
+
+#[test]
+fn plans_are_refused_before_anything_runs() {
+    let context = Context::new();
+    context.small_database("db");
+    context.write("faults.yaml", "faults:\n- crash: {signal: SIGSEGV}\n  where: {kernel: SwiGlo}\n");
+    let ran = rehearse(&context, "db", &["--rehearsal-faults", "faults.yaml"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: faults.yaml:3:19: the catalogue has no kernel `SwiGlo`
+    hint: did you mean `SwiGlu`?
+    ");
+    let ran = rehearse(&context, "db", &["--rehearsal-faults", "none.yaml"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: none.yaml: cannot be read: No such file or directory (os error 2)
+    hint: give the path of a fault plan; docs/rehearsal.md has one
+    ");
+    let ran = context.run(&["run", "--db", "db", "--host", "npu", "--rehearsal-faults", "faults.yaml"]);
+    assert_eq!(ran.code, 2);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: `faults.yaml` is a plan for the rehearsal host; real devices fail by themselves
+    hint: add `--host rehearsal`, or leave `--rehearsal-faults` out
+    ");
+    assert!(!context.path("db/.npubench/runs").exists(), "nothing was begun");
+}
+
+#[test]
+fn the_documented_plan_is_one() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rehearsal.md")).expect("there");
+    let (_, after) = text.split_once("```yaml\n").expect("an example");
+    let (example, _) = after.split_once("```").expect("its end");
+    let catalogue = Catalogue::load(&Assets::embedded()).expect("built in");
+    let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
+    let plan =
+        Plan::parse(Path::new("docs/rehearsal.md"), example, &Known { kernels: &kernels, devices: 16 });
+    let plan = plan.expect("a plan");
+    let mut kinds: Vec<std::mem::Discriminant<_>> = Vec::new();
+    for fault in &plan.faults {
+        let kind = std::mem::discriminant(&fault.kind);
+        assert!(!kinds.contains(&kind), "one of each: {:?}", fault.kind);
+        kinds.push(kind);
+    }
+    assert_eq!(kinds.len(), 15, "every fault is shown");
+}

@@ -1,0 +1,566 @@
+//! Runs seen from another terminal: listed, shown, watched, paused.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, SWIGLU, profile},
+    rehearsal::{decoder_layer, rehearse, signal},
+};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// Rows of a query as text, by a connection of our own.
+fn query(context: &Context, sql: &str) -> Vec<Vec<Option<String>>> {
+    let path = context.path("db/.npubench/ledger.db");
+    let connection = rusqlite::Connection::open(path).expect("a ledger");
+    let mut statement = connection.prepare(sql).expect("a query");
+    let columns = statement.column_count();
+    let rows = statement.query_map([], |row| (0..columns).map(|column| row.get(column)).collect());
+    rows.expect("rows").collect::<Result<_, _>>().expect("text")
+}
+
+fn run_folder(context: &Context) -> PathBuf {
+    let mut runs = fs::read_dir(context.path("db/.npubench/runs")).expect("listed");
+    let run = runs.next().expect("a run").expect("listed").path();
+    assert!(runs.next().is_none(), "there is more than one run");
+    run
+}
+
+fn events(context: &Context) -> Vec<Value> {
+    lines(&fs::read_to_string(run_folder(context).join("events.jsonl")).expect("events are kept"))
+}
+
+/// A decoder layer, and a kernel that nobody knows, rehearsed on two devices.
+fn rehearsed() -> Context {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
+    assert_eq!(context.run(&["ingest", "more.csv", "--db", "db"]).code, 0);
+    let ran = rehearse(&context, "db", &["--devices", "2-3"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    context
+}
+
+/// Rehearsed scripts wait for as long as a file is there; so a run stands still where a test wants it.
+struct Gate {
+    python: String,
+    closed: PathBuf,
+}
+
+impl Gate {
+    fn closed(context: &Context) -> Self {
+        let closed = context.write("closed", "");
+        let script = format!(
+            "#!/bin/sh\nwhile [ -e '{}' ]; do sleep 0.02; done\nexec python3 \"$@\"\n",
+            closed.display()
+        );
+        let python = context.write("python-waits", &script);
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("executable");
+        Self { python: python.to_string_lossy().into_owned(), closed }
+    }
+
+    fn open(&self) {
+        fs::remove_file(&self.closed).expect("it was closed");
+    }
+
+    fn start(&self, context: &Context, devices: &str) -> Child {
+        let arguments =
+            ["run", "--db", "db", "--host", "rehearsal", "--devices", devices, "--python", &self.python];
+        let mut command = context.command(&arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("npubench runs")
+    }
+}
+
+/// Asks again until there is an answer.
+fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn status(context: &Context) -> Option<Value> {
+    let ran = context.run(&["status", "--db", "db", "--format", "json"]);
+    (ran.code == 0).then(|| serde_json::from_str(&ran.stdout).expect("JSON"))
+}
+
+/// What the devices of a status do, by their numbers.
+fn states(status: &Value) -> BTreeMap<u64, String> {
+    let devices = status["devices"].as_array().expect("devices");
+    let state = |line: &Value| {
+        (line["device"].as_u64().expect("a number"), line["state"].as_str().expect("a word").to_owned())
+    };
+    devices.iter().map(state).collect()
+}
+
+/// The place of the first event of a name at or behind `from`; `None` where it has not come yet.
+fn find(events: &[Value], from: usize, name: &str) -> Option<usize> {
+    events.iter().skip(from).position(|event| event["event"] == name).map(|at| at + from)
+}
+
+/// A text without the id of its run.
+fn steady(text: &str) -> String {
+    let run = text.find("rehearsal-2").and_then(|at| text[at..].split([' ', ',']).next());
+    run.map_or_else(|| text.to_owned(), |run| text.replace(run, "RUN"))
+}
+
+#[test]
+fn show_says_what_the_ledger_says() {
+    let context = rehearsed();
+    let ran = context.run(&["show", "--db", "db", "--format", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let keys = [
+        "case",
+        "kernel",
+        "verdict",
+        "reason",
+        "device",
+        "attempts",
+        "collections",
+        "inputs",
+        "outputs",
+        "log",
+    ];
+    for line in ran.stdout.lines() {
+        let places =
+            keys.map(|key| line.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {line}")));
+        assert!(places.is_sorted(), "{line}");
+    }
+    let shown = lines(&ran.stdout);
+    let stored = query(
+        &context,
+        "SELECT p.case_id, c.kernel, v.verdict, v.reason,
+                (SELECT json_group_array(number) FROM (SELECT number FROM attempts a JOIN collections USING (collection)
+                 WHERE a.case_id = p.case_id ORDER BY number)),
+                (SELECT CAST(device AS TEXT) FROM attempts a JOIN collections USING (collection)
+                 WHERE a.case_id = p.case_id ORDER BY number DESC LIMIT 1)
+         FROM planned p JOIN cases c USING (case_id) LEFT JOIN verdicts v USING (run, case_id) ORDER BY ordinal",
+    );
+    assert_eq!((shown.len(), stored.len()), (21, 21));
+    for (shown, stored) in shown.iter().zip(&stored) {
+        let collections: Value = serde_json::from_str(stored[4].as_ref().expect("a list")).expect("JSON");
+        let texts = ["case", "kernel", "verdict", "reason"].map(|key| shown[key].as_str().map(str::to_owned));
+        assert_eq!(texts.as_slice(), &stored[..4]);
+        assert_eq!(shown["collections"], collections);
+        assert_eq!(shown["attempts"], collections.as_array().expect("a list").len());
+        assert_eq!(shown["device"].as_u64().map(|device| device.to_string()), stored[5]);
+        match shown["log"].as_str() {
+            Some(log) => assert!(context.path(log.trim_start_matches("ROOT/")).is_file(), "{log}"),
+            None => assert_eq!(shown["kernel"], "Mystery"),
+        }
+    }
+    let swiglu = shown.iter().find(|case| case["kernel"] == "SwiGlu").expect("it was run");
+    assert_eq!(
+        (&swiglu["inputs"], &swiglu["outputs"]),
+        (&json!("2048,24576:DT_BF16:ND"), &json!("2048,12288:DT_BF16:ND"))
+    );
+}
+
+#[test]
+fn a_run_is_named_by_an_unambiguous_beginning() {
+    let context = Context::new();
+    context.small_database("db");
+    let none = context.run(&["show", "--db", "db"]);
+    assert_eq!(none.code, 3);
+    insta::assert_snapshot!(none.stderr, @r"
+    error: no run has begun on this database
+    hint: `npubench run --db DIR` begins one
+    ");
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    assert_eq!(rehearse(&context, "db", &["--devices", "0", "--update", "all"]).code, 0);
+    let listed = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
+    let ids: Vec<&str> = listed.iter().map(|run| run["run"].as_str().expect("an id")).collect();
+    assert_eq!(ids.len(), 2);
+    let shown = |word: &str| context.run(&["show", word, "--db", "db", "--format", "json"]);
+    assert_eq!(shown("last").stdout, shown(ids[1]).stdout);
+    assert_ne!(shown(ids[0]).stdout, shown(ids[1]).stdout);
+    let differs = ids[0].bytes().zip(ids[1].bytes()).position(|(one, other)| one != other).expect("two ids");
+    assert_eq!(shown(&ids[0][..=differs]).stdout, shown(ids[0]).stdout);
+    let ambiguous = shown("rehearsal-");
+    assert_eq!(ambiguous.code, 3);
+    assert!(ambiguous.stderr.contains("2 runs begin with `rehearsal-`"), "{}", ambiguous.stderr);
+    let unknown = shown("2019");
+    assert!(unknown.code == 3 && unknown.stderr.contains(ids[1]), "{}", unknown.stderr);
+}
+
+#[test]
+fn the_file_of_events_has_all_that_the_ledger_has() {
+    let context = rehearsed();
+    let events = events(&context);
+    let of = |name: &'static str| events.iter().filter(move |event| event["event"] == name);
+    let text =
+        |event: &Value, key: &str| event[key].as_str().map_or_else(|| event[key].to_string(), str::to_owned);
+    let told = |name: &'static str, keys: &[&str]| -> BTreeSet<Vec<Option<String>>> {
+        of(name).map(|event| keys.iter().map(|key| Some(text(event, key))).collect()).collect()
+    };
+    let stored = |sql: &str| query(&context, sql).into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(
+        told("case_attempted", &["case", "collection", "verdict", "reason"]),
+        stored(
+            "SELECT case_id, CAST(number AS TEXT), verdict, reason FROM attempts JOIN collections USING (collection)"
+        )
+    );
+    assert_eq!(
+        told("case_finished", &["case", "verdict", "reason"]),
+        stored("SELECT case_id, verdict, reason FROM verdicts")
+    );
+    assert_eq!(
+        told("collection_started", &["collection", "devices", "purpose"]),
+        stored("SELECT CAST(number AS TEXT), '[' || device || ']', purpose FROM collections")
+    );
+    assert_eq!(
+        told("collection_finished", &["collection", "outcome"]),
+        stored("SELECT CAST(number AS TEXT), outcome FROM collections")
+    );
+    // Once before the run, and again while it goes on.
+    let devices = stored("SELECT DISTINCT CAST(device AS TEXT) FROM device_readings ORDER BY device");
+    assert_eq!(devices.len(), 2);
+    let readings = query(&context, "SELECT CAST(device AS TEXT) FROM device_readings");
+    assert_eq!(of("device_read").count(), readings.len());
+    let names: Vec<&Value> = events.iter().map(|event| &event["event"]).collect();
+    assert_eq!((names[0], names[names.len() - 1]), (&json!("run_started"), &json!("run_finished")));
+    let times: Vec<&str> = events.iter().map(|event| event["at"].as_str().expect("a time")).collect();
+    assert!(times.is_sorted() && times.iter().all(|time| time.len() == 27), "{times:?}");
+    // The state at the end is in the folder, too.
+    let status: Value =
+        serde_json::from_slice(&fs::read(run_folder(&context).join("status.json")).expect("there"))
+            .expect("JSON");
+    assert_eq!(
+        (&status["phase"], &status["done"], &status["open"]),
+        (&json!("ended"), &json!(20), &json!(0))
+    );
+    assert_eq!(status["verdicts"], json!({"ok": 20, "unsupported": 1}));
+}
+
+#[test]
+fn a_timeline_has_each_collection_on_the_track_of_its_device() {
+    let context = rehearsed();
+    let ran = context.run(&["show", "--db", "db", "--timeline", "trace.json"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    let trace: Value =
+        serde_json::from_slice(&fs::read(context.path("trace.json")).expect("written")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+    let names: BTreeMap<u64, &str> = of("M")
+        .iter()
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| {
+            (event["tid"].as_u64().expect("a track"), event["args"]["name"].as_str().expect("a name"))
+        })
+        .collect();
+    let mut slices: Vec<Vec<String>> = Vec::new();
+    for slice in of("X") {
+        let nanos = |key: &str| (slice[key].as_f64().expect("microseconds") * 1e3).round().to_string();
+        let args = &slice["args"];
+        slices.push(vec![
+            args["collection"].to_string(),
+            names[&slice["tid"].as_u64().expect("a track")].to_owned(),
+            nanos("ts"),
+            nanos("dur"),
+            args["outcome"].as_str().expect("words").to_owned(),
+            args["cases"].to_string(),
+        ]);
+    }
+    let stored = query(
+        &context,
+        "SELECT CAST(number AS TEXT), 'device ' || device, CAST(c.started_ns - r.started_ns AS TEXT),
+                CAST(c.ended_ns - c.started_ns AS TEXT), outcome,
+                CAST((SELECT count(*) FROM attempts a WHERE a.collection = c.collection) AS TEXT)
+         FROM collections c JOIN runs r USING (run) ORDER BY number",
+    );
+    let stored: Vec<Vec<String>> =
+        stored.into_iter().map(|row| row.into_iter().flatten().collect()).collect();
+    assert_eq!(slices, stored);
+    assert_eq!(of("C").last().expect("counters")["args"], json!({"ok": 20, "unsupported": 1}));
+    // Its own file is replaced, another is not.
+    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
+    for (name, content) in [("notes.txt", "keep me\n"), ("other.json", "{\"traceEvents\":[]}\n")] {
+        context.write(name, content);
+        let refused = context.run(&["show", "--db", "db", "--timeline", name]);
+        assert_eq!(refused.code, 3, "{}", refused.stderr);
+        assert!(refused.stderr.contains("is no timeline of npubench"), "{}", refused.stderr);
+        assert_eq!(fs::read_to_string(context.path(name)).expect("there"), content);
+    }
+}
+
+#[test]
+fn status_tells_a_live_run_from_one_that_has_ended() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let none = context.run(&["status", "--db", "db"]);
+    assert_eq!((none.code, none.stdout.as_str()), (3, ""));
+    insta::assert_snapshot!(none.stderr, @r"
+    error: no run has begun on this database
+    hint: `npubench run --db DIR` begins one
+    ");
+    let gate = Gate::closed(&context);
+    let child = gate.start(&context, "4-5");
+    let status = wait_for("a collection on each device", || {
+        status(&context).filter(|status| states(status).values().all(|state| state == "running"))
+    });
+    assert_eq!(states(&status).into_keys().collect::<Vec<_>>(), [4, 5]);
+    assert_eq!((&status["process"], &status["phase"]), (&json!(child.id()), &json!("running")));
+    assert_eq!((&status["cases"], &status["done"], &status["open"]), (&json!(20), &json!(0), &json!(20)));
+    let stored = query(
+        &context,
+        "SELECT run, CAST(number AS TEXT), CAST(device AS TEXT), purpose FROM collections ORDER BY device",
+    );
+    for (line, row) in status["devices"].as_array().expect("devices").iter().zip(stored) {
+        let current = &line["collection"];
+        let told = [status["run"].as_str(), None, None, current["purpose"].as_str()];
+        assert_eq!((told[0], told[3]), (row[0].as_deref(), row[3].as_deref()));
+        assert_eq!(Some(current["number"].to_string()), row[1]);
+        assert_eq!(Some(line["device"].to_string()), row[2]);
+        assert!(line["reading"]["temperature_c"].is_i64(), "{line}");
+    }
+    let table = context.run(&["status", "--db", "db"]);
+    assert!(
+        table.stdout.contains("0 of 20 cases done") && table.stdout.contains("running"),
+        "{}",
+        table.stdout
+    );
+    let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
+    assert_eq!((&runs[0]["state"], &runs[0]["process"]), (&json!("running"), &json!(child.id())));
+    gate.open();
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let after = context.run(&["status", "--db", "db"]);
+    assert_eq!((after.code, after.stdout.as_str()), (3, ""));
+    insta::assert_snapshot!(steady(&after.stderr), @r"
+    error: no run is going on; the last, RUN, is done
+    hint: `npubench show --db DIR` shows its cases
+    ");
+}
+
+#[test]
+fn a_killed_run_is_called_killed() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let gate = Gate::closed(&context);
+    let child = gate.start(&context, "0");
+    wait_for("a collection", || status(&context).filter(|status| states(status)[&0] == "running"));
+    signal(&child, nix::sys::signal::Signal::SIGKILL);
+    child.wait_with_output().expect("it ends");
+    let after = context.run(&["status", "--db", "db"]);
+    assert_eq!(after.code, 3);
+    insta::assert_snapshot!(steady(&after.stderr), @r"
+    error: no run is going on; the last, RUN, was killed
+    hint: `npubench show --db DIR` shows its cases
+    ");
+    let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
+    assert_eq!(
+        (&runs[0]["state"], &runs[0]["ended"], &runs[0]["exit"], &runs[0]["cases"]),
+        (&json!("killed"), &Value::Null, &Value::Null, &json!(20))
+    );
+    let shown = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout);
+    assert!(shown.iter().all(|case| case["verdict"].is_null() && case["attempts"] == 0));
+    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "t.json"]).code, 0);
+    let trace = fs::read_to_string(context.path("t.json")).expect("written");
+    assert!(trace.contains("\"outcome\":\"cut off\""), "{trace}");
+    gate.open();
+}
+
+/// More cases of one kernel than its first collection takes.
+fn many_cases(context: &Context) {
+    let rows: Vec<String> = (1..=20).map(|n| SWIGLU.replace("512,", &format!("{},", n * 128))).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    context.write("many.csv", &profile(&rows));
+    let ran = context.run(&["ingest", "many.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn nothing_begins_on_a_paused_device_until_it_is_unpaused() {
+    let context = Context::new();
+    many_cases(&context);
+    let gate = Gate::closed(&context);
+    let child = gate.start(&context, "6");
+    wait_for("a collection", || status(&context).filter(|status| states(status)[&6] == "running"));
+    let paused = context.run(&["pause", "--db", "db", "--devices", "6,9"]);
+    assert_eq!(paused.code, 0, "{}", paused.stderr);
+    assert!(
+        paused.stdout.starts_with("devices 6,9 are paused\ndevice 6: collection 1 is predicted to end at ")
+    );
+    assert!(paused.stdout.contains("device 9 is not used by run rehearsal-"), "{}", paused.stdout);
+    wait_for("the pause", || find(&events(&context), 0, "device_lent"));
+    gate.open();
+    // `progress` is told when the scheduler has had its turn: what it would begin has begun by then.
+    let quiet = wait_for("the end of the collection", || {
+        let events = events(&context);
+        find(&events, find(&events, 0, "collection_finished")?, "progress")
+    });
+    let so_far = events(&context);
+    let started = so_far.iter().filter(|event| event["event"] == "collection_started").count();
+    assert_eq!((started, so_far[quiet]["open"].as_u64() > Some(0)), (1, true), "{so_far:?}");
+    let lent = wait_for("a status that says so", || {
+        status(&context).filter(|status| states(status)[&6] == "lent" && status["done"] != 0)
+    });
+    assert_eq!(lent["devices"][0]["is_paused"], true);
+    let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
+    assert_eq!((unpaused.code, unpaused.stdout.as_str()), (0, "device 9 is paused\n"));
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let all = events(&context);
+    let returned = find(&all, 0, "device_returned").expect("it was unpaused");
+    let second =
+        find(&all, find(&all, 0, "collection_started").expect("the first") + 1, "collection_started");
+    assert!(second > Some(returned), "{all:?}");
+    assert_eq!(query(&context, "SELECT DISTINCT verdict FROM verdicts"), [[Some("ok".to_owned())]]);
+}
+
+#[test]
+fn a_pause_counts_for_the_next_run() {
+    let context = Context::new();
+    context.small_database("db");
+    let paused = context.run(&["pause", "--db", "db", "--devices", "1"]);
+    insta::assert_snapshot!(paused.stdout, @r"
+    device 1 is paused
+    no run is going on: this counts for the next one
+    ");
+    assert_eq!(paused.code, 0, "{}", paused.stderr);
+    let ran = rehearse(&context, "db", &["--devices", "0-1"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("nothing begins on device 1: it is paused; `npubench unpause` returns it"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        query(&context, "SELECT DISTINCT CAST(device AS TEXT) FROM collections"),
+        [[Some("0".to_owned())]]
+    );
+    let doctor = context.run(&["doctor", "--db", "db"]);
+    assert!(doctor.stdout.contains("poor    paused.json: device 1 is paused"), "{}", doctor.stdout);
+}
+
+#[test]
+fn pauses_add_up_and_are_taken_back() {
+    let context = Context::new();
+    context.small_database("db");
+    let said = |arguments: &[&str]| {
+        let ran = context.run(&[&[arguments[0], "--db", "db"], &arguments[1..]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        format!("$ {}\n{}", arguments.join(" "), ran.stdout)
+    };
+    let text = [
+        said(&["unpause"]),
+        said(&["pause", "--devices", "0-2,7"]),
+        said(&["pause", "--devices", "3"]),
+        said(&["unpause", "--devices", "1,9"]),
+        said(&["pause"]),
+        said(&["unpause", "--devices", "5"]),
+        said(&["unpause"]),
+    ];
+    insta::assert_snapshot!(text.concat(), @r"
+    $ unpause
+    nothing was paused
+    $ pause --devices 0-2,7
+    devices 0-2,7 are paused
+    no run is going on: this counts for the next one
+    $ pause --devices 3
+    devices 0-3,7 are paused
+    no run is going on: this counts for the next one
+    $ unpause --devices 1,9
+    device 9 is not paused
+    devices 0,2-3,7 are paused
+    $ pause
+    all devices are paused
+    no run is going on: this counts for the next one
+    $ unpause --devices 5
+    all devices but 5 are paused
+    $ unpause
+    no device is paused
+    ");
+}
+
+#[test]
+fn a_pause_of_nonsense_changes_nothing() {
+    let context = Context::new();
+    context.small_database("db");
+    fs::create_dir(context.path("empty")).expect("made");
+    let before = context.snapshot("db");
+    assert_eq!(context.run(&["pause", "--db", "db", "--devices", "three"]).code, 2);
+    for arguments in [
+        ["pause", "--db", "empty"],
+        ["pause", "--db", "nowhere"],
+        ["unpause", "--db", "empty"],
+        ["runs", "--db", "empty"],
+    ] {
+        let ran = context.run(&arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("is not a database folder"), "{}", ran.stderr);
+    }
+    assert_eq!(context.snapshot("db"), before);
+    assert_eq!(context.snapshot("empty").len(), 0);
+    context.write("db/.npubench/paused.json", "{\"all\": maybe}");
+    let damaged = context.run(&["pause", "--db", "db", "--devices", "3"]);
+    assert_eq!(damaged.code, 3);
+    assert!(damaged.stderr.contains("paused.json"), "{}", damaged.stderr);
+    assert_eq!(
+        fs::read_to_string(context.path("db/.npubench/paused.json")).expect("there"),
+        "{\"all\": maybe}"
+    );
+}
+
+#[test]
+fn a_case_that_did_not_end_well_has_a_log_of_its_name() {
+    let context = Context::new();
+    context.small_database("db");
+    let python = context.write("python-fails", "#!/bin/sh\necho 'the driver is not there'\nexit 7\n");
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("executable");
+    let ran = rehearse(&context, "db", &["--devices", "0", "--python", &python.to_string_lossy()]);
+    assert_ne!(ran.code, 0, "{}", ran.stderr);
+    let shown = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout);
+    assert_eq!(shown.len(), 2);
+    let folder = run_folder(&context);
+    for case in &shown {
+        for collection in case["collections"].as_array().expect("numbers") {
+            let name = format!("{}.{collection}.log", case["case"].as_str().expect("an id"));
+            let link = folder.join("logs").join(&name);
+            assert!(fs::read_link(&link).expect("a link").is_relative());
+            assert!(fs::read_to_string(&link).expect("the log").contains("the driver is not there"));
+        }
+        let last = case["collections"].as_array().and_then(|all| all.last()).expect("an attempt");
+        let log = case["log"].as_str().expect("a path");
+        assert!(
+            log.ends_with(&format!("/logs/{}.{last}.log", case["case"].as_str().expect("an id"))),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn people_see_tables() {
+    let context = rehearsed();
+    let runs = context.run(&["runs", "--db", "db"]);
+    let row = runs.stdout.lines().nth(1).expect("a run");
+    assert!(row.contains(" 21  done   20 ok, 1 unsupported"), "{}", runs.stdout);
+    let shown = context.run(&["show", "--db", "db"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let mystery = shown.stdout.lines().find(|line| line.contains("Mystery")).expect("it is shown");
+    let words: Vec<&str> = mystery.split_whitespace().skip(1).collect();
+    assert_eq!(
+        words.join(" "),
+        "Mystery 512,6144:DT_BF16:ND unsupported 0 the catalogue has no entry for this kernel"
+    );
+    assert!(
+        shown.stdout.contains("\n21 cases: 20 ok, 1 unsupported; 2 collections on devices 2-3\n"),
+        "{}",
+        shown.stdout
+    );
+}
