@@ -1,7 +1,7 @@
 //! What follows from the end of a collection: verdicts, new attempts, searches, doubts about a device.
 
 use super::{
-    Action, CaseEnd, End, Ended, Seconds,
+    Action, CaseEnd, End, Ended, Ready, Seconds,
     inquiry::{Inquiry, Next, Step},
     state::{Running, State, Task},
 };
@@ -153,13 +153,17 @@ impl State {
     }
 
     fn trust(&mut self, case: usize) {
-        let kernel = self.jobs[case].kernel;
-        let queue = match self.jobs[case].devices {
+        let (kernel, most) = (self.jobs[case].kernel, self.limits.most_cases);
+        if let Some(queue) = self.queue_of(case) {
+            queue.note_good(kernel, most);
+        }
+    }
+
+    /// Where a case waits: with those of one device, or with the gangs of its size.
+    fn queue_of(&mut self, case: usize) -> Option<&mut Ready> {
+        match self.jobs[case].devices {
             0 | 1 => Some(&mut self.ready),
             devices => self.gangs.get_mut(&devices),
-        };
-        if let Some(queue) = queue {
-            queue.note_good(kernel, self.limits.most_cases);
         }
     }
 
@@ -171,7 +175,10 @@ impl State {
 
     fn begin_to_search(&mut self, left: Left, named: Option<usize>, actions: &mut Vec<Action>) {
         if let Some(case) = named {
-            self.ready.distrust(self.jobs[case].kernel);
+            let kernel = self.jobs[case].kernel;
+            if let Some(queue) = self.queue_of(case) {
+                queue.distrust(kernel);
+            }
             self.progress[case].broke.push(left.place);
             // It was alone: nobody else can be meant.
             if left.is_alone {
