@@ -26,7 +26,7 @@ use crate::{
         Catalogue, DatabaseFile, DeviceProfile,
         grid::{Grids, Models},
     },
-    store::{Database, GridRows, KernelCsv, StoreError, tenants, write_atomic},
+    store::{Database, GridRows, ImageFile, KernelCsv, StoreError, tenants},
 };
 
 /// Expands grids into cases without measurements
@@ -74,6 +74,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&assets)?;
     let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
+    let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
     let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
     let kind = options.kind.map(Kind::from);
     let database = match (is_new, kind) {
@@ -115,7 +116,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             grown
         }
     };
-    tell(options, &catalogue, &device, &grown)
+    tell(options, &catalogue, &device, &grown, plot.as_ref())
 }
 
 fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
@@ -220,6 +221,7 @@ fn tell(
     catalogue: &Catalogue,
     device: &DeviceProfile,
     grown: &[Grew<'_>],
+    plot: Option<&ImageFile>,
 ) -> Result<Exit, Failure> {
     let kernels: Vec<GrownKernel<'_>> = grown
         .iter()
@@ -232,9 +234,6 @@ fn tell(
                 .map(|entry| grown.fastest(entry, device)),
         })
         .collect();
-    if let Some(plot) = &options.plot {
-        write_atomic(plot, coverage_plot(&kernels).as_bytes())?;
-    }
     match options.format {
         Format::Json => print_data(&grid_json(&kernels)),
         Format::Plain => print_data(&grid_table(&kernels)),
@@ -245,7 +244,14 @@ fn tell(
         }
     }
     if options.dry_run {
-        print_note("nothing is written; without `--dry-run` these rows are");
+        print_note("no rows are written; without `--dry-run` these are");
+    }
+    if let Some(plot) = plot {
+        plot.write(&coverage_plot(&kernels)).map_err(|error| {
+            let rows = if options.dry_run { "" } else { "the rows are written, the plot is not: " };
+            Failure::bad_input(format!("{rows}{error}"), error.hint())
+        })?;
+        print_note(&format!("plot in {}", plot.path().display()));
     }
     Ok(Exit::Done)
 }

@@ -193,7 +193,7 @@ impl Grids {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),
         };
-        let context = build::Context { ladders: &ladders, models };
+        let context = build::Context { ladders: &ladders, models, assets };
         let mut spaces = Vec::new();
         for (name, asset) in &files {
             spaces.extend(build::spaces(name, &asset.path, &asset.text, &context)?);
@@ -208,7 +208,8 @@ impl Grids {
     pub fn parse(file: &Path, text: &str, shared: (&Path, &str), models: &Models) -> Result<Self, SpecError> {
         let ladders = build::ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { spaces: build::spaces(&name, file, text, &build::Context { ladders: &ladders, models })? })
+        let context = build::Context { ladders: &ladders, models, assets: &Assets::embedded() };
+        Ok(Self { spaces: build::spaces(&name, file, text, &context)? })
     }
 
     /// Every space, in the order of files, patterns, kernels and models.

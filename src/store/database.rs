@@ -23,7 +23,7 @@ use crate::{
 pub const REHEARSAL_RUN: &str = "rehearsal-";
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
-const DATABASE_FILE: &str = "database.yaml";
+pub(super) const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
 
 /// A database folder that exists.

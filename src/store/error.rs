@@ -118,6 +118,14 @@ pub enum StoreError {
         /// Ours.
         known: i64,
     },
+    /// A path that no image is written to.
+    #[error("`{}` {problem}", .path.display())]
+    NoImage {
+        /// The path given.
+        path: PathBuf,
+        /// What is in the way.
+        problem: String,
+    },
     /// The target of a copy is there already.
     #[error("`{}` exists already", .path.display())]
     Exists {
@@ -171,6 +179,9 @@ impl StoreError {
                 "check free space and permissions; the ledger holds the evidence, do not delete it".to_owned()
             }
             Self::NewerLedger { .. } => "use the npubench that wrote it, or a newer one".to_owned(),
+            Self::NoImage { .. } => {
+                "give a name that ends in `.svg`, in a folder that is there and no database's".to_owned()
+            }
             Self::Exists { .. } => {
                 "give the name of a folder that does not exist, or ingest again to merge into it".to_owned()
             }

@@ -1,7 +1,5 @@
 //! Rows that nobody has measured yet: cases of grids, with where they are from.
 
-use csv::StringRecord;
-
 use super::{
     KernelCsv, StoreError,
     columns::{self, COMPLETENESS, GRID, SOURCE},
@@ -77,13 +75,7 @@ impl<'a> GridRows<'a> {
             cells.push((self.table.ensure_column(COMPLETENESS), Attention::new(case).completeness()));
         }
         cells.push((self.provenance, provenance.to_owned()));
-        cells.sort_by_key(|(column, _)| *column);
-        let mut record = StringRecord::with_capacity(256, self.table.columns().len());
-        for (column, text) in &cells {
-            (record.len()..*column).for_each(|_| record.push_field(""));
-            record.push_field(text);
-        }
-        self.table.append_record(record);
+        self.table.append_cells(&cells);
     }
 }
 
@@ -143,7 +135,13 @@ mod tests {
         let mut rows = GridRows::new(&kernel, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
         let found = tenants(&kernel, &table).expect("rows");
-        assert_eq!((found.cases, found.grown), (vec![case], 1));
+        assert_eq!((&found.cases, found.grown), (&vec![case], 1));
+        // A column that is given twice stands there once.
+        let mut rows = GridRows::new(&kernel, &mut table);
+        let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
+        rows.append(&found.cases[0], &twice, "grid moe.yaml: grouped, seed 0");
+        assert_eq!(table.cells(1).expect("UTF-8").len(), table.columns().len());
+        assert_eq!(table.cell(1, "EP Size").as_deref(), Some("8"));
         let measured = ["Average Duration(us)", "Profiling Average Duration(us)", "OP State"];
         assert!(measured.iter().all(|column| table.cell(0, column).as_deref() == Some("")));
     }

@@ -11,6 +11,7 @@ mod databases;
 mod faults;
 mod fuzz;
 mod grid;
+mod grid_faults;
 mod ingest;
 mod layers;
 mod models;

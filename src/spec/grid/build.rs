@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     model::{KernelName, meant},
-    spec::{SpecError, yaml},
+    spec::{Assets, SpecError, yaml},
 };
 
 /// What all files share.
@@ -20,6 +20,8 @@ use crate::{
 pub(super) struct Context<'a> {
     pub(super) ladders: &'a Ladders,
     pub(super) models: &'a Models,
+    /// Where the catalogue is, whose entries may ask for attributes of their own.
+    pub(super) assets: &'a Assets,
 }
 
 /// The ladders of a file.
@@ -74,6 +76,7 @@ pub(super) fn spaces(
                 ladders: &ladders,
                 constants: constants(&raw, pattern),
                 models: context.models,
+                assets: context.assets,
             };
             // What is wrong is said whether models are chosen or not.
             unused.as_ref().map(|unused| words(unused).parts().map(drop)).transpose()?;

@@ -10,8 +10,8 @@ use super::{
     raw::{Pattern, Side},
 };
 use crate::{
-    model::{Dtype, EP_SIZE, Format, RUNTIME, meant},
-    spec::{Expr, SpecError, yaml, yaml::split_outside_brackets},
+    model::{Attributes, Dtype, EP_SIZE, Format, RUNTIME, meant},
+    spec::{Assets, Catalogue, Expr, SpecError, yaml, yaml::split_outside_brackets},
 };
 
 /// Values by the names of their ladders.
@@ -32,6 +32,8 @@ pub(super) struct Words<'a> {
     pub(super) ladders: &'a Ladders,
     pub(super) constants: BTreeMap<&'a str, i64>,
     pub(super) models: &'a Models,
+    /// Where the catalogue is, whose entries may ask for columns of their own.
+    pub(super) assets: &'a Assets,
 }
 
 /// Where the values of an axis are from.
@@ -237,13 +239,40 @@ impl Words<'_> {
             let text = text.ok_or_else(|| self.error("attributes", column, "is no expression", HINT))?;
             cells.push((column.clone(), Cell::Expression(self.expr("attributes", &text)?)));
         }
-        let is_column =
-            |name: &str| name == EP_SIZE || name.strip_prefix(RUNTIME).is_some_and(|n| !n.is_empty());
-        if let Some((column, _)) = cells.iter().find(|(column, _)| !is_column(column)) {
-            let hint = format!("what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…`");
-            return Err(self.error("attributes", column, &format!("`{column}` is no attribute"), &hint));
+        let mut seen = BTreeSet::new();
+        for (column, cell) in &cells {
+            let key = if matches!(cell, Cell::Text(_)) { "text" } else { "attributes" };
+            self.column(key, column)?;
+            if !seen.insert(column) {
+                let hint = "give a column below `text:` or below `attributes:`, not below both";
+                return Err(self.error(key, column, &format!("`{column}` is given twice"), hint));
+            }
         }
         Ok(cells)
+    }
+
+    /// Whether the rows of grids may have such a column.
+    fn column(&self, key: &str, column: &str) -> Result<(), SpecError> {
+        if Attributes::is_made(column) {
+            let problem = format!("`{column}` is filled in with each row");
+            return Err(self.error(key, column, &problem, "leave it out"));
+        }
+        let known: BTreeSet<String> = Attributes::columns().collect();
+        if known.contains(column) {
+            return Ok(());
+        }
+        // Entries may ask for more, which is seldom and takes a while to find out.
+        let asked = Catalogue::load(self.assets)?.attribute_columns();
+        if asked.contains(column) {
+            return Ok(());
+        }
+        let hint = meant(column, known.iter().chain(&asked).map(String::as_str), || {
+            format!(
+                "what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…` that an entry of the \
+                 catalogue reads; docs/attention.md lists those of attention"
+            )
+        });
+        Err(self.error(key, column, &format!("`{}` is no attribute", column.escape_debug()), &hint))
     }
 
     /// The names that the pattern gives itself; none may be given twice.

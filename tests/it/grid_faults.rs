@@ -1,0 +1,119 @@
+//! What people get wrong with grids, and what they are told.
+
+use std::{
+    fs,
+    os::unix::{self, fs::FileTypeExt as _},
+};
+
+use crate::context::{Context, Ran};
+
+const GOOD: &str = "summary: a test\nladders:\n  T: [1..8 ratio 2]\nconstants: {block: 16}\npatterns:\n  norm:\n    \
+    kernels: [RmsNorm]\n    axes: {t: T, d: [64, 128]}\n    let: {w: d * block}\n    where: [w % 32 == 0]\n    \
+    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n    outputs: {shapes: \"t,w; t,1\", dtypes: \"DT_BF16; FLOAT\"}\n";
+
+fn grid(context: &Context, arguments: &[&str]) -> Ran {
+    context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
+}
+
+/// A dry run of the good file with one text replaced, with 4 GB of address space at most.
+fn with(context: &Context, right: &str, wrong: &str) -> Ran {
+    assert!(GOOD.contains(right), "{right}");
+    of_text(context, &GOOD.replacen(right, wrong, 1), &[])
+}
+
+fn of_text(context: &Context, text: &str, arguments: &[&str]) -> Ran {
+    context.write("own/grids/test.yaml", text);
+    let own = ["grid", "--db", "db", "--kind", "rehearsal", "RmsNorm", "--rows", "4", "--assets", "own"];
+    limited(context, "ulimit -v 4000000", &[&own, arguments].concat())
+}
+
+/// The program below a limit of the shell's.
+fn limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
+    let program = context.command(&[]).get_program().to_owned();
+    let mut shell = std::process::Command::new("bash");
+    shell.arg("-c").arg(format!("{limit}; exec \"$0\" \"$@\"")).arg(program).args(arguments);
+    shell.current_dir(context.path("")).env("NO_COLOR", "1").env_remove("NPUBENCH_ASSETS");
+    context.ran(&shell.output().expect("a shell"))
+}
+
+#[test]
+fn a_plot_goes_over_nothing_that_is_somebody_elses() {
+    let context = Context::new();
+    context.small_database("db");
+    context.small_database("other");
+    context.write("notes.txt", "mine");
+    context.write("drawing.svg", "an older plot");
+    unix::fs::symlink("drawing.svg", context.path("link.svg")).expect("linked");
+    nix::unistd::mkfifo(&context.path("pipe.svg"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let (db, other) = (context.snapshot("db"), context.snapshot("other"));
+    let places = [
+        "notes.txt",
+        "db/SwiGlu.csv",
+        "db/database.yaml",
+        "db/plot.svg",
+        "other/plot.svg",
+        "other/.npubench/plot.svg",
+        "link.svg",
+        "pipe.svg",
+        "nowhere/plot.svg",
+    ];
+    fs::create_dir_all(context.path("other/.npubench")).expect("made");
+    let mut said = String::new();
+    for place in places {
+        for dry in [&["--dry-run"][..], &[]] {
+            let ran = grid(&context, &[&["SwiGlu", "--rows", "3", "--plot", place], dry].concat());
+            assert_eq!(ran.code, 3, "{place}: {}", ran.stderr);
+            said = format!("{said}{}\n", if dry.is_empty() { "" } else { &ran.stderr });
+        }
+    }
+    insta::assert_snapshot!(said.replace("\n\n\n", "\n"));
+    assert_eq!(context.snapshot("db"), db, "a plot that cannot be drawn is said before rows are written");
+    assert_eq!(context.snapshot("other"), other);
+    assert_eq!(fs::read_to_string(context.path("notes.txt")).expect("there"), "mine");
+    assert_eq!(fs::read_to_string(context.path("drawing.svg")).expect("there"), "an older plot");
+    assert!(fs::symlink_metadata(context.path("pipe.svg")).expect("there").file_type().is_fifo());
+    // Over an older plot it goes.
+    let ran = grid(&context, &["SwiGlu", "--rows", "3", "--plot", "drawing.svg", "--dry-run"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("plot in drawing.svg\n"), "{}", ran.stderr);
+    assert!(fs::read_to_string(context.path("drawing.svg")).expect("there").starts_with("<svg "));
+}
+
+#[test]
+fn a_column_is_a_known_one_and_given_once() {
+    let context = Context::new();
+    let with_columns = |columns: &str| with(&context, "    let:", &format!("{columns}\n    let:"));
+    let wrong = [
+        "    text: {EP Size: many}\n    attributes: {EP Size: t}",
+        "    text: {Runtime source_profile: mine}",
+        "    attributes: {Runtime metadata_completeness: t}",
+        "    attributes: {Runtime num_haeds: t}",
+        "    text: {Runtime foo: bar}",
+        "    text: {\"Runtime a\\nb\": bar}",
+        "    text: {OP State: static}",
+    ];
+    let mut said = String::new();
+    for columns in wrong {
+        let ran = with_columns(columns);
+        assert_eq!(ran.code, 3, "{columns}: {}", ran.stderr);
+        said = format!("{said}{}\n", ran.stderr);
+    }
+    insta::assert_snapshot!(said);
+    assert!(!context.path("db").exists());
+    let ran = with_columns("    text: {Runtime input_layout: TND, Runtime kv_cache_mode: paged}");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(context.rows("db", "RmsNorm")[0]["Runtime kv_cache_mode"], "paged");
+}
+
+/// An entry of one's own may read a column that npubench does not know.
+#[test]
+fn entries_bring_columns_of_their_own() {
+    let context = Context::new();
+    let entry = include_str!("../../op_replay/RmsNorm.yaml");
+    let form = "forms:\n  - {with: {Runtime flavour: [\"*\"]}, ";
+    assert!(entry.contains("forms:\n  - {"), "{entry}");
+    context.write("own/op_replay/RmsNorm.yaml", &entry.replacen("forms:\n  - {", form, 1));
+    let ran = with(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(context.rows("db", "RmsNorm")[0]["Runtime flavour"], "sweet");
+}
