@@ -53,7 +53,7 @@ fn main() {
     let (mut candidates, mut rows) = (0, 0);
     for kernel in grids.kernels() {
         let order = Order { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default(), 0);
+        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }

@@ -161,7 +161,7 @@ impl<'a> Work<'a> {
 
     fn grow_kernel(&self, kernel: &'a KernelName, table: Option<KernelCsv>) -> Result<Grew<'a>, StoreError> {
         let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
-        let mut known = Known::default();
+        let mut known = Known::with_rows(tenants.grown);
         for case in &tenants.cases {
             known.insert(case);
         }
@@ -171,7 +171,7 @@ impl<'a> Work<'a> {
             rows: self.rows,
             seed: self.seed,
         };
-        let grown = grow(self.grids.of(kernel).collect(), &order, &known, tenants.grown);
+        let grown = grow(self.grids.of(kernel).collect(), &order, &known);
         let Some(mut table) = table.filter(|_| grown.rows() > 0) else {
             return Ok(Grew { kernel, grown, table: None });
         };

@@ -14,21 +14,37 @@ use crate::{
     spec::{DeviceProfile, Entry, QuickRule, grid::Space},
 };
 
-/// Signatures of cases that are there, as hashes: of a million cases, two share one with a chance of 1 to
-/// 30 million, as ids do.
+/// What is there of a kernel: its cases, and which spaces made how many of them.
+///
+/// Signatures are kept as hashes: of a million cases, two share one with a chance of 1 to 30 million, as ids do.
 #[derive(Clone, Debug, Default)]
-pub struct Known(HashSet<u64, FixedState>);
+pub struct Known {
+    signatures: HashSet<u64, FixedState>,
+    grown: BTreeMap<String, usize>,
+}
 
 impl Known {
+    /// Nothing but how many rows earlier growths made, by the [`Space::origin`] of each.
+    #[must_use]
+    pub fn with_rows(grown: BTreeMap<String, usize>) -> Self {
+        Self { grown, ..Self::default() }
+    }
+
     /// Remembers a case; says whether it is new.
     pub fn insert(&mut self, case: &Case) -> bool {
-        self.0.insert(Self::key(case))
+        self.signatures.insert(Self::key(case))
     }
 
     /// Whether the case is there.
     #[must_use]
     pub fn contains(&self, case: &Case) -> bool {
-        self.0.contains(&Self::key(case))
+        self.signatures.contains(&Self::key(case))
+    }
+
+    /// Rows that earlier growths of a space made.
+    #[must_use]
+    pub fn rows_of(&self, space: &Space) -> usize {
+        self.grown.get(&space.origin()).copied().unwrap_or_default()
     }
 
     fn key(case: &Case) -> u64 {
@@ -43,7 +59,7 @@ pub struct Order<'a> {
     pub entry: Option<&'a Entry>,
     /// Bytes of device memory.
     pub budget: u64,
-    /// How many rows are wanted; all where `None`.
+    /// How many rows are wanted of these spaces, those of earlier growths included; all where `None`.
     pub rows: Option<usize>,
     /// Decides the sample.
     pub seed: u64,
@@ -135,23 +151,29 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Expands the spaces of a kernel against what is known of it. `grown` says how many of its rows an earlier growth
-/// made: they count among those that are wanted, so that growing twice adds nothing.
+/// Expands the spaces of a kernel against what is known of it. Rows that earlier growths of these spaces made count
+/// among those that are wanted, so that growing twice adds nothing; rows of other spaces, as of other models, do not.
 #[must_use]
-pub fn grow<'a>(spaces: Vec<&'a Space>, order: &Order<'_>, known: &Known, grown: usize) -> Grown<'a> {
+pub fn grow<'a>(spaces: Vec<&'a Space>, order: &Order<'_>, known: &Known) -> Grown<'a> {
     let mut seen = Known::default();
     let mut refused = BTreeMap::new();
     let mut example = None;
-    let mut valid = Vec::with_capacity(spaces.len());
+    let (mut valid, mut there) = (Vec::with_capacity(spaces.len()), Vec::with_capacity(spaces.len()));
     for space in &spaces {
         let mut tally = Tally::new(space);
         valid.push(valid_of(space, order, known, &mut seen, &mut tally, &mut example));
+        there.push(tally.refused.get(&Refused::Known).copied().unwrap_or_default());
         tally.add_to(&mut refused);
     }
-    let wanted = order.rows.map_or(usize::MAX, |rows| rows.saturating_sub(grown));
-    let strata: Vec<sample::Stratum<'_>> =
-        spaces.iter().zip(&valid).map(|(space, valid)| sample::Stratum { space, valid }).collect();
-    let taken = sample::sample(&strata, wanted, order.seed);
+    let strata = spaces.iter().zip(&valid).zip(there);
+    let strata = strata.map(|((space, valid), there)| sample::Stratum {
+        space,
+        valid,
+        grown: known.rows_of(space),
+        there,
+    });
+    let strata: Vec<sample::Stratum<'_>> = strata.collect();
+    let taken = sample::sample(&strata, order.rows, order.seed);
     let left = valid.iter().map(Vec::len).sum::<usize>() - taken.iter().map(Vec::len).sum::<usize>();
     if left > 0 {
         refused.insert(Refused::NotTaken, left as u64);

@@ -23,6 +23,9 @@ use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor};
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
 
+/// What stands between a row's origin and the seed of the growth that made it.
+const BEFORE_SEED: &str = ", seed ";
+
 /// The cases of one kernel that one pattern declares, for one model where it speaks of models.
 #[derive(Clone, Debug)]
 pub struct Space {
@@ -131,11 +134,23 @@ impl Space {
         }
     }
 
-    /// Where its rows are from, in words.
+    /// Where its rows are from, in words: all that is the same for every seed.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+        format!("grid {}: {}{model}", self.grid, self.pattern)
+    }
+
+    /// The same, with the seed.
     #[must_use]
     pub fn provenance(&self, seed: u64) -> String {
-        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
-        format!("grid {}: {}{model}, seed {seed}", self.grid, self.pattern)
+        format!("{}{BEFORE_SEED}{seed}", self.origin())
+    }
+
+    /// The [`Space::origin`] in a row's provenance.
+    #[must_use]
+    pub fn origin_in(provenance: &str) -> &str {
+        provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
     }
 }
 

@@ -1,11 +1,16 @@
 //! Rows that nobody has measured yet: cases of grids, with where they are from.
 
+use std::collections::BTreeMap;
+
 use super::{
     KernelCsv, StoreError,
     columns::{self, COMPLETENESS, GRID, SOURCE},
     rows::RowColumns,
 };
-use crate::model::{Attention, Case, KernelName, Slot};
+use crate::{
+    model::{Attention, Case, KernelName, Slot},
+    spec::grid::Space,
+};
 
 /// How the provenance of such rows begins, in a cell of their own.
 const FROM_GRID: &str = "grid ";
@@ -15,8 +20,8 @@ const FROM_GRID: &str = "grid ";
 pub struct Tenants {
     /// Cases of all rows that can be read as one.
     pub cases: Vec<Case>,
-    /// Rows that are from grids.
-    pub grown: usize,
+    /// Rows that are from grids, by the [`Space::origin`] of each.
+    pub grown: BTreeMap<String, usize>,
 }
 
 /// Reads what a table has.
@@ -32,7 +37,10 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreE
     let provenance = table.column(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
-        tenants.grown += usize::from(said.starts_with(FROM_GRID.as_bytes()));
+        if said.starts_with(FROM_GRID.as_bytes()) {
+            let said = String::from_utf8_lossy(said);
+            *tenants.grown.entry(Space::origin_in(&said).to_owned()).or_default() += 1;
+        }
         tenants.cases.extend(columns.case(kernel, cells));
         Ok(())
     })?;
@@ -135,7 +143,8 @@ mod tests {
         let mut rows = GridRows::new(&kernel, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
         let found = tenants(&kernel, &table).expect("rows");
-        assert_eq!((&found.cases, found.grown), (&vec![case], 1));
+        assert_eq!(found.cases, [case]);
+        assert_eq!(found.grown, BTreeMap::from([("grid moe.yaml: grouped".to_owned(), 1)]));
         // A column that is given twice stands there once.
         let mut rows = GridRows::new(&kernel, &mut table);
         let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];

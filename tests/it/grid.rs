@@ -120,7 +120,7 @@ fn rows_pass_the_rule_and_fit_the_memory() {
     for kernel in grids.kernels() {
         let entry = catalogue.entry(&kernel);
         let order = Order { entry, budget, rows: Some(120), seed: 11 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default(), 0);
+        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
         let mut signatures = BTreeSet::new();
         grown
             .for_each(|space, numbers, draft| {
@@ -160,16 +160,17 @@ proptest! {
         let kernel = kernel(name);
         let spaces = || grids.of(&kernel).collect::<Vec<_>>();
         let order = |rows| Order { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
-        let all = grow(spaces(), &order(None), &Known::default(), 0).rows();
-        let grown = grow(spaces(), &order(Some(first)), &Known::default(), 0);
+        let all = grow(spaces(), &order(None), &Known::default()).rows();
+        let grown = grow(spaces(), &order(Some(first)), &Known::default());
         prop_assert_eq!(grown.rows(), first.min(all));
-        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &Known::default(), 0).taken, &grown.taken);
-        let mut known = Known::default();
+        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &Known::default()).taken, &grown.taken);
+        let counts = grown.spaces.iter().zip(&grown.taken);
+        let mut known = Known::with_rows(counts.map(|(space, taken)| (space.origin(), taken.len())).collect());
         grown.for_each(|_, _, draft: &mut Draft<'_>| {
             assert!(known.insert(draft.filled()), "{} twice", draft.filled().shapes());
             Ok::<(), ()>(())
         }).expect("visited");
-        let more = grow(spaces(), &order(Some(second)), &known, grown.rows());
+        let more = grow(spaces(), &order(Some(second)), &known);
         prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
         prop_assert_eq!(more.refused.get(&Refused::Known).copied().unwrap_or_default(), grown.rows() as u64);
         more.for_each(|_, _, draft: &mut Draft<'_>| {
@@ -224,7 +225,7 @@ fn rows_of_models_pass_the_rule() {
         }
         kernels += 1;
         let order = Order { entry: Some(entry), budget: default_budget(64 << 30), rows: Some(300), seed: 5 };
-        let grown = grow(spaces, &order, &Known::default(), 0);
+        let grown = grow(spaces, &order, &Known::default());
         assert!(grown.rows() > 20, "{kernel}: {:?} {:?}", grown.refused, grown.example);
         grown
             .for_each(|_, numbers, draft| {
@@ -444,7 +445,7 @@ fn models_give_numbers_and_pairs() {
     let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
     let name = kernel("MatMulV2");
     let order = Order { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
-    let grown = grow(grids.of(&name).collect(), &order, &Known::default(), 0);
+    let grown = grow(grids.of(&name).collect(), &order, &Known::default());
     // The pair that both models have stands there once.
     assert_eq!((grown.candidates, grown.rows(), grown.refused[&Refused::Twice]), (8, 6, 2));
 }

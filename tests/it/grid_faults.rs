@@ -36,6 +36,11 @@ fn limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
     context.ran(&shell.output().expect("a shell"))
 }
 
+/// A column of the grown rows.
+fn cells(context: &Context, column: &str) -> Vec<String> {
+    context.rows("db", "RmsNorm").iter().map(|row| row[column].clone()).collect()
+}
+
 #[test]
 fn a_plot_goes_over_nothing_that_is_somebody_elses() {
     let context = Context::new();
@@ -102,7 +107,7 @@ fn a_column_is_a_known_one_and_given_once() {
     assert!(!context.path("db").exists());
     let ran = with_columns("    text: {Runtime input_layout: TND, Runtime kv_cache_mode: paged}");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(context.rows("db", "RmsNorm")[0]["Runtime kv_cache_mode"], "paged");
+    assert_eq!(cells(&context, "Runtime kv_cache_mode"), ["", "", "paged", "paged"]);
 }
 
 /// An entry of one's own may read a column that npubench does not know.
@@ -115,5 +120,5 @@ fn entries_bring_columns_of_their_own() {
     context.write("own/op_replay/RmsNorm.yaml", &entry.replacen("forms:\n  - {", form, 1));
     let ran = with(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(context.rows("db", "RmsNorm")[0]["Runtime flavour"], "sweet");
+    assert_eq!(cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");
 }

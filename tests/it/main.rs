@@ -12,6 +12,7 @@ mod faults;
 mod fuzz;
 mod grid;
 mod grid_faults;
+mod grid_growth;
 mod ingest;
 mod layers;
 mod models;

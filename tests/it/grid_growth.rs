@@ -1,0 +1,40 @@
+//! Growing databases that have rows already.
+
+use std::collections::BTreeMap;
+
+use crate::context::{Context, Ran};
+
+fn grid(context: &Context, arguments: &[&str]) -> Ran {
+    context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
+}
+
+/// Rows of a kernel by the pattern and model that they are from.
+fn origins(context: &Context, kernel: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for row in context.rows("db", kernel) {
+        let said = row["Grid"].split(", seed").next().unwrap_or_default().to_owned();
+        *counts.entry(said).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn rows_of_ladders_do_not_count_among_those_of_models() {
+    let context = Context::new();
+    let growths: [&[&str]; 3] = [
+        &["MatMulV2", "--rows", "50"],
+        &["MatMulV2", "--rows", "50", "--models", "Qwen3-32B"],
+        &["MatMulV2", "--rows", "60", "--models", "Qwen3-32B,Qwen3-8B"],
+    ];
+    for arguments in growths {
+        for _ in 0..2 {
+            assert_eq!(grid(&context, arguments).code, 0);
+        }
+    }
+    let from = |model: &str| format!("grid matmul.yaml: matmul{model}");
+    let counts = [(from(""), 50), (from(" of Qwen/Qwen3-32B"), 50), (from(" of Qwen/Qwen3-8B"), 10)];
+    assert_eq!(origins(&context, "MatMulV2"), BTreeMap::from(counts));
+    // Another seed has other rows, which count all the same.
+    assert_eq!(grid(&context, &["MatMulV2", "--rows", "50", "--seed", "9"]).code, 0);
+    assert_eq!(context.rows("db", "MatMulV2").len(), 110);
+}
