@@ -122,3 +122,35 @@ fn entries_bring_columns_of_their_own() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");
 }
+
+/// Each mistake alone in the second of two patterns; the first has a key that the second may lack.
+#[test]
+fn what_is_wrong_is_found_where_it_stands() {
+    let context = Context::new();
+    let first = GOOD.replace("  norm:\n", "  other:\n");
+    let wrong = [
+        ("    axes: {t: T, d: [64, 128]}\n", ""),
+        ("    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n", ""),
+        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8], [64, 0]]"),
+        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8, x], [64, 16]]"),
+        ("t: T, d: [64, 128]", "\"t,d\": [[64, 8], 64]"),
+        ("t: T, d: [64, 128]", "t: T, d: [64..128 align 16]"),
+        ("t: T, d: [64, 128]", "t: T, d: [64..128 step 16 step 32]"),
+        ("t: T, d: [64, 128]", "t: [1..60000], d: [1..60000]"),
+        ("t: T, d: [64, 128]", "a: [1..60000], b: [1..50000], c: [1..50000], t: [1..65000], d: [1..50000]"),
+        // Only where models are chosen would these be used.
+        ("    let:", "    with_models: {where: [w % 32]}\n    let:"),
+        ("    let:", "    with_models: {axes: {t: T, \"d,e,f\": {model: products}}}\n    let:"),
+        ("    let:", "    with_models: {let: {w: v * 2, v: w}}\n    let:"),
+    ];
+    let mut said = String::new();
+    for (right, wrong) in wrong {
+        let second = GOOD.split_once("patterns:\n").expect("patterns").1;
+        assert!(second.contains(right), "{right}");
+        let ran = of_text(&context, &format!("{first}{}", second.replacen(right, wrong, 1)), &[]);
+        assert_eq!(ran.code, 3, "{wrong}: {}", ran.stderr);
+        said = format!("{said}{wrong}\n{}\n", ran.stderr);
+    }
+    insta::assert_snapshot!(said);
+    assert!(!context.path("db").exists());
+}

@@ -28,6 +28,8 @@ pub(super) struct Words<'a> {
     pub(super) source: Source<'a>,
     /// The pattern's name.
     pub(super) name: &'a str,
+    /// The keys below the pattern under which it was changed, such as `with_models`.
+    pub(super) below: Vec<&'a str>,
     pub(super) pattern: Pattern,
     pub(super) ladders: &'a Ladders,
     pub(super) constants: BTreeMap<&'a str, i64>,
@@ -93,7 +95,11 @@ impl Parts {
 impl Words<'_> {
     /// An error of the pattern below one of its keys.
     pub(super) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> SpecError {
-        let keys = ["patterns", self.name, key];
+        self.error_below(&[key], needle, problem, hint)
+    }
+
+    fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
+        let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
         self.source.error(&keys, needle, format!("pattern `{}`: {problem}", self.name), hint)
     }
 
@@ -128,8 +134,7 @@ impl Words<'_> {
 
     fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), SpecError> {
         let wrong = |needle: &str, why: &str, hint: &str| {
-            let keys = ["patterns", self.name, "axes", names];
-            self.source.error(&keys, needle, format!("pattern `{}`: axis `{names}` {why}", self.name), hint)
+            self.error_below(&["axes", names], needle, &format!("axis `{names}` {why}"), hint)
         };
         let parts: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
         let is_name = |name: &String| Expr::parse(name).is_ok_and(|expr| expr.bare_name().is_some());
@@ -147,8 +152,8 @@ impl Words<'_> {
                 AxisSource::Table(table.to_owned())
             }
             Value::Sequence(items) if items.iter().any(Value::is_sequence) => {
-                let why = format!("needs rows of {} whole numbers from 1 on", parts.len());
-                AxisSource::Values(rows(items, parts.len()).ok_or_else(|| wrong("", &why, HINT))?)
+                let values = rows(items, parts.len());
+                AxisSource::Values(values.map_err(|(needle, why)| wrong(&needle, &why, HINT))?)
             }
             _ if parts.len() > 1 => {
                 return Err(wrong("", &format!("needs rows of {} numbers", parts.len()), HINT));
@@ -320,14 +325,28 @@ impl Words<'_> {
     }
 }
 
-/// The numbers of rows that all have the same width, one after the other.
-fn rows(items: &[Value], width: usize) -> Option<Vec<i64>> {
-    let rows = items.iter().map(|row| {
-        let numbers = row.as_sequence()?.iter().filter_map(Value::as_i64).filter(|number| *number >= 1);
-        let numbers: Vec<i64> = numbers.collect();
-        (numbers.len() == width && row.as_sequence()?.len() == width).then_some(numbers)
-    });
-    Some(rows.collect::<Option<Vec<Vec<i64>>>>()?.concat())
+/// The numbers of rows that all have the same width, one after the other; an error is the text that is wrong, and why.
+fn rows(items: &[Value], width: usize) -> Result<Vec<i64>, (String, String)> {
+    let mut numbers = Vec::new();
+    for item in items {
+        let text = |value: &Value| yaml::scalar(value).unwrap_or_else(|| yaml::print(value).trim().to_owned());
+        let Some(row) = item.as_sequence() else {
+            let text = text(item);
+            return Err((text.clone(), format!("has `{text}` among rows of {width} numbers")));
+        };
+        let words = || row.iter().map(text).collect::<Vec<_>>().join(", ");
+        if row.len() != width {
+            let why = format!("has the row `[{}]` of {} for {width} names", words(), row.len());
+            return Err((format!("[{}]", words()), why));
+        }
+        for value in row {
+            let number = value.as_i64().filter(|number| *number >= 1);
+            let text = text(value);
+            let why = || format!("has `{text}` in the row `[{}]`, expected whole numbers from 1 on", words());
+            numbers.push(number.ok_or_else(|| (text.clone(), why()))?);
+        }
+    }
+    Ok(numbers)
 }
 
 fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
