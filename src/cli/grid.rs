@@ -21,7 +21,7 @@ use crate::{
     exit::Exit,
     grid::{Grown, Known, Order, default_budget, grow},
     model::{KernelName, Kind, meant},
-    report::{GrownKernel, coverage_plot, grid_json, grid_table, print_data, print_note},
+    report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
         Catalogue, DatabaseFile, DeviceProfile,
         grid::{Grids, Models},
@@ -64,7 +64,7 @@ pub(super) struct Options {
     plot: Option<PathBuf>,
     #[command(flatten)]
     assets: AssetOptions,
-    /// How the summary is printed
+    /// How the summary is printed; as JSON a line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
     format: Format,
 }
@@ -234,15 +234,12 @@ fn tell(
                 .map(|entry| grown.fastest(entry, device)),
         })
         .collect();
+    let asked = Asked { models: &options.models, seed: options.seed, dry_run: options.dry_run };
     match options.format {
-        Format::Json => print_data(&grid_json(&kernels)),
+        Format::Json => print_data(&grid_json(&kernels, &asked)),
         Format::Plain => print_data(&grid_table(&kernels)),
     }
-    for GrownKernel { kernel, grown, .. } in &kernels {
-        if let Some(example) = &grown.example {
-            print_note(&format!("{kernel}: the rule refuses such as: {example}"));
-        }
-    }
+    grid_notes(&kernels).iter().for_each(|note| print_note(note));
     if options.dry_run {
         print_note("no rows are written; without `--dry-run` these are");
     }

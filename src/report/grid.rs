@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
-    grid::{Grown, Range, Refused},
+    grid::{Grown, Range, Refusals, Refused},
     model::KernelName,
 };
 
@@ -20,19 +20,30 @@ pub struct GrownKernel<'a> {
     pub fastest: Option<f64>,
 }
 
-/// Columns of reasons: constraints together, each other reason by itself.
-const REASONS: [&str; 7] =
-    ["constraint", "memory", "no entry", "shape rule", "there already", "same as another", "not taken"];
+/// Columns of reasons: expressions together, each other reason by itself.
+const REASONS: [&str; 9] = [
+    "constraint",
+    "no value",
+    "no dimension",
+    "memory",
+    "no entry",
+    "shape rule",
+    "there already",
+    "same as another",
+    "not taken",
+];
 
 const fn column(reason: &Refused) -> usize {
     match reason {
-        Refused::Constraint(_) | Refused::Dimension(_) => 0,
-        Refused::Memory => 1,
-        Refused::NoEntry => 2,
-        Refused::Rule => 3,
-        Refused::Known => 4,
-        Refused::Twice => 5,
-        Refused::NotTaken => 6,
+        Refused::Constraint(_) => 0,
+        Refused::NoValue(_) => 1,
+        Refused::Dimension(_) => 2,
+        Refused::Memory => 3,
+        Refused::NoEntry => 4,
+        Refused::Rule => 5,
+        Refused::Known => 6,
+        Refused::Twice => 7,
+        Refused::NotTaken => 8,
     }
 }
 
@@ -41,8 +52,8 @@ const fn column(reason: &Refused) -> usize {
 pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
     let counts = |kernel: &GrownKernel<'_>| {
         let mut counts = [0_u64; REASONS.len()];
-        for (reason, count) in &kernel.grown.refused {
-            counts[column(reason)] += count;
+        for (reason, refusals) in kernel.grown.refused() {
+            counts[column(reason)] += refusals.count;
         }
         counts
     };
@@ -89,7 +100,11 @@ pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+    match seconds {
+        ..1e-3 => format!("{:.1} us", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 fn ranges(ranges: &[(String, Range)]) -> String {
@@ -100,12 +115,21 @@ fn ranges(ranges: &[(String, Range)]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// A line of JSON for each kernel.
+/// What was asked of a growth, for whoever reads its result.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The models that were named.
+    pub models: &'a [String],
+    /// Decides the sample.
+    pub seed: u64,
+    /// Whether rows were only counted.
+    pub dry_run: bool,
+}
+
+/// A line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn grid_json(kernels: &[GrownKernel<'_>]) -> String {
+pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &Asked<'_>) -> String {
     let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| {
-        let refused: BTreeMap<String, u64> =
-            grown.refused.iter().map(|(reason, count)| (reason.to_string(), *count)).collect();
         let ranges: BTreeMap<String, serde_json::Value> = grown
             .ranges()
             .into_iter()
@@ -113,13 +137,52 @@ pub fn grid_json(kernels: &[GrownKernel<'_>]) -> String {
                 (name, serde_json::json!({"least": least, "greatest": greatest, "values": values}))
             })
             .collect();
+        let refused: Vec<_> = grown.refused().iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
+        // Nanoseconds of one launch do not count in a sum of many.
+        let fastest = fastest.map(|seconds| (seconds * 1e6).round() / 1e6);
         let object = serde_json::json!({
             "kernel": kernel.as_str(), "candidates": grown.candidates, "rows": grown.rows(), "refused": refused,
-            "ranges": ranges, "fastest_s": fastest, "refused_by_rule": grown.example,
+            "ranges": ranges, "fastest_s": fastest, "models": asked.models, "seed": asked.seed,
+            "dry_run": asked.dry_run,
         });
         format!("{object}\n")
     });
     lines.collect()
+}
+
+fn refusal(reason: &Refused, refusals: &Refusals) -> serde_json::Value {
+    let mut object = serde_json::json!({"reason": reason.word(), "count": refusals.count});
+    for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
+        if let Some(text) = text {
+            object[key] = text.into();
+        }
+    }
+    object
+}
+
+/// What the catalogue's rule refused, and for each pattern that gives no row at all every reason, with an example.
+#[must_use]
+pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for GrownKernel { kernel, grown, .. } in kernels {
+        let barren: Vec<_> = grown.barren().collect();
+        for (space, refused) in &barren {
+            let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+            notes.push(format!("{kernel}: no candidate of {}: {}{model} can be a row", space.grid, space.pattern));
+            notes.extend(refused.iter().map(|(reason, Refusals { count, example })| {
+                let example = example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
+                format!("  {count}: {reason}{example}")
+            }));
+        }
+        let of_rule = grown.refused().remove(&Refused::Rule).and_then(|refusals| refusals.example);
+        let is_said = barren.iter().any(|(_, refused)| refused.contains_key(&Refused::Rule));
+        notes.extend(
+            of_rule
+                .filter(|_| !is_said)
+                .map(|example| format!("{kernel}: the rule refuses such as: {example}")),
+        );
+    }
+    notes
 }
 
 const PANEL: f64 = 220.0;

@@ -8,7 +8,7 @@ mod human;
 mod json;
 mod table;
 
-pub use grid::{GrownKernel, coverage_plot, grid_json, grid_table};
+pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use human::Human;
 pub use json::JsonLines;
 pub use table::{closing_table, kernels_table};

@@ -154,3 +154,29 @@ fn what_is_wrong_is_found_where_it_stands() {
     insta::assert_snapshot!(said);
     assert!(!context.path("db").exists());
 }
+
+#[test]
+fn what_drops_everything_says_which_expression_and_an_example() {
+    let context = Context::new();
+    let large = "9223372036854775807";
+    let wrong = [
+        ("w % 32 == 0", "t > 100, d > 100".to_owned()),
+        ("w % 32 == 0", "t / 0 == 1".to_owned()),
+        ("w % 32 == 0", format!("t * {large} + {large} > 0")),
+        ("w: d * block", format!("w: t * {large} + {large}")),
+        ("w: d * block", "w: d / 24".to_owned()),
+        ("\"t,w; t,1\"", "\"t,w; t,0\"".to_owned()),
+        ("\"t,w; t,1\"", "\"t,w; t,2\"".to_owned()),
+        ("block: 16", "block: 1000000000".to_owned()),
+    ];
+    let mut said = String::new();
+    for (right, wrong) in wrong {
+        context.write("own/grids/norm.yaml", &GOOD.replacen(right, &wrong, 1));
+        let own = ["RmsNorm", "--assets", "own", "--dry-run", "--format", "json"];
+        let ran = grid(&context, &own);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let line: serde_json::Value = serde_json::from_str(&ran.stdout).expect("a line");
+        said = format!("{said}{wrong}\n{}\n{}", line["refused"], ran.stderr);
+    }
+    insta::assert_snapshot!(said);
+}
