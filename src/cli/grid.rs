@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
@@ -75,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
-    let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
+    let is_new = Database::is_new(&options.db)?;
     let kind = options.kind.map(Kind::from);
     let database = match (is_new, kind) {
         (true, _) => None,

@@ -94,8 +94,7 @@ fn check_device(options: &Options) -> Result<(), Failure> {
 /// The kind that the database has or will have; a wrong one is refused before anything is read.
 fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
     let wanted = options.kind.map(Kind::from);
-    let is_empty = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    if is_empty {
+    if Database::is_new(&options.db)? {
         return Ok(wanted.unwrap_or(Kind::Npu));
     }
     let existing = match wanted {
@@ -133,8 +132,7 @@ fn write(
     stack: &Stack,
     kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
-    let is_new = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    if !is_new {
+    if !Database::is_new(&options.db)? {
         return merge(options, kind, stack, kernels);
     }
     let mut merged = BTreeMap::new();

@@ -16,10 +16,11 @@ mod options;
 mod render;
 mod run;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
+use nix::sys::signal::Signal;
 
 use crate::{exit::Exit, rehearsal, report};
 
@@ -64,6 +65,9 @@ pub fn main() -> u8 {
             return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
         }
     };
+    // A file that reaches the limit of its size (`ulimit -f`) is an error to be told, and no sudden end: what catches
+    // the signal makes the write fail.
+    let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
     let result = match cli.command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Ingest(options) => ingest::run(&options),

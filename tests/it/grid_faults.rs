@@ -180,3 +180,35 @@ fn what_drops_everything_says_which_expression_and_an_example() {
     }
     insta::assert_snapshot!(said);
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_said_and_leaves_nothing() {
+    let context = Context::new();
+    let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0"];
+    let ran = limited(&context, "ulimit -f 20", &arguments);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("RmsNorm.csv`: File too large (os error 27)\nhint: "), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(context.path("")).expect("listed").count(), 0);
+}
+
+#[test]
+fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
+    let context = Context::new();
+    context.write("db/.npubench-new-abc/RmsNorm.csv", "half");
+    let draft = fs::File::open(context.path("db/.npubench-new-abc")).expect("there");
+    draft.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(600)).expect("set");
+    drop(draft);
+    assert_eq!(grid(&context, &["RmsNorm", "--rows", "3"]).code, 0, "nothing but leftovers is an empty folder");
+    assert!(!context.path("db/.npubench-new-abc").exists());
+    context.write("db/.npubench-abc.tmp", "half");
+    assert_eq!(grid(&context, &["RmsNorm", "--rows", "4"]).code, 0);
+    assert!(!context.path("db/.npubench-abc.tmp").exists());
+    assert_eq!(context.rows("db", "RmsNorm").len(), 4);
+    // Nor is a file a folder.
+    context.write("file", "");
+    for command in [&["grid", "--db", "file"][..], &["ingest", "profile.csv", "--db", "file"]] {
+        let ran = context.run(command);
+        assert_eq!(ran.code, 3);
+        assert!(ran.stderr.contains("`file` is a file, not a folder\nhint: "), "{}", ran.stderr);
+    }
+}
