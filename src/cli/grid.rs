@@ -14,15 +14,15 @@ use clap::Args;
 
 use super::{
     Failure,
-    options::{self, AssetOptions, Format, KindWord},
+    options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
 };
 use crate::{
     exit::Exit,
-    grid::{Grown, Known, Order, default_budget, grow},
+    grid::{Grown, Known, Order, Refused, default_budget, grow},
     model::{KernelName, Kind, meant},
     report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
-        Catalogue, DatabaseFile, DeviceProfile,
+        Assets, Catalogue, DatabaseFile, DeviceProfile, LlmModel,
         grid::{Grids, Models},
     },
     store::{Database, GridRows, ImageFile, KernelCsv, StoreError, tenants},
@@ -43,17 +43,24 @@ pub(super) struct Options {
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
-    /// Models whose layers are to be covered, such as Qwen3-32B, or paths of a config.json; else ladders are
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Models whose layers are to be covered, such as Qwen3-32B,Qwen3-8B, or paths of a config.json; else ladders are
+    #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
     models: Vec<String>,
-    /// Rows of each kernel that are from grids, those of earlier growths included; 0 for all that are valid
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    /// Only these grid files, in place of the built-in ones and those of `--assets`
+    #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]
+    grids: Vec<PathBuf>,
+    /// Rows of each kernel from these grids and models, those of earlier growths included; 0 for all that are valid
+    #[arg(long, value_name = "N", default_value = "1000", allow_negative_numbers = true, value_parser = parse_rows)]
     rows: usize,
     /// Decides which rows are taken where not all are
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value = "0", allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
-    /// Device memory that a case may need; by default 15/16 of the device's
-    #[arg(long, value_name = "G", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    /// Device memory in GiB that a case may need, such as 0.5, up to 1048576; by default 15/16 of what the database's
+    /// device has
+    #[arg(long, value_name = "G", allow_negative_numbers = true, value_parser = parse_gib)]
     max_hbm_gib: Option<u64>,
     /// Say what would be done, and write nothing
     #[arg(long)]
@@ -71,8 +78,14 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
-    let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
+    let models = Models::load(&assets, &options.models)?;
+    let grids = if options.grids.is_empty() {
+        Grids::load(&assets, &models)?
+    } else {
+        Grids::load_files(&assets, &models, &options.grids)?
+    };
+    let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
+    check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
     let is_new = Database::is_new(&options.db)?;
     let kind = options.kind.map(Kind::from);
@@ -81,14 +94,17 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         (false, Some(kind)) => Some(Database::open_as(&options.db, kind)?),
         (false, None) => Some(Database::open(&options.db)?),
     };
-    let file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
+    let mut file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
+    if let Some(device) = &options.device {
+        file.device.clone_from(device);
+    }
     let device = database.as_ref().map_or(file.device.as_str(), Database::device);
     let device = DeviceProfile::load(&assets, device)?;
     let work = Work {
         grids: &grids,
         catalogue: &catalogue,
         kernels: &kernels,
-        budget: options.max_hbm_gib.map_or_else(|| default_budget(device.hbm_bytes()), |gib| gib << 30),
+        budget: options.max_hbm_gib.unwrap_or_else(|| default_budget(device.hbm_bytes())),
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
@@ -115,12 +131,22 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             grown
         }
     };
-    tell(options, &catalogue, &device, &grown, plot.as_ref())
+    for (kernel, place) in grids.without_entry(&catalogue) {
+        if kernels.contains(&kernel) {
+            print_note(&format!("{place}\nhint: {}", place.hint));
+        }
+    }
+    let kind = database.as_ref().map_or(file.kind, Database::kind);
+    tell(options, &catalogue, &device, kind, &grown, plot.as_ref())
 }
 
-fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
+fn chosen(grids: &Grids, wanted: &[KernelName], assets: &Assets) -> Result<Vec<KernelName>, Failure> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
+        if LlmModel::load(assets, missing.as_str()).is_ok() {
+            let hint = "give models with `--models`, separated by commas and not by blanks";
+            return Err(Failure::bad_input(format!("`{missing}` is a model, no kernel"), hint));
+        }
         let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
             "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
         });
@@ -219,6 +245,7 @@ fn tell(
     options: &Options,
     catalogue: &Catalogue,
     device: &DeviceProfile,
+    kind: Kind,
     grown: &[Grew<'_>],
     plot: Option<&ImageFile>,
 ) -> Result<Exit, Failure> {
@@ -239,15 +266,37 @@ fn tell(
         Format::Plain => print_data(&grid_table(&kernels)),
     }
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
-    if options.dry_run {
-        print_note("no rows are written; without `--dry-run` these are");
-    }
+    print_note(&closing(options, device, kind, &kernels));
     if let Some(plot) = plot {
         plot.write(&coverage_plot(&kernels)).map_err(|error| {
-            let rows = if options.dry_run { "" } else { "the rows are written, the plot is not: " };
-            Failure::bad_input(format!("{rows}{error}"), error.hint())
+            let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
+            let written = if written { "the rows are written, the plot is not: " } else { "" };
+            Failure::bad_input(format!("{written}{error}"), error.hint())
         })?;
         print_note(&format!("plot in {}", plot.path().display()));
     }
     Ok(Exit::Done)
+}
+
+/// Where the rows are or would be, and what comes next.
+fn closing(options: &Options, device: &DeviceProfile, kind: Kind, kernels: &[GrownKernel<'_>]) -> String {
+    let rows: usize = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
+    let (db, device) = (options.db.display(), &device.device);
+    let place = format!("{db} (kind {kind}, device {device})");
+    if rows == 0 {
+        let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
+        let why = if has(Refused::NotTaken) {
+            format!("there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none", options.rows)
+        } else if has(Refused::Known) {
+            "all that are valid are there already".to_owned()
+        } else {
+            "no candidate is valid".to_owned()
+        };
+        return format!("no rows are added to {place}: {why}");
+    }
+    if options.dry_run {
+        return format!("no rows are written; without `--dry-run` {rows} are, into {place}");
+    }
+    let host = if kind == Kind::Rehearsal { " --host rehearsal" } else { "" };
+    format!("{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
 }

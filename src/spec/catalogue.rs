@@ -45,6 +45,11 @@ impl Catalogue {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
 
+    /// Every name of a kernel that has an entry, in the order of names.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.aliases.keys().map(String::as_str)
+    }
+
     /// Every entry, by name.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()

@@ -15,10 +15,16 @@ mod values;
 
 pub use values::{ModelValues, Table};
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use super::{Assets, Expr, Formula, LlmModel, SpecError, device_profile::from_assets};
-use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor};
+use super::{
+    Assets, AssetsError, Catalogue, Expr, Formula, LlmModel, SpecError, assets::Asset,
+    device_profile::from_assets,
+};
+use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor, meant};
 
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
@@ -155,9 +161,11 @@ impl Space {
 }
 
 /// All grid files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Grids {
     spaces: Vec<Space>,
+    /// The kernels of files that are not built in, with the place of each.
+    named: Vec<(KernelName, SpecError)>,
 }
 
 /// The models that patterns speak of.
@@ -208,12 +216,45 @@ impl Grids {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),
         };
-        let context = build::Context { ladders: &ladders, models, assets };
-        let mut spaces = Vec::new();
-        for (name, asset) in &files {
-            spaces.extend(build::spaces(name, &asset.path, &asset.text, &context)?);
+        Self::of_files(files, &build::Context { ladders: &ladders, models, assets })
+    }
+
+    /// Reads these grid files only; the shared ladders are there for them.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first file that cannot be read or is wrong.
+    pub fn load_files(assets: &Assets, models: &Models, paths: &[PathBuf]) -> Result<Self, SpecError> {
+        let shared = assets.grids().map_err(|error| from_assets(&error))?.remove(SHARED);
+        let ladders = shared.map(|asset| build::ladders(&asset.path, &asset.text)).transpose()?;
+        let files = paths.iter().map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((name, Asset::read(path)?))
+        });
+        let files = files.collect::<Result<BTreeMap<_, _>, AssetsError>>();
+        let files = files.map_err(|error| SpecError {
+            hint: "give the path of a grid file".to_owned(),
+            ..from_assets(&error)
+        })?;
+        if files.len() < paths.len() {
+            return Err(SpecError {
+                file: PathBuf::from("--grids"),
+                line: None,
+                column: None,
+                problem: "two files have one name, and rows say which file they are from".to_owned(),
+                hint: "call one of them otherwise".to_owned(),
+            });
         }
-        Ok(Self { spaces })
+        Self::of_files(files, &build::Context { ladders: &ladders.unwrap_or_default(), models, assets })
+    }
+
+    fn of_files(files: BTreeMap<String, Asset>, context: &build::Context<'_>) -> Result<Self, SpecError> {
+        let mut grids = Self::default();
+        for (name, asset) in files {
+            let own = build::spaces(&name, &asset.path, &asset.text, context)?;
+            grids.spaces.extend(own.spaces);
+            grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in()));
+        }
+        Ok(grids)
     }
 
     /// Reads one grid file's text, with the ladders of another.
@@ -224,7 +265,22 @@ impl Grids {
         let ladders = build::ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let context = build::Context { ladders: &ladders, models, assets: &Assets::embedded() };
-        Ok(Self { spaces: build::spaces(&name, file, text, &context)? })
+        let own = build::spaces(&name, file, text, &context)?;
+        Ok(Self { spaces: own.spaces, named: own.named })
+    }
+
+    /// The kernels of files that are not built in and have no entry in the catalogue, so that they get no rows: where
+    /// each stands, and which may have been meant.
+    #[must_use]
+    pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, SpecError)> {
+        let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
+        let said = unknown.map(|(kernel, place)| {
+            let hint = meant(kernel.as_str(), catalogue.names(), || {
+                "docs/adding-a-kernel.md says how to make one replayable".to_owned()
+            });
+            (kernel.clone(), SpecError { hint, ..place.clone() })
+        });
+        said.collect()
     }
 
     /// Every space, in the order of files, patterns, kernels and models.

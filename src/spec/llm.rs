@@ -215,8 +215,7 @@ fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Spec
     let listed = known.collect::<Vec<_>>().join(", ");
     let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
     let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
-    let file = Path::new("grids/models").join(format!("{last}.yaml"));
-    SpecError::at(&file, "", "", format!("there is no model `{name}`"), &hint)
+    SpecError::at(Path::new(""), "", "", format!("there is no model `{name}`"), &hint)
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use crate::model::nearest;
 
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}{}: {problem}", .file.display(), behind_colon(*.line), behind_colon(*.column))]
+#[error("{}{problem}", place(.file, *.line, *.column))]
 pub struct SpecError {
-    /// The file, or the name it has inside the program.
+    /// The file, or the name it has inside the program; empty where something is in no file.
     pub file: PathBuf,
     /// From 1, where known.
     pub line: Option<usize>,
@@ -22,8 +22,13 @@ pub struct SpecError {
     pub hint: String,
 }
 
-fn behind_colon(number: Option<usize>) -> String {
-    number.map_or_else(String::new, |number| format!(":{number}"))
+/// `file:line:column: `, as far as it is known.
+fn place(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
+    if file.as_os_str().is_empty() {
+        return String::new();
+    }
+    let behind_colon = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
+    format!("{}{}{}: ", file.display(), behind_colon(line), behind_colon(column))
 }
 
 impl SpecError {

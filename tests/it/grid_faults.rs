@@ -212,3 +212,77 @@ fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
         assert!(ran.stderr.contains("`file` is a file, not a folder\nhint: "), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn assets_that_nothing_is_read_from_are_named() {
+    let context = Context::new();
+    let folder = |name: &str| fs::create_dir_all(context.path(name)).expect("made");
+    ["empty", "near/grid", "both/grids", "both/op_repaly", "kind/grids/my.yaml"].into_iter().for_each(folder);
+    context.write("yml/grids/my.yml", GOOD);
+    context.write("model/grids/models/My.yml", "");
+    folder("link/grids");
+    unix::fs::symlink("nowhere.yaml", context.path("link/grids/my.yaml")).expect("linked");
+    let mut said = String::new();
+    for name in ["empty", "near", "both", "kind", "yml", "model", "link"] {
+        let ran = grid(&context, &["RmsNorm", "--dry-run", "--assets", name]);
+        assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+        said = format!("{said}{}\n", ran.stderr);
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn a_kernel_that_nobody_knows_is_said_and_grows_no_rows() {
+    let context = Context::new();
+    let text = GOOD.replace("kernels: [RmsNorm]", "kernels: [RmsNorm, RmsNrom, my_own_thing]");
+    context.write("mine.yaml", &text);
+    let own = ["--grids", "mine.yaml", "--rows", "4", "--device", "ATLAS_800_A2_313T_64G"];
+    let ran = grid(&context, &own);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stderr);
+    let file = fs::read_to_string(context.path("db/database.yaml")).expect("there");
+    assert!(file.contains("device: ATLAS_800_A2_313T_64G"), "{file}");
+    assert_eq!(context.rows("db", "RmsNorm").len(), 4, "of one's own file alone");
+    assert!(!context.path("db/RmsNrom.csv").exists() && !context.path("db/Add.csv").exists());
+    let said = [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]].map(|more| {
+        let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    });
+    let place = "db (kind rehearsal, device ATLAS_800_A2_313T_64G)";
+    let reached = "there are 4 by earlier growths; a larger `--rows` adds some, another `--seed` none";
+    let next = "next: `npubench check --db db`, `npubench run --db db --host rehearsal`";
+    assert_eq!(
+        said,
+        [
+            format!("no rows are added to {place}: {reached}\n"),
+            format!("no rows are added to {place}: {reached}\n"),
+            format!("4 rows are added to {place}; {next}\n"),
+            format!("no rows are added to {place}: all that are valid are there already\n"),
+        ]
+    );
+}
+
+#[test]
+fn options_say_what_they_take() {
+    let context = Context::new();
+    let mut said = String::new();
+    for (code, wrong) in [
+        (2, &["--rows", "-1"][..]),
+        (2, &["--rows", "many"]),
+        (2, &["--seed", "-3"]),
+        (2, &["--max-hbm-gib", "0"]),
+        (2, &["--max-hbm-gib", "-0.5"]),
+        (3, &["--device", "ATLAS"]),
+        (3, &["--models", "Qwen3-32B", "Qwen3-8B"]),
+        (3, &["--models", "qwen3-23b"]),
+        (3, &["--grids", "missing.yaml"]),
+    ] {
+        let ran = grid(&context, &[&["--dry-run"], wrong].concat());
+        assert_eq!(ran.code, code, "{wrong:?}: {}", ran.stderr);
+        said = format!("{said}{}\n", ran.stderr);
+    }
+    insta::assert_snapshot!(said);
+    let large = |gib: &str| grid(&context, &["RmsNorm", "--dry-run", "--rows", "0", "--max-hbm-gib", gib]).stdout;
+    assert!(large("0.1").lines().count() == 3 && large("0.1") != large("0.2"));
+}

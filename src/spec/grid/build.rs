@@ -43,13 +43,21 @@ fn own_ladders(raw: &File, source: Source<'_>) -> Result<Ladders, SpecError> {
     ladders.collect()
 }
 
+/// What a file declares.
+#[derive(Default)]
+pub(super) struct Declared {
+    pub(super) spaces: Vec<Space>,
+    /// Its kernels, each with its place and what is to be said where it has no entry.
+    pub(super) named: Vec<(KernelName, SpecError)>,
+}
+
 /// All spaces of a file.
 pub(super) fn spaces(
     name: &str,
     file: &Path,
     text: &str,
     context: &Context<'_>,
-) -> Result<Vec<Space>, SpecError> {
+) -> Result<Declared, SpecError> {
     let raw: File = yaml::parse_with_column(file, text)?;
     let source = Source { file, text };
     let mut ladders = own_ladders(&raw, source)?;
@@ -58,7 +66,7 @@ pub(super) fn spaces(
         return Err(source.error(&["ladders"], twice, problem, "give it a name of its own"));
     }
     ladders.extend(context.ladders.clone());
-    let (mut spaces, mut declared) = (Vec::new(), 0_u64);
+    let (mut found, mut count) = (Declared::default(), 0_u64);
     for (pattern_name, pattern) in &raw.patterns.0 {
         if let Some(other) = pattern.overrides.keys().find(|kernel| !pattern.kernels.contains(kernel)) {
             let hint = meant(other, pattern.kernels.iter().map(String::as_str), || HINT.to_owned());
@@ -87,12 +95,13 @@ pub(super) fn spaces(
             };
             // What is wrong is said whether models are chosen or not.
             unused.map(|unused| check(&unused, kernel, name)).transpose()?;
-            let found = of_kernel(&used, kernel, name)?;
-            declared = declared.saturating_add(bounded(&used, kernel, &found, declared)?);
-            spaces.extend(found);
+            let spaces = of_kernel(&used, kernel, name)?;
+            count = count.saturating_add(bounded(&used, kernel, &spaces, count)?);
+            found.named.push((used.kernel(kernel)?, used.without_entry(kernel)));
+            found.spaces.extend(spaces);
         }
     }
-    Ok(spaces)
+    Ok(found)
 }
 
 /// How many candidates the spaces of a kernel have: not more than can be gone through, with those of the file before
@@ -134,8 +143,7 @@ fn bound<'m>(
     models: impl Iterator<Item = &'m ModelValues>,
     most: usize,
 ) -> Result<Vec<Space>, SpecError> {
-    let kernel =
-        KernelName::new(kernel).map_err(|error| words.error("kernels", kernel, &error.to_string(), HINT))?;
+    let kernel = words.kernel(kernel)?;
     let parts = words.parts()?;
     let needed = words.needed_of_models(&parts)?;
     let space = |model| Binding { words, parts: &parts, model }.space(&kernel, grid);

@@ -10,7 +10,7 @@ use super::{
     raw::{Pattern, Side},
 };
 use crate::{
-    model::{Attributes, Dtype, EP_SIZE, Format, RUNTIME, meant},
+    model::{Attributes, Dtype, EP_SIZE, Format, KernelName, RUNTIME, meant},
     spec::{Assets, Catalogue, Expr, SpecError, yaml, yaml::split_outside_brackets},
 };
 
@@ -101,6 +101,18 @@ impl Words<'_> {
     fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
         let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
         self.source.error(&keys, needle, format!("pattern `{}`: {problem}", self.name), hint)
+    }
+
+    /// The name of one of its kernels.
+    pub(super) fn kernel(&self, name: &str) -> Result<KernelName, SpecError> {
+        KernelName::new(name).map_err(|error| self.error("kernels", name, &error.to_string(), HINT))
+    }
+
+    /// What is to be said of a kernel that the catalogue does not know.
+    pub(super) fn without_entry(&self, kernel: &str) -> SpecError {
+        let problem = format!("the catalogue has no entry for `{kernel}`, so it gets no rows");
+        let keys = ["patterns", self.name, "kernels"];
+        self.source.error(&keys, kernel, format!("pattern `{}`: {problem}", self.name), HINT)
     }
 
     /// Parses the pattern.
