@@ -92,7 +92,8 @@ fn the_patterns_declare_as_many_candidates_as_before() {
         ("ApplyTopKTopPCustom", "apply_topk_top_p", 56),
         ("ReshapeAndCacheNdKernel", "reshape_and_cache", 234),
         ("MoeGatingTopK", "moe_gating_topk", 117),
-        ("GroupedMatmul", "grouped_matmul", 340),
+        // It made 340: one width, cut by `tp` in both dimensions, where a layer has two products.
+        ("GroupedMatmul", "grouped_matmul", 680),
         ("GroupedMatmulSwigluQuant", "grouped_matmul_swiglu_quant", 340),
         ("DispatchFFNCombine", "dispatch_ffn_combine", 275),
         ("FusedInferAttentionScore", "prefill", 200),

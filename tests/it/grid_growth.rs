@@ -2,6 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use npubench::{
+    grid::{Candidates, Draft},
+    spec::{
+        Assets, LlmModel,
+        grid::{Grids, ModelValues, Models},
+    },
+};
+
 use crate::context::{Context, Ran};
 
 fn grid(context: &Context, arguments: &[&str]) -> Ran {
@@ -37,4 +45,26 @@ fn rows_of_ladders_do_not_count_among_those_of_models() {
     // Another seed has other rows, which count all the same.
     assert_eq!(grid(&context, &["MatMulV2", "--rows", "50", "--seed", "9"]).code, 0);
     assert_eq!(context.rows("db", "MatMulV2").len(), 110);
+}
+
+/// Latent attention takes the width of its rotary part from the model.
+#[test]
+fn the_rotary_part_is_as_wide_as_the_models() {
+    let all = LlmModel::all(&Assets::embedded()).expect("they load");
+    let mut values = ModelValues::of(&all["DeepSeek-V3"]);
+    values.numbers.insert("rope_head_dim".to_owned(), 32);
+    let models = Models::new(all.values().map(ModelValues::of).collect(), Some(vec![values]));
+    let grids = Grids::load(&Assets::embedded(), &models).expect("they load");
+    let latent = grids.spaces().iter().filter(|space| space.pattern.starts_with("latent_"));
+    let mut patterns = 0;
+    for space in latent {
+        let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+        candidates.go_to(0);
+        draft.fill(candidates.check().expect("numbers")).expect("dimensions");
+        let inputs = &draft.filled().inputs;
+        let width = |slot: usize| inputs[slot].as_ref().and_then(|tensor| tensor.dims.last().copied());
+        assert_eq!([width(24), width(25)], [Some(32), Some(32)]);
+        patterns += 1;
+    }
+    assert_eq!(patterns, 2);
 }
