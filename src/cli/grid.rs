@@ -131,6 +131,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             grown
         }
     };
+    models.left_out().iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
             print_note(&format!("{place}\nhint: {}", place.hint));
@@ -286,7 +287,10 @@ fn closing(options: &Options, device: &DeviceProfile, kind: Kind, kernels: &[Gro
     if rows == 0 {
         let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
         let why = if has(Refused::NotTaken) {
-            format!("there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none", options.rows)
+            format!(
+                "there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none",
+                options.rows
+            )
         } else if has(Refused::Known) {
             "all that are valid are there already".to_owned()
         } else {
@@ -298,5 +302,7 @@ fn closing(options: &Options, device: &DeviceProfile, kind: Kind, kernels: &[Gro
         return format!("no rows are written; without `--dry-run` {rows} are, into {place}");
     }
     let host = if kind == Kind::Rehearsal { " --host rehearsal" } else { "" };
-    format!("{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
+    format!(
+        "{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`"
+    )
 }

@@ -70,7 +70,9 @@ pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
     let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MOST_GIB));
     let bytes = gib.map(|gib| gib * f64::from(1 << 30));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^50, and positive")]
-    bytes.map(|bytes| bytes as u64).ok_or_else(|| format!("`{text}` is not a number above 0, up to {MOST_GIB}"))
+    bytes
+        .map(|bytes| bytes as u64)
+        .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MOST_GIB}"))
 }
 
 /// The kind of a database, as a word of the command line.

@@ -168,9 +168,13 @@ pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
         let barren: Vec<_> = grown.barren().collect();
         for (space, refused) in &barren {
             let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
-            notes.push(format!("{kernel}: no candidate of {}: {}{model} can be a row", space.grid, space.pattern));
+            notes.push(format!(
+                "{kernel}: no candidate of {}: {}{model} can be a row",
+                space.grid, space.pattern
+            ));
             notes.extend(refused.iter().map(|(reason, Refusals { count, example })| {
-                let example = example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
+                let example =
+                    example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
                 format!("  {count}: {reason}{example}")
             }));
         }

@@ -81,18 +81,31 @@ impl Assets {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
         let wrong = |path: &Path, problem: &str, hint: String| {
-            Err(SpecError { file: path.to_owned(), line: None, column: None, problem: problem.to_owned(), hint })
+            Err(SpecError {
+                file: path.to_owned(),
+                line: None,
+                column: None,
+                problem: problem.to_owned(),
+                hint,
+            })
         };
         let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for path in &folders {
             let near = nearest(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
-                return wrong(path, "nothing is read from a folder of that name", format!("did you mean `{near}`?"));
+                return wrong(
+                    path,
+                    "nothing is read from a folder of that name",
+                    format!("did you mean `{near}`?"),
+                );
             }
         }
         if !folders.iter().any(|path| FOLDERS.contains(&&*name_of(path))) {
-            let hint = format!("files of assets stand in {} there", FOLDERS.map(|name| format!("`{name}`")).join(", "));
+            let hint = format!(
+                "files of assets stand in {} there",
+                FOLDERS.map(|name| format!("`{name}`")).join(", ")
+            );
             return wrong(folder, "has no assets", hint);
         }
         for under in ["op_replay", "grids", "grids/models", "grids/devices"] {

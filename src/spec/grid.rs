@@ -175,13 +175,15 @@ pub struct Models {
     known: Vec<ModelValues>,
     /// Those that somebody chose; patterns that do without models do so where nobody did.
     chosen: Option<Vec<ModelValues>>,
+    /// What is left out of those that were chosen, in words.
+    left_out: Vec<String>,
 }
 
 impl Models {
     /// Models whose values are given.
     #[must_use]
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
-        Self { known, chosen }
+        Self { known, chosen, left_out: Vec::new() }
     }
 
     /// All models that there are, of which some may be chosen by name or by the path of a `config.json`.
@@ -190,9 +192,22 @@ impl Models {
     /// [`SpecError`] where there is none of a name, or its file is bad.
     pub fn load(assets: &Assets, chosen: &[String]) -> Result<Self, SpecError> {
         let known = LlmModel::all(assets)?.values().map(ModelValues::of).collect();
-        let models = chosen.iter().map(|name| Ok(ModelValues::of(&LlmModel::load(assets, name)?)));
+        let models = chosen.iter().map(|name| LlmModel::load(assets, name));
         let models = models.collect::<Result<Vec<_>, SpecError>>()?;
-        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(models) })
+        let left_out = models.iter().flat_map(|model| {
+            let said = model.left_open.iter().cloned().chain(of_models::without_table(model));
+            said.map(|said| format!("{}: {said}", model.model)).collect::<Vec<_>>()
+        });
+        let left_out = left_out.collect();
+        let values = models.iter().map(ModelValues::of).collect();
+        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
+    }
+
+    /// What is left out of the models that were chosen, in words: products that no grid has, and what an imported file
+    /// says and nobody takes over.
+    #[must_use]
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     fn used(&self) -> &[ModelValues] {

@@ -7,6 +7,7 @@
 mod file;
 mod gemms;
 mod hugging_face;
+mod json;
 mod layout;
 
 pub use gemms::{Gemm, GemmRole, Product, Quantisation};
@@ -43,6 +44,8 @@ pub struct LlmModel {
     pub layouts: Layouts,
     /// Number formats it is run in.
     pub quantisation: Vec<Quantisation>,
+    /// What an imported file says of it and nobody takes over, in words.
+    pub left_open: Vec<String>,
 }
 
 /// The two kinds of attention, by their projections.

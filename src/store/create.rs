@@ -139,7 +139,8 @@ mod tests {
             let error = make(&folder, other).expect_err("it is there now");
             assert!(matches!(error, StoreError::JustMade { .. }), "{error}");
             assert_eq!(fs::read_to_string(folder.join("Add.csv")).expect("there"), "theirs");
-            let names: Vec<_> = fs::read_dir(&folder).expect("listed").map(|e| e.expect("one").file_name()).collect();
+            let names: Vec<_> =
+                fs::read_dir(&folder).expect("listed").map(|e| e.expect("one").file_name()).collect();
             assert_eq!(names.len(), 2, "{names:?}");
             assert_eq!(fs::read_dir(root.path()).expect("listed").count(), 1, "a draft is left");
         }

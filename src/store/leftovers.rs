@@ -85,6 +85,9 @@ mod tests {
         }
         remove_unfinished_files(folder.path());
         let left = |name: &str| folder.path().join(name).exists();
-        assert_eq!([".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"].map(left), [false, true, true, true]);
+        assert_eq!(
+            [".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"].map(left),
+            [false, true, true, true]
+        );
     }
 }

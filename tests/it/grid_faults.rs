@@ -198,7 +198,11 @@ fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
     let draft = fs::File::open(context.path("db/.npubench-new-abc")).expect("there");
     draft.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(600)).expect("set");
     drop(draft);
-    assert_eq!(grid(&context, &["RmsNorm", "--rows", "3"]).code, 0, "nothing but leftovers is an empty folder");
+    assert_eq!(
+        grid(&context, &["RmsNorm", "--rows", "3"]).code,
+        0,
+        "nothing but leftovers is an empty folder"
+    );
     assert!(!context.path("db/.npubench-new-abc").exists());
     context.write("db/.npubench-abc.tmp", "half");
     assert_eq!(grid(&context, &["RmsNorm", "--rows", "4"]).code, 0);
@@ -244,11 +248,12 @@ fn a_kernel_that_nobody_knows_is_said_and_grows_no_rows() {
     assert!(file.contains("device: ATLAS_800_A2_313T_64G"), "{file}");
     assert_eq!(context.rows("db", "RmsNorm").len(), 4, "of one's own file alone");
     assert!(!context.path("db/RmsNrom.csv").exists() && !context.path("db/Add.csv").exists());
-    let said = [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]].map(|more| {
-        let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        ran.stderr
-    });
+    let said = [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]]
+        .map(|more| {
+            let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran.stderr
+        });
     let place = "db (kind rehearsal, device ATLAS_800_A2_313T_64G)";
     let reached = "there are 4 by earlier growths; a larger `--rows` adds some, another `--seed` none";
     let next = "next: `npubench check --db db`, `npubench run --db db --host rehearsal`";
@@ -283,6 +288,7 @@ fn options_say_what_they_take() {
         said = format!("{said}{}\n", ran.stderr);
     }
     insta::assert_snapshot!(said);
-    let large = |gib: &str| grid(&context, &["RmsNorm", "--dry-run", "--rows", "0", "--max-hbm-gib", gib]).stdout;
+    let large =
+        |gib: &str| grid(&context, &["RmsNorm", "--dry-run", "--rows", "0", "--max-hbm-gib", gib]).stdout;
     assert!(large("0.1").lines().count() == 3 && large("0.1") != large("0.2"));
 }

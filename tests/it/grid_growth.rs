@@ -68,3 +68,25 @@ fn the_rotary_part_is_as_wide_as_the_models() {
     }
     assert_eq!(patterns, 2);
 }
+
+#[test]
+fn products_that_no_grid_has_are_said() {
+    let context = Context::new();
+    let text = include_str!("../../grids/models/DeepSeek-V3.yaml");
+    let only = |format: &str| text.replace("[bf16, w8a8, w4a8]", &format!("[{format}]"));
+    let mut said = String::new();
+    for format in ["w8a8", "w4a8", "w8a16", "w8a16, bf16"] {
+        context.write("own/grids/models/DeepSeek-V3.yaml", &only(format));
+        let own = ["MatMulV2", "--models", "DeepSeek-V3", "--dry-run", "--assets", "own"];
+        let ran = grid(&context, &own);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        said = format!("{said}{format}: {}\n", ran.stderr);
+    }
+    let config = serde_json::json!({
+        "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 64, "num_attention_heads": 16,
+        "head_dim": 64, "intermediate_size": 64, "quantization_config": {"quant_method": "fp8"},
+    });
+    context.write("tiny/config.json", &config.to_string());
+    said += &grid(&context, &["MatMulV2", "--models", "tiny", "--dry-run"]).stderr;
+    insta::assert_snapshot!(said);
+}

@@ -117,7 +117,8 @@ fn bounded(words: &Words<'_>, kernel: &str, spaces: &[Space], before: u64) -> Re
         format!("; its longest axis is `{}` with {} values", axis.names.join(","), axis.len())
     });
     let with_others = if before > 0 { format!(", behind {before} of the file") } else { String::new() };
-    let problem = format!("{count} candidates for `{kernel}`{with_others}, at most {MOST_CANDIDATES} can be{longest}");
+    let problem =
+        format!("{count} candidates for `{kernel}`{with_others}, at most {MOST_CANDIDATES} can be{longest}");
     Err(words.error("axes", "", &problem, "shorten axes; `where:` comes too late to make them fewer"))
 }
 

@@ -51,7 +51,10 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
     let (mut step, mut ratio, mut align) = (None, None, None);
     while let Some(word) = words.next() {
         let number = words.next();
-        if matches!((word, step, ratio, align), ("step", Some(_), ..) | ("ratio", _, Some(_), _) | ("align", .., Some(_))) {
+        if matches!(
+            (word, step, ratio, align),
+            ("step", Some(_), ..) | ("ratio", _, Some(_), _) | ("align", .., Some(_))
+        ) {
             return Err(format!("has `{word}` twice"));
         }
         let whole = || number.and_then(|number| number.parse::<i64>().ok()).filter(|number| *number >= 1);
@@ -79,7 +82,8 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
     let mut at = from;
     while at < to && values.len() <= MOST {
         values.push(at);
-        at = ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align.unwrap_or(1)));
+        at =
+            ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align.unwrap_or(1)));
     }
     values.push(to);
     Ok(values)

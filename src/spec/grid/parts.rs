@@ -341,7 +341,8 @@ impl Words<'_> {
 fn rows(items: &[Value], width: usize) -> Result<Vec<i64>, (String, String)> {
     let mut numbers = Vec::new();
     for item in items {
-        let text = |value: &Value| yaml::scalar(value).unwrap_or_else(|| yaml::print(value).trim().to_owned());
+        let text =
+            |value: &Value| yaml::scalar(value).unwrap_or_else(|| yaml::print(value).trim().to_owned());
         let Some(row) = item.as_sequence() else {
             let text = text(item);
             return Err((text.clone(), format!("has `{text}` among rows of {width} numbers")));

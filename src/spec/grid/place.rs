@@ -28,7 +28,11 @@ impl Source<'_> {
         let needle = needle.trim();
         // What stands in another key's block, as with what a variant leaves to the pattern, is found further out, but
         // not in another pattern.
-        let place = blocks.iter().skip(keys.len().min(2)).rev().find_map(|block| word_at(self.text, block.clone(), needle));
+        let place = blocks
+            .iter()
+            .skip(keys.len().min(2))
+            .rev()
+            .find_map(|block| word_at(self.text, block.clone(), needle));
         let found = blocks.last().filter(|_| blocks.len() > 1).map(|block| block.start);
         place.or(found).map(|at| line_and_column(self.text, at))
     }
@@ -121,10 +125,15 @@ mod tests {
 
     #[test]
     fn keys_inside_braces_end_where_their_values_do() {
-        let text = "patterns: {one: {text: {a: \"}\"}, let: {m: 1}}, two: {let: {m: 2, mm: 3}, where: [m > 2]}}\n";
+        let text =
+            "patterns: {one: {text: {a: \"}\"}, let: {m: 1}}, two: {let: {m: 2, mm: 3}, where: [m > 2]}}\n";
         let source = Source { file: Path::new("a.yaml"), text };
         let place = |keys: &[&str], needle: &str| source.find(keys, needle).map(|(_, column)| column);
-        assert_eq!(place(&["patterns", "one", "let"], "2"), text.find("let").map(|at| at + 1), "not in the other");
+        assert_eq!(
+            place(&["patterns", "one", "let"], "2"),
+            text.find("let").map(|at| at + 1),
+            "not in the other"
+        );
         assert_eq!(place(&["patterns", "two", "let"], "3"), text.find('3').map(|at| at + 1));
         assert_eq!(place(&["patterns", "two"], "m > 2"), text.find("m > 2").map(|at| at + 1));
     }
