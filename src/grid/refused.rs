@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::Unfit;
-use crate::spec::grid::Space;
+use crate::{model::shortened, spec::grid::Space};
 
 /// Why a candidate becomes no row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,9 +58,9 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Constraint(source) => write!(f, "`{source}` does not hold"),
-            Self::NoValue(source) => write!(f, "`{source}` has no whole value"),
-            Self::Dimension(source) => write!(f, "`{source}` is no dimension"),
+            Self::Constraint(source) => write!(f, "`{}` does not hold", shortened(source)),
+            Self::NoValue(source) => write!(f, "`{}` has no whole value", shortened(source)),
+            Self::Dimension(source) => write!(f, "`{}` is no dimension", shortened(source)),
             Self::Memory => f.write_str("too large for the memory"),
             Self::NoEntry => f.write_str("the catalogue has no entry"),
             Self::Rule => f.write_str("refused by the shape rule"),

@@ -35,4 +35,4 @@ pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
 pub use vendor_check::{CheckOutcome, CheckVerdict, CheckedBy, UnknownOutcome};
 pub use verdict::{Finding, Verdict};
-pub use words::{meant, nearest};
+pub use words::{meant, nearest, shortened};

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -33,7 +33,7 @@ pub struct AssetsError {
     pub path: PathBuf,
     /// The system's reason.
     #[source]
-    pub source: std::io::Error,
+    pub source: io::Error,
 }
 
 /// One file: where it is (for messages) and its text.
@@ -46,7 +46,12 @@ impl Asset {
     /// A file of somebody's.
     pub(super) fn read(path: &Path) -> Result<Self, AssetsError> {
         let failed = |source| AssetsError { path: path.to_owned(), source };
-        Ok(Self { path: path.to_owned(), text: fs::read_to_string(path).map_err(failed)? })
+        let text = String::from_utf8(fs::read(path).map_err(failed)?).map_err(|error| {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+            failed(io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8")))
+        })?;
+        Ok(Self { path: path.to_owned(), text })
     }
 
     /// Whether it ships with the program.

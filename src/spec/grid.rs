@@ -247,7 +247,7 @@ impl Grids {
         });
         let files = files.collect::<Result<BTreeMap<_, _>, AssetsError>>();
         let files = files.map_err(|error| SpecError {
-            hint: "give the path of a grid file".to_owned(),
+            hint: "give the path of a grid file, a text in UTF-8".to_owned(),
             ..from_assets(&error)
         })?;
         if files.len() < paths.len() {

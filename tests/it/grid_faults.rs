@@ -292,3 +292,48 @@ fn options_say_what_they_take() {
         |gib: &str| grid(&context, &["RmsNorm", "--dry-run", "--rows", "0", "--max-hbm-gib", gib]).stdout;
     assert!(large("0.1").lines().count() == 3 && large("0.1") != large("0.2"));
 }
+
+#[test]
+fn what_is_no_grid_file_is_said_in_plain_words() {
+    let context = Context::new();
+    let own = ["grid", "--db", "db", "--dry-run", "--grids", "own.yaml"];
+    let said = |text: &[u8]| {
+        fs::write(context.path("own.yaml"), text).expect("written");
+        let started = std::time::Instant::now();
+        let ran = limited(&context, "ulimit -v 4000000", &own);
+        assert_eq!(ran.code, 3, "{}", ran.stdout);
+        assert!(started.elapsed().as_secs() < 20, "{}", ran.stderr);
+        ran.stderr
+    };
+    let large = format!("summary: {}\n", "a".repeat(2 << 20));
+    let deep = format!("summary: {}\n", "[".repeat(100_000));
+    let dashes = format!("summary:\n  {}\n", "- ".repeat(100_000));
+    let long = GOOD.replace("d * block", &format!("d * {}blok", "block + ".repeat(5000)));
+    let unclosed = GOOD.replace("d * block", &format!("d * {}", "(block + 1) * ".repeat(5000)));
+    let axes = GOOD.replace("    let:", "    axes: {t: T}\n    let:");
+    let constants = GOOD.replace("{block: 16}", "\n  block: 16\n  block: 32");
+    let texts = [
+        "42",
+        "null",
+        "[]",
+        "",
+        "summary: a\npatterns: []\n",
+        "summary: a\npatterns: {a: 3}\n",
+        "summary: a\nladders: {A: 3}\n",
+        "summary: a\n---\nsummary: b\n",
+        &axes,
+        &constants,
+        "summary: a\nconstants: {a: 1, a: 2}\n",
+        &large,
+        &deep,
+        &dashes,
+        &long,
+        &unclosed,
+    ];
+    let mut all: String = texts.iter().map(|text| said(text.as_bytes()) + "\n").collect();
+    all += &said(b"summary: a\nladders: {\xff: [1]}\n");
+    insta::assert_snapshot!(all);
+    // A byte-order mark is nobody's fault.
+    context.write("own.yaml", &format!("\u{feff}{GOOD}"));
+    assert_eq!(context.run(&own).code, 0);
+}

@@ -29,8 +29,15 @@ pub(super) struct Context<'a> {
 
 /// The ladders of a file.
 pub(super) fn ladders(file: &Path, text: &str) -> Result<Ladders, SpecError> {
-    let raw: File = yaml::parse_with_column(file, text)?;
+    let raw = read(file, text)?;
     own_ladders(&raw, Source { file, text })
+}
+
+fn read(file: &Path, text: &str) -> Result<File, SpecError> {
+    let raw = yaml::parse_with_column(file, text)?;
+    // Of two constants of one name the last would count, without a word.
+    yaml::check_yaml(file, text)?;
+    Ok(raw)
 }
 
 fn own_ladders(raw: &File, source: Source<'_>) -> Result<Ladders, SpecError> {
@@ -58,7 +65,7 @@ pub(super) fn spaces(
     text: &str,
     context: &Context<'_>,
 ) -> Result<Declared, SpecError> {
-    let raw: File = yaml::parse_with_column(file, text)?;
+    let raw = read(file, text)?;
     let source = Source { file, text };
     let mut ladders = own_ladders(&raw, source)?;
     if let Some(twice) = ladders.keys().find(|name| context.ladders.contains_key(*name)) {

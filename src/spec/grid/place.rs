@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path};
 
-use crate::spec::SpecError;
+use crate::{model::shortened, spec::SpecError};
 
 /// A place on the way into a file: below these keys, at this text.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,9 @@ impl Source<'_> {
     /// where it does not stand there.
     pub(super) fn error(&self, keys: &[&str], needle: &str, problem: String, hint: &str) -> SpecError {
         let (line, column) = self.find(keys, needle).unzip();
+        // An expression of a page says no more than its beginning does.
+        let pieces: Vec<String> = problem.split('`').map(shortened).collect();
+        let problem = pieces.join("`");
         SpecError { file: self.file.to_owned(), line, column, problem, hint: hint.to_owned() }
     }
 
