@@ -121,6 +121,8 @@ fn in_words(problem: &str) -> String {
         ("invalid type: map", "a mapping is given"),
         ("invalid type: ", "wrong type: "),
         ("expected a sequence", "expected a list"),
+        ("expected u64", "expected a whole number"),
+        ("expected i64", "expected a whole number"),
         ("duplicate field ", "a second "),
         ("duplicate entry with key ", "a second key "),
     ] {

@@ -43,7 +43,7 @@ fn read(file: &Path, text: &str) -> Result<File, SpecError> {
 fn own_ladders(raw: &File, source: Source<'_>) -> Result<Ladders, SpecError> {
     let ladders = raw.ladders.iter().map(|(name, items)| {
         let values = ladder::values(items).map_err(|(needle, why)| {
-            source.error(&["ladders", name], &needle, format!("ladder `{name}`: {why}"), HINT)
+            source.error(&["ladders", name], &needle, &format!("ladder `{name}`: {why}"), HINT)
         })?;
         Ok((name.clone(), values))
     });
@@ -70,7 +70,7 @@ pub(super) fn spaces(
     let mut ladders = own_ladders(&raw, source)?;
     if let Some(twice) = ladders.keys().find(|name| context.ladders.contains_key(*name)) {
         let problem = format!("ladder `{twice}` is among the shared ones already");
-        return Err(source.error(&["ladders"], twice, problem, "give it a name of its own"));
+        return Err(source.error(&["ladders"], twice, &problem, "give it a name of its own"));
     }
     ladders.extend(context.ladders.clone());
     let (mut found, mut count) = (Declared::default(), 0_u64);
@@ -78,7 +78,7 @@ pub(super) fn spaces(
         if let Some(other) = pattern.overrides.keys().find(|kernel| !pattern.kernels.contains(kernel)) {
             let hint = meant(other, pattern.kernels.iter().map(String::as_str), || HINT.to_owned());
             let problem = format!("`{other}` is none of the pattern's kernels");
-            return Err(source.error(&["patterns", pattern_name, "overrides"], other, problem, &hint));
+            return Err(source.error(&["patterns", pattern_name, "overrides"], other, &problem, &hint));
         }
         let with_models = pattern.with_models.as_ref().map(|other| pattern.clone().with(other));
         let chosen = context.models.chosen.is_some();

@@ -100,7 +100,7 @@ impl Words<'_> {
 
     fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
         let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
-        self.source.error(&keys, needle, format!("pattern `{}`: {problem}", self.name), hint)
+        self.source.error(&keys, needle, &format!("pattern `{}`: {problem}", self.name), hint)
     }
 
     /// The name of one of its kernels.
@@ -112,7 +112,7 @@ impl Words<'_> {
     pub(super) fn without_entry(&self, kernel: &str) -> SpecError {
         let problem = format!("the catalogue has no entry for `{kernel}`, so it gets no rows");
         let keys = ["patterns", self.name, "kernels"];
-        self.source.error(&keys, kernel, format!("pattern `{}`: {problem}", self.name), HINT)
+        self.source.error(&keys, kernel, &format!("pattern `{}`: {problem}", self.name), HINT)
     }
 
     /// Parses the pattern.

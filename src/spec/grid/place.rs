@@ -14,7 +14,7 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// An error below the keys, at the first line and column that has `needle` there; at the last key found
     /// where it does not stand there.
-    pub(super) fn error(&self, keys: &[&str], needle: &str, problem: String, hint: &str) -> SpecError {
+    pub(super) fn error(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
         let (line, column) = self.find(keys, needle).unzip();
         // An expression of a page says no more than its beginning does.
         let pieces: Vec<String> = problem.split('`').map(shortened).collect();
@@ -23,7 +23,8 @@ impl Source<'_> {
     }
 
     fn find(&self, keys: &[&str], needle: &str) -> Option<(usize, usize)> {
-        let mut blocks = vec![0..self.text.len()];
+        let whole = 0..self.text.len();
+        let mut blocks = Vec::from([whole]);
         for key in keys {
             let inside = blocks.last().cloned().unwrap_or_default();
             blocks.extend(key_at(self.text, inside, key).map(|start| start..block_end(self.text, start)));
