@@ -97,6 +97,17 @@ impl Entry {
         })
     }
 
+    /// The form that a case is read by, with the values of its names.
+    pub(super) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), Refusal> {
+        let can_be = |form: &&EntryForm| !form.of_list || form.inputs.len() == case.inputs.len();
+        let mut fitting =
+            self.forms.iter().filter(can_be).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
+        match fitting.next() {
+            Some(found) => Ok(found),
+            None => Err(self.read(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
+        }
+    }
+
     /// Whether a case can be meant by a form.
     fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
         self.suits(form, case)?;
@@ -281,11 +292,16 @@ const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
+/// The name of a column in expressions.
+pub(super) fn attribute_name(column: &str) -> String {
+    column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
+}
+
 /// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
-fn known(attributes: &Attributes) -> Bindings {
+pub(super) fn known(attributes: &Attributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase();
+        let name = attribute_name(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
@@ -369,6 +385,15 @@ pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64
         }
         _ => Ok(tensor.dims.clone()),
     }
+}
+
+/// The dimensions that the profiler shows for a matrix in FRACTAL_NZ, which is filled up to whole blocks; the
+/// other way around than [`logical_dims`].
+pub(super) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
+    let [batch @ .., rows, columns] = dims else { return None };
+    let width = 32 / dtype.bytes().unwrap_or(2).clamp(1, 32);
+    let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
+    Some(batch.iter().copied().chain(blocks).collect())
 }
 
 /// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
