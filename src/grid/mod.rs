@@ -11,6 +11,7 @@ mod draft;
 mod expand;
 mod grow;
 mod memory;
+pub mod mutate;
 mod sample;
 
 pub use draft::Draft;
