@@ -1,29 +1,22 @@
 //! `npubench grid`: declared spaces into rows without measurements.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
 use super::{
     Failure,
+    grid_mutate::{self, MutateOptions},
+    grid_tables::{Target, in_parallel},
     options::{self, AssetOptions, Format, KindWord},
 };
 use crate::{
     exit::Exit,
     grid::{Grown, Known, Order, default_budget, grow},
-    model::{KernelName, Kind, meant},
+    model::{KernelName, meant},
     report::{GrownKernel, coverage_plot, grid_json, grid_table, print_data, print_note},
     spec::{
-        Catalogue, DatabaseFile, DeviceProfile,
+        Catalogue, DeviceProfile,
         grid::{Grids, Models},
     },
     store::{Database, GridRows, KernelCsv, StoreError, tenants, write_atomic},
@@ -37,53 +30,50 @@ use crate::{
 pub(super) struct Options {
     /// Only these kernels; all of the grids where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    kernels: Vec<String>,
+    pub(super) kernels: Vec<String>,
     /// Database folder; it is made where it is missing
     #[arg(long, value_name = "DIR")]
-    db: PathBuf,
+    pub(super) db: PathBuf,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
-    kind: Option<KindWord>,
+    pub(super) kind: Option<KindWord>,
     /// Models whose layers are to be covered, such as Qwen3-32B, or paths of a config.json; else ladders are
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     models: Vec<String>,
     /// Rows of each kernel that are from grids, those of earlier growths included; 0 for all that are valid
     #[arg(long, value_name = "N", default_value_t = 1000)]
-    rows: usize,
+    pub(super) rows: usize,
     /// Decides which rows are taken where not all are
     #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Device memory that a case may need; by default 15/16 of the device's
     #[arg(long, value_name = "G", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    max_hbm_gib: Option<u64>,
+    pub(super) max_hbm_gib: Option<u64>,
     /// Say what would be done, and write nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Draw the rows of each kernel over its two longest axes
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    assets: AssetOptions,
+    pub(super) mutate: MutateOptions,
+    #[command(flatten)]
+    pub(super) assets: AssetOptions,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    pub(super) format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    if options.mutate.is_wanted() {
+        return grid_mutate::run(options);
+    }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
-    let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    let kind = options.kind.map(Kind::from);
-    let database = match (is_new, kind) {
-        (true, _) => None,
-        (false, Some(kind)) => Some(Database::open_as(&options.db, kind)?),
-        (false, None) => Some(Database::open(&options.db)?),
-    };
-    let file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
-    let device = database.as_ref().map_or(file.device.as_str(), Database::device);
-    let device = DeviceProfile::load(&assets, device)?;
+    let target = Target::open(&options.db, options.kind)?;
+    let device = DeviceProfile::load(&assets, target.device())?;
     let work = Work {
         grids: &grids,
         catalogue: &catalogue,
@@ -92,29 +82,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
-    let grown = match (&database, options.dry_run) {
-        (None, true) => work.grow(None)?,
-        (Some(database), true) => work.grow(Some(database))?,
-        (None, false) => {
-            let mut grown = Vec::new();
-            Database::create(&options.db, &file, |draft| {
-                let database = Database::open(draft)?;
-                grown = work.grow(Some(&database))?;
-                save(&grown)
-            })?;
-            grown
-        }
-        (Some(database), false) => {
-            let mut lock = database.lock()?;
-            database.existing_ledger()?;
-            let grown = work.grow(Some(database))?;
-            if grown.iter().any(|kernel| kernel.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                database.adopt(&mut lock)?;
-            }
-            save(&grown)?;
-            grown
-        }
-    };
+    let grown =
+        target.grow(options.dry_run, |database| Ok(work.grow(database)?), |one| one.table.as_ref())?;
     tell(options, &catalogue, &device, &grown)
 }
 
@@ -183,36 +152,6 @@ impl<'a> Work<'a> {
         })?;
         Ok(Grew { kernel, grown, table: Some(table) })
     }
-}
-
-/// Writes all tables; each is written whole or not at all.
-fn save(grown: &[Grew<'_>]) -> Result<(), StoreError> {
-    let tables: Vec<&KernelCsv> = grown.iter().filter_map(|kernel| kernel.table.as_ref()).collect();
-    in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
-}
-
-/// Does so many things on all cores; results are in the order of their numbers.
-fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(count);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        break;
-                    }
-                    let result = work(index);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn tell(

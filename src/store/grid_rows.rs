@@ -11,6 +11,8 @@ use crate::model::{Attention, Case, KernelName, Slot};
 
 /// How the provenance of such rows begins, in a cell of their own.
 const FROM_GRID: &str = "grid ";
+/// How that of mutants begins.
+const FROM_MUTATION: &str = "mutation ";
 
 /// The cases that a table has.
 #[derive(Debug, Default)]
@@ -19,6 +21,18 @@ pub struct Tenants {
     pub cases: Vec<Case>,
     /// Rows that are from grids.
     pub grown: usize,
+    /// Rows that are mutants of others.
+    pub mutated: usize,
+    /// For each of the cases, whether it is a mutant.
+    is_mutant: Vec<bool>,
+}
+
+impl Tenants {
+    /// The cases that are no mutants.
+    pub fn into_originals(self) -> impl Iterator<Item = Case> {
+        let cases = self.cases.into_iter().zip(self.is_mutant);
+        cases.filter(|(_, is_mutant)| !is_mutant).map(|(case, _)| case)
+    }
 }
 
 /// Reads what a table has.
@@ -34,8 +48,13 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreE
     let provenance = table.column(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
+        let is_mutant = said.starts_with(FROM_MUTATION.as_bytes());
         tenants.grown += usize::from(said.starts_with(FROM_GRID.as_bytes()));
-        tenants.cases.extend(columns.case(kernel, cells));
+        tenants.mutated += usize::from(is_mutant);
+        if let Ok(case) = columns.case(kernel, cells) {
+            tenants.cases.push(case);
+            tenants.is_mutant.push(is_mutant);
+        }
         Ok(())
     })?;
     Ok(tenants)
@@ -64,9 +83,10 @@ impl<'a> GridRows<'a> {
         Self { table, signature, provenance, is_attention }
     }
 
-    /// Appends a case; `attributes` are the cells of its columns, `provenance` begins with `grid `.
+    /// Appends a case; `attributes` are the cells of its columns, `provenance` begins with `grid ` or `mutation `.
     pub fn append(&mut self, case: &Case, attributes: &[(&str, String)], provenance: &str) {
-        debug_assert!(provenance.starts_with(FROM_GRID), "else it is not known again");
+        let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|begin| provenance.starts_with(begin));
+        debug_assert!(is_known, "else it is not known again");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());
         let sides = [cells_of(&case.inputs), cells_of(&case.outputs)].into_iter().flatten();
         cells.extend(self.signature.into_iter().zip(sides));
@@ -143,7 +163,12 @@ mod tests {
         let mut rows = GridRows::new(&kernel, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
         let found = tenants(&kernel, &table).expect("rows");
-        assert_eq!((found.cases, found.grown), (vec![case], 1));
+        assert_eq!((&found.cases, found.grown, found.mutated), (&vec![case.clone()], 1, 0));
+        assert_eq!(found.into_originals().collect::<Vec<_>>(), std::slice::from_ref(&case));
+        GridRows::new(&kernel, &mut table).append(&case, &[], "mutation scale: M 8 to 16 of case x, seed 0");
+        let found = tenants(&kernel, &table).expect("rows");
+        assert_eq!((found.cases.len(), found.grown, found.mutated), (2, 1, 1));
+        assert_eq!(found.into_originals().collect::<Vec<_>>(), [case], "the mutant is none");
         let measured = ["Average Duration(us)", "Profiling Average Duration(us)", "OP State"];
         assert!(measured.iter().all(|column| table.cell(0, column).as_deref() == Some("")));
     }
