@@ -77,8 +77,8 @@ impl Mutator<'_> {
             };
             match &mutation.change {
                 Change::Quantised => {
-                    for (form, case) in axes.anatomy.quantised([other]) {
-                        made(form.rule.name.clone(), String::new(), case);
+                    for (form, case) in axes.anatomy.quantised(other) {
+                        made(format!("form `{form}`"), String::new(), case);
                     }
                 }
                 Change::Types(types) => {

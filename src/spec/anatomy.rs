@@ -334,25 +334,27 @@ impl<'a> Anatomy<'a> {
         found
     }
 
-    /// The same work in INT8: the forms of some entries that say so, with tensors lying as they do here, each
-    /// with the case that it reads, or why it has none.
-    pub fn quantised<'b>(
-        &self,
-        entries: impl IntoIterator<Item = &'b Entry>,
-    ) -> Vec<(&'b EntryForm, Result<Case, String>)> {
+    /// The same work in INT8, by the name of the form that does it: those of an entry that say so, with tensors
+    /// lying as they do here. Where none of them has a case, why the first has none.
+    #[must_use]
+    pub fn quantised<'b>(&self, entry: &'b Entry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
-            form.tensors()
-                .filter(|(_, slot)| form.is_transposed(&slot.argument))
-                .map(|(index, _)| index)
-                .collect()
+            let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));
+            tensors.map(|(index, _)| index).collect()
         };
-        let forms = entries.into_iter().flat_map(|entry| entry.forms.iter().map(move |form| (entry, form)));
-        forms
-            .filter(|(_, form)| {
-                form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form)
-            })
-            .map(|(entry, form)| (form, self.in_form(entry, form)))
-            .collect()
+        let forms = entry
+            .forms
+            .iter()
+            .filter(|form| form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form));
+        let mut cases: Vec<(&str, Result<Case, String>)> =
+            forms.map(|form| (form.rule.name.as_str(), self.in_form(entry, form))).collect();
+        // Forms differ in the type of what they give, so that some do not fit.
+        if cases.iter().any(|(_, case)| case.is_ok()) {
+            cases.retain(|(_, case)| case.is_ok());
+        } else {
+            cases.truncate(1);
+        }
+        cases
     }
 
     /// The case that has this one's dimensions in another form: types and formats stay where the form takes them,

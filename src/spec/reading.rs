@@ -55,10 +55,8 @@ impl Entry {
     /// # Errors
     /// [`Refusal`] where slots, types, shapes or attributes contradict the entry; it says which.
     pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
-        // Of forms that differ in the length of a list, one can be meant.
-        let can_be = |form: &&EntryForm| !form.of_list || form.inputs.len() == case.inputs.len();
         let attempts: Vec<(&EntryForm, Result<Bindings, Misfit>)> =
-            self.forms.iter().filter(can_be).map(|form| (form, self.fit(form, case))).collect();
+            self.forms_for(case).map(|form| (form, self.fit(form, case))).collect();
         if attempts.is_empty() {
             let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
@@ -97,11 +95,15 @@ impl Entry {
         })
     }
 
+    /// The forms that can be meant: of those that differ in the length of a list, one.
+    fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
+        let slots = case.inputs.len();
+        self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
+    }
+
     /// The form that a case is read by, with the values of its names.
     pub(super) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), Refusal> {
-        let can_be = |form: &&EntryForm| !form.of_list || form.inputs.len() == case.inputs.len();
-        let mut fitting =
-            self.forms.iter().filter(can_be).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
+        let mut fitting = self.forms_for(case).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
         match fitting.next() {
             Some(found) => Ok(found),
             None => Err(self.read(case).err().unwrap_or_else(|| contradiction("it fits no form"))),

@@ -14,6 +14,7 @@ mod grid;
 mod ingest;
 mod layers;
 mod models;
+mod mutations;
 mod names;
 mod papers;
 mod real_profiles;
