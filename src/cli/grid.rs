@@ -28,7 +28,7 @@ use crate::{
 /// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Only these kernels; all of the grids where none is given
+    /// Only rows of these kernels; of all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     pub(super) kernels: Vec<String>,
     /// Database folder; it is made where it is missing
@@ -40,7 +40,8 @@ pub(super) struct Options {
     /// Models whose layers are to be covered, such as Qwen3-32B, or paths of a config.json; else ladders are
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     models: Vec<String>,
-    /// Rows of each kernel that are from grids, those of earlier growths included; 0 for all that are valid
+    /// Rows of each kernel that are from grids, or mutants, those of earlier growths included; 0 for all that are
+    /// valid
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(super) rows: usize,
     /// Decides which rows are taken where not all are

@@ -202,8 +202,16 @@ fn cases_of_database(database: &Database) -> Result<Cases, StoreError> {
     cases.into_iter().collect()
 }
 
+/// What the rule says of a case with every form of a kernel is long; JSON has all of it.
+fn in_short(text: &str) -> String {
+    const MOST: usize = 240;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 fn tell(options: &grid::Options, kernels: &[MutatedKernel]) {
-    // Kernels of which nothing could be read have nothing to show.
     match options.format {
         Format::Json => print_data(&mutants_json(kernels)),
         Format::Plain => print_data(&mutants_table(kernels)),
@@ -212,10 +220,13 @@ fn tell(options: &grid::Options, kernels: &[MutatedKernel]) {
         let name = &kernel.kernel;
         if let Some(example) = &kernel.unread_example {
             let (unread, sources) = (kernel.unread, kernel.sources);
-            print_note(&format!("{name}: {unread} of {sources} cases cannot be read, such as: {example}"));
+            print_note(&format!(
+                "{name}: {unread} of {sources} cases cannot be read, such as: {}",
+                in_short(example)
+            ));
         }
         if let Some(example) = &kernel.example {
-            print_note(&format!("{name}: the rule refuses such as: {example}"));
+            print_note(&format!("{name}: the rule refuses such as: {}", in_short(example)));
         }
     }
     if options.dry_run {

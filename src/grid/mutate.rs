@@ -15,9 +15,9 @@ use std::collections::HashSet;
 use axes::{Axes, Axis};
 
 use crate::{
-    model::{Case, KernelName},
+    model::{Case, KernelName, Tensor},
     spec::{
-        Catalogue, DeviceProfile, Refusal, Unit,
+        Catalogue, DeviceProfile, Refusal, Role, Unit,
         grid::{Change, Mutation},
     },
 };
@@ -64,6 +64,7 @@ impl Mutator<'_> {
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
         let axes = Axes::new(entry.anatomy(source)?);
+        let cores = self.cores(entry.unit);
         let is_own = source.kernel == *target;
         // Boundaries of several kinds fall together; the first mutation that asks for a number has it.
         let mut numbers = HashSet::new();
@@ -81,41 +82,31 @@ impl Mutator<'_> {
                         made(format!("form `{form}`"), String::new(), case);
                     }
                 }
-                Change::Types(types) => {
-                    if let Some(case) = axes.anatomy.retyped(types) {
-                        let (from, to) = other_type(source, &case);
-                        made("type".to_owned(), format!("{from} to {to}"), Ok(case));
-                    }
-                }
-                Change::Formats(formats) => {
-                    for (argument, case) in axes.anatomy.reformatted(formats) {
-                        let to = format_of(source, &case);
-                        made(argument.to_owned(), format!("to {to}"), Ok(case));
-                    }
-                }
                 Change::Transposed => {
                     for (argument, case) in axes.anatomy.transposed() {
                         made(argument.to_owned(), String::new(), Ok(case));
                     }
                 }
-                Change::BlockSizes(sizes) => {
-                    for (size, (before, case)) in
-                        sizes.iter().filter_map(|size| Some((*size, axes.with_block_size(*size)?)))
-                    {
-                        if size != before {
-                            made("block size".to_owned(), format!("{before} to {size}"), case);
-                        }
+                Change::Types(types) => {
+                    if let Some(case) = axes.anatomy.retyped(types) {
+                        let said = first_change(source, &case, |tensor| tensor.dtype.as_str());
+                        made("type".to_owned(), said, Ok(case));
                     }
                 }
+                Change::Formats(formats) => {
+                    for (argument, case) in axes.anatomy.reformatted(formats) {
+                        let said = first_change(source, &case, |tensor| tensor.format.as_str());
+                        made(argument.to_owned(), said, Ok(case));
+                    }
+                }
+                Change::BlockSizes(sizes) => block_sizes(&axes, sizes, made),
                 Change::LastBlock(steps) => last_blocks(&axes, steps, made),
                 _ => {
-                    let cores = self.cores(axes.anatomy.entry().unit);
                     for (place, axis) in axes.all().into_iter().enumerate() {
                         for value in values(mutation, &axis, cores) {
                             if numbers.insert((place, value)) {
                                 let change = format!("{} to {value}", axis.value);
-                                let case = axes.with(&axis, value);
-                                made(axis.name.clone(), change, case);
+                                made(axis.name.clone(), change, axes.with(&axis, value));
                             }
                         }
                     }
@@ -136,7 +127,7 @@ impl Mutator<'_> {
 /// The numbers that a mutation asks for on an axis, other than the one that is there.
 fn values(mutation: &Mutation, axis: &Axis, cores: u64) -> Vec<u64> {
     let is_meant = match axis.role {
-        _ if mutation.roles.is_empty() => !axis.role.is_some_and(crate::spec::Role::is_kept),
+        _ if mutation.roles.is_empty() => !axis.role.is_some_and(Role::is_kept),
         Some(role) => mutation.roles.contains(&role),
         None => false,
     };
@@ -196,19 +187,21 @@ fn last_blocks(axes: &Axes<'_>, steps: &[i64], mut made: impl FnMut(String, Stri
     }
 }
 
-/// The first type that is another one.
-fn other_type(before: &Case, after: &Case) -> (String, String) {
-    let types = |case: &Case| -> Vec<String> {
-        let slots = case.inputs.iter().chain(&case.outputs).flatten();
-        slots.map(|tensor| tensor.dtype.as_str().to_owned()).collect()
-    };
-    let mut both = types(before).into_iter().zip(types(after));
-    both.find(|(from, to)| from != to).unwrap_or_default()
+/// Caches in blocks of other sizes.
+fn block_sizes(axes: &Axes<'_>, sizes: &[u64], mut made: impl FnMut(String, String, Result<Case, String>)) {
+    for size in sizes {
+        if let Some((before, case)) = axes.with_block_size(*size).filter(|(before, _)| before != size) {
+            made("block size".to_owned(), format!("{before} to {size}"), case);
+        }
+    }
 }
 
-/// The first format that is another one.
-fn format_of(before: &Case, after: &Case) -> String {
-    let both = before.inputs.iter().flatten().zip(after.inputs.iter().flatten());
-    let mut changed = both.filter(|(from, to)| from.format != to.format);
-    changed.next().map_or_else(String::new, |(_, to)| to.format.as_str().to_owned())
+/// What the first tensor that is another one was and is.
+fn first_change(before: &Case, after: &Case, word: impl Fn(&Tensor) -> &str) -> String {
+    let tensors = |case: &Case| -> Vec<String> {
+        let slots = case.inputs.iter().chain(&case.outputs).flatten();
+        slots.map(|tensor| word(tensor).to_owned()).collect()
+    };
+    let mut both = tensors(before).into_iter().zip(tensors(after));
+    both.find(|(from, to)| from != to).map_or_else(String::new, |(from, to)| format!("{from} to {to}"))
 }

@@ -76,6 +76,13 @@ impl Sequences {
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()
     }
 
+    /// Blocks that all of them use, and the longest.
+    #[must_use]
+    pub fn room(&self) -> (u64, u64) {
+        let blocks = self.blocks();
+        (total(&blocks), blocks.into_iter().max().unwrap_or(1))
+    }
+
     /// Attributes that say these sequences; of means and counts, those that were said before.
     #[must_use]
     pub fn said_in(&self, attributes: &Attributes) -> Attributes {
@@ -93,7 +100,7 @@ impl Sequences {
         }
         if attributes.get(name::AVG_SEQ_LEN).is_some() {
             #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
-            let mean = self.keys.iter().sum::<u64>() as f64 / self.keys.len().max(1) as f64;
+            let mean = total(&self.keys) as f64 / self.keys.len().max(1) as f64;
             said.set(name::AVG_SEQ_LEN, &format!("{mean:.6}"));
         }
         said
@@ -103,6 +110,10 @@ impl Sequences {
 fn differences(ends: &[u64]) -> Option<Vec<u64>> {
     let starts = std::iter::once(&0).chain(ends);
     starts.zip(ends).map(|(start, end)| end.checked_sub(*start)).collect()
+}
+
+fn total(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |total, number| total.saturating_add(*number))
 }
 
 fn accumulated(lengths: &[u64]) -> Vec<u64> {

@@ -1,5 +1,4 @@
-//! Mutations: what follows when one thing of a case is changed, which mutants become rows, and what is said of files
-//! that are wrong.
+//! Mutations: what follows when one thing of a case is changed, which mutants become rows.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -12,7 +11,7 @@ use npubench::{
         Footprint, Known, Order, Refused, default_budget, grow,
         mutate::{Mutant, MutationOrder, Mutator, mutate, targets},
     },
-    model::{Attributes, Case, Cells, Dtype, KernelName, Slot, Tensor},
+    model::{Attributes, Case, Cells, KernelName, Slot},
     profile::{Groups, ProfileFile, ReadOptions, add_table},
     spec::{
         Assets, Catalogue, DeviceProfile,
@@ -21,13 +20,7 @@ use npubench::{
 };
 use proptest::prelude::*;
 
-use crate::{
-    context::{Context, Ran, SWIGLU, profile},
-    vendor,
-};
-
-const PRODUCT: &str =
-    "MatMulV2,9.5,\"\"\"64,5120;5120,640\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,640\"\"\",DT_BF16,ND";
+use crate::consistent::{assert_consistent, dims};
 
 /// What all tests read.
 struct World {
@@ -207,127 +200,6 @@ fn a_change_takes_along_what_hangs_together() {
          32,128,1,32;32,128,1,512;4,1,1,32;4,1,1,512",
         "a row has both parts"
     );
-}
-
-fn dims(slot: Option<&Slot>) -> Vec<u64> {
-    slot.and_then(Option::as_ref).map(|tensor| tensor.dims.clone()).unwrap_or_default()
-}
-
-/// Rows and columns of a matrix, in blocks or not; the batch is left out.
-fn matrix(tensor: &Tensor) -> (u64, u64) {
-    match tensor.dims[..] {
-        [.., c1, r1, r0, c0] if tensor.format.as_str() == "FRACTAL_NZ" && r0 == 16 => (r1 * r0, c1 * c0),
-        [.., rows, columns] => (rows, columns),
-        _ => panic!("{tensor} is no matrix"),
-    }
-}
-
-/// What must hold of a case by the meaning of its kernel, said without the catalogue.
-fn assert_consistent(case: &Case) {
-    let shown = format!("{} {}", case.kernel, case.shapes());
-    let input = |slot: usize| dims(case.inputs.get(slot));
-    let tensor = |slot: usize| case.inputs[slot].as_ref().expect("it is there");
-    let output = dims(case.outputs.first());
-    match case.kernel.as_str() {
-        "MatMulV2" | "MatMulV3" | "BatchMatMulV2" | "BatchMatMulNd" | "QuantBatchMatmulV3"
-        | "GroupedMatmul" => {
-            let ((a, b), (c, d)) = (matrix(tensor(0)), matrix(tensor(1)));
-            let [.., m, n] = output[..] else { panic!("{shown}: no product") };
-            // Some orientation of both has one length in common, and gives the output.
-            let fits = [(a, b), (b, a)].iter().any(|(rows, inner)| {
-                [(c, d), (d, c)].iter().any(|(k, columns)| inner == k && (*rows, *columns) == (m, n))
-            });
-            assert!(fits, "{shown}: the inner lengths differ");
-            if case.kernel.as_str() == "QuantBatchMatmulV3" {
-                let scale = input(2);
-                assert!(scale == [n] || scale == [1], "{shown}: scales of columns");
-                assert!(
-                    [0, 1, 2].iter().all(|slot| input(*slot).len() <= 4) && tensor(0).dtype == Dtype::Int8
-                );
-            }
-            if case.kernel.as_str() == "GroupedMatmul" {
-                let experts = input(1)[0];
-                assert_eq!(input(7), [experts], "{shown}: a group for each expert");
-                if tensor(0).dtype == Dtype::Int8 {
-                    assert_eq!(input(3), [experts, n], "{shown}: scales of experts");
-                    assert!(case.inputs.len() < 9 || input(8) == [m], "{shown}: scales of rows");
-                }
-            }
-        }
-        "Add" | "Mul" | "Sub" | "Less" | "Equal" => {
-            let (left, right) = (input(0), input(1));
-            let rank = left.len().max(right.len());
-            for place in 1..=rank {
-                let at = |dims: &[u64]| dims.len().checked_sub(place).map_or(1, |at| dims[at]);
-                let (l, r) = (at(&left), at(&right));
-                assert!(l == r || l == 1 || r == 1, "{shown}: they do not broadcast");
-                assert_eq!(at(&output), l.max(r), "{shown}");
-            }
-        }
-        "RmsNorm" | "AddRmsNorm" | "AddRmsNormBias" => {
-            let x = input(0);
-            assert_eq!(output, x, "{shown}");
-            let gamma = if case.kernel.as_str() == "RmsNorm" { 1 } else { 2 };
-            assert_eq!(input(gamma), x[x.len() - 1..], "{shown}: a weight for each column");
-            let rows = dims(case.outputs.get(1));
-            assert_eq!((rows.last(), &rows[..rows.len() - 1]), (Some(&1), &x[..x.len() - 1]), "{shown}");
-        }
-        "ReshapeAndCacheNdKernel" | "reshape_and_cache_200000000" => {
-            assert_eq!(input(4), [input(0)[0]], "{shown}: a slot for each token");
-            assert_eq!(input(2)[..3], input(3)[..3], "{shown}: both caches are alike");
-            assert!(input(2)[0] * input(2)[1] >= input(0)[0], "{shown}: they hold all tokens");
-            assert_eq!(output, input(2), "{shown}");
-        }
-        "FusedInferAttentionScore" => assert_attention(case, &shown),
-        _ => {}
-    }
-}
-
-fn assert_attention(case: &Case, shown: &str) {
-    let input = |slot: usize| dims(case.inputs.get(slot));
-    let said =
-        |column: &str| case.attributes.get(&format!("Runtime {column}")).unwrap_or_default().to_owned();
-    let numbers = |column: &str| -> Vec<u64> {
-        said(column).split(',').map(|number| number.parse().expect("a number")).collect()
-    };
-    let (query, key, table) = (input(0), input(1), input(14));
-    let (ends, keys) = (numbers("actual_seq_lengths_values"), numbers("actual_seq_lengths_kv_values"));
-    let batch = ends.len();
-    assert_eq!((keys.len(), input(5), input(6)), (batch, vec![batch as u64], vec![batch as u64]), "{shown}");
-    assert_eq!(input(1), input(2), "{shown}: keys and values are alike");
-    let queries: Vec<u64> = if said("input_layout") == "TND" {
-        assert_eq!(*ends.last().unwrap(), query[0], "{shown}: queries end with the last sequence");
-        assert_eq!(numbers("num_heads"), [query[1]], "{shown}");
-        assert_eq!(dims(case.outputs.first()), query, "{shown}");
-        ends.iter().zip(std::iter::once(&0).chain(&ends)).map(|(end, start)| end - start).collect()
-    } else {
-        assert_eq!((query[0], numbers("num_heads")), (batch as u64, vec![query[1]]), "{shown}");
-        assert!(ends.iter().all(|length| *length <= query[2]), "{shown}: no more queries than there is room");
-        assert_eq!(input(24)[..3], query[..3], "{shown}: the rotary part has the same queries");
-        assert_eq!(input(25)[..3], key[..3], "{shown}: and the same blocks");
-        ends.clone()
-    };
-    assert!(queries.iter().all(|length| *length > 0), "{shown}");
-    if table.is_empty() {
-        assert_eq!(*keys.last().unwrap(), key[0], "{shown}: keys end with the last sequence");
-        return;
-    }
-    let block = numbers("block_size")[0];
-    assert!(key[1..].contains(&block) && table[0] == batch as u64, "{shown}");
-    let used: Vec<u64> = keys.iter().map(|length| length.div_ceil(block)).collect();
-    assert!(used.iter().max().unwrap() <= &table[1], "{shown}: the table is as wide as the longest");
-    assert!(used.iter().sum::<u64>() <= key[0], "{shown}: the pool has a block for each");
-    assert!(
-        queries.iter().zip(&keys).all(|(queries, keys)| queries <= keys),
-        "{shown}: keys for all queries"
-    );
-    if !said("block_table_valid_blocks").is_empty() {
-        assert_eq!(numbers("block_table_valid_blocks"), used, "{shown}");
-    }
-    if !said("avg_seq_len").is_empty() {
-        let mean = keys.iter().sum::<u64>() as f64 / batch as f64;
-        assert!((said("avg_seq_len").parse::<f64>().unwrap() - mean).abs() < 1e-5, "{shown}");
-    }
 }
 
 /// Every mutant of every kind of case that the catalogue takes is consistent, fits what was asked, and keeps heads.
@@ -529,8 +401,6 @@ fn sequences_of_attention_change_together() {
     assert!(small.iter().all(|case| said(case, "block_size") != "128"), "that is the size it has");
 }
 
-/// Of what is asked for, as many as are wanted arrive; the same again; none again where they are there; none beyond
-/// the memory, none that the rule refuses, none twice.
 fn order<'a>(
     mutations: &'a [&'a Mutation],
     rows: Option<usize>,
@@ -544,6 +414,8 @@ fn order<'a>(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Of what is asked for, as many as are wanted arrive; the same again; none again where they are there; none
+    /// beyond the memory, none that the rule refuses, none twice.
     #[test]
     fn mutating_is_repeatable_and_adds_what_is_missing(
         name in prop::sample::select(vec!["MatMulV2", "FusedInferAttentionScore", "KvRmsNormRopeCache", "Slice", "Mul"]),
@@ -589,252 +461,6 @@ proptest! {
         prop_assert!(more.iter().all(|(case, _)| signatures.insert(case.signature())));
         prop_assert!(refused.get(&Refused::Known).copied().unwrap_or_default() >= taken.len() as u64);
     }
-}
-
-/// The tables of a database, byte for byte.
-fn tables(context: &Context, folder: &str) -> BTreeMap<String, Vec<u8>> {
-    let files = context.snapshot(folder).into_iter().filter_map(|(path, bytes)| {
-        let name = path.file_name()?.to_string_lossy().into_owned();
-        name.ends_with(".csv").then_some((name, bytes))
-    });
-    files.collect()
-}
-
-fn grid(context: &Context, arguments: &[&str]) -> Ran {
-    context.run(&[&["grid", "--db", "db"], arguments].concat())
-}
-
-/// A database with a product and an activation.
-fn database(context: &Context) {
-    context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
-    let ran = context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-}
-
-#[test]
-fn rows_say_what_they_were_changed_from() {
-    let context = Context::new();
-    database(&context);
-    let before = context.snapshot("db");
-    let ran = grid(&context, &["--mutate", "--rows", "12", "--seed", "4", "--dry-run"]);
-    assert_eq!((ran.code, context.snapshot("db")), (0, before));
-    insta::assert_snapshot!(format!("{}\n{}", ran.stdout, ran.stderr));
-    let ran = grid(&context, &["--mutate=scale,int8", "--dry-run", "--format", "json"]);
-    insta::assert_snapshot!(ran.stdout);
-    assert_eq!(grid(&context, &["--mutate=scale,int8,transpose", "--seed", "4"]).code, 0);
-    let told: Vec<String> = ["SwiGlu", "MatMulV2", "QuantBatchMatmulV3"]
-        .iter()
-        .flat_map(|kernel| context.rows("db", kernel))
-        .map(|row| format!("{} {}: {}", row["Input Shapes"], row["Output Shapes"], row["Grid"]))
-        .collect();
-    insta::assert_snapshot!(told.join("\n"));
-    let rows = context.rows("db", "QuantBatchMatmulV3");
-    assert!(
-        rows.iter()
-            .all(|row| { row.iter().all(|(column, cell)| !column.contains("Duration") || cell.is_empty()) })
-    );
-}
-
-#[test]
-fn mutating_twice_adds_nothing_and_mutants_have_no_mutants() {
-    let context = Context::new();
-    database(&context);
-    let arguments = ["--mutate", "--rows", "40", "--seed", "9"];
-    assert_eq!(grid(&context, &arguments).code, 0);
-    let before = tables(&context, "db");
-    assert_eq!(context.rows("db", "MatMulV2").len(), 1 + 37);
-    assert_eq!(grid(&context, &arguments).code, 0);
-    assert!(tables(&context, "db") == before, "rows were added");
-    // All of them: twice adds nothing either, for mutants are no cases to mutate.
-    assert_eq!(grid(&context, &["--mutate", "--rows", "0"]).code, 0);
-    let before = tables(&context, "db");
-    assert_eq!(grid(&context, &["--mutate", "--rows", "0", "--seed", "1"]).code, 0);
-    assert!(tables(&context, "db") == before, "rows were added");
-    // Rows of grids have rows of their own.
-    assert_eq!(grid(&context, &["SwiGlu", "--rows", "5"]).code, 0);
-    let grown = context.rows("db", "SwiGlu").iter().filter(|row| row["Grid"].starts_with("grid ")).count();
-    assert_eq!(grown, 5);
-}
-
-#[test]
-fn seed_and_case_decide_the_rows_byte_for_byte() {
-    let context = Context::new();
-    context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
-    let run = |folder: &str, seed: &str| {
-        let ran = context.run(&[
-            "grid",
-            "--db",
-            folder,
-            "--kind",
-            "rehearsal",
-            "--mutate",
-            "--from",
-            "p.csv",
-            "--rows",
-            "10",
-            "--seed",
-            seed,
-        ]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        tables(&context, folder)
-    };
-    let (one, again, other) = (run("one", "1"), run("again", "1"), run("other", "2"));
-    assert!(one == again && one.len() == 3);
-    assert!(one != other);
-    // Of a profile only what was changed becomes rows.
-    let rows = context.rows("one", "SwiGlu");
-    assert_eq!(rows.len(), 10);
-    let is_source = |row: &BTreeMap<String, String>| {
-        (row["Input Shapes"].as_str(), row["Input Data Types"].as_str()) == ("\"512,6144\"", "DT_BF16")
-    };
-    assert!(rows.iter().all(|row| row["Grid"].starts_with("mutation ") && !is_source(row)));
-}
-
-/// What comes of a mutation can be replayed at once.
-#[test]
-fn mutants_are_measured() {
-    let context = Context::new();
-    assert_eq!(
-        grid(
-            &context,
-            &[
-                "FusedInferAttentionScore",
-                "MatMulV2",
-                "--kind",
-                "rehearsal",
-                "--rows",
-                "2",
-                "--max-hbm-gib",
-                "1"
-            ]
-        )
-        .code,
-        0
-    );
-    let names = "--mutate=scale,block_size,last_block,int8,format,transpose,batch";
-    assert_eq!(grid(&context, &[names, "--rows", "6", "--max-hbm-gib", "1"]).code, 0);
-    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    for name in ["FusedInferAttentionScore", "MatMulV2", "QuantBatchMatmulV3"] {
-        let rows = context.rows("db", name);
-        assert!(
-            rows.len() >= 6 && rows.iter().all(|row| row["MicroBench Verdict"] == "ok"),
-            "{name}: {rows:?}"
-        );
-    }
-}
-
-/// The vendor's own code takes what the catalogue takes.
-#[test]
-fn the_vendors_code_accepts_mutants() {
-    let Some(python) = vendor::python() else { return };
-    let context = Context::new();
-    let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
-    let layer = layer.to_string_lossy();
-    let ran = grid(&context, &["--kind", "rehearsal", "--mutate", "--from", &layer, "--rows", "40"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let python = python.to_string_lossy();
-    let ran = context.run(&["check", "--db", "db", "--python", &python, "--format", "json"]);
-    let accepted = ran
-        .stdout
-        .lines()
-        .filter(|line| {
-            line.contains("\"verdict\":\"accepted\"") || line.contains("\"verdict\": \"accepted\"")
-        })
-        .count();
-    assert!(!ran.stdout.contains("rejected") && accepted > 200, "{accepted}: {}", ran.stderr);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-}
-
-#[test]
-fn bad_mutations_are_named_with_line_and_column() {
-    let good = "summary: a test\nmutations:\n  half:\n    factors: [1/2, 3]\n    roles: [tokens]\n  near:\n    \
-                bytes: [32]\n    steps: [-1]\n  type:\n    types: {DT_BF16: FLOAT16}\n  lie:\n    formats: {ND: \
-                FRACTAL_NZ}\n  ladder:\n    values: TOKENS\n  turn:\n    transposed: true\n";
-    let context = Context::new();
-    database(&context);
-    let run = |name: &str, text: &str| {
-        context.write(&format!("{name}/grids/mutations.yaml"), text);
-        grid(&context, &["--mutate", "--dry-run", "--assets", name])
-    };
-    assert_eq!(run("good", good).code, 0, "{}", run("good", good).stderr);
-    let wrong = [
-        ("key", "factors:", "factor:"),
-        ("factor", "[1/2, 3]", "[1/2, 0]"),
-        ("no factor", "[1/2, 3]", "[half]"),
-        ("role", "[tokens]", "[token]"),
-        ("segment", "[32]", "[32..16]"),
-        ("dtype", "DT_BF16: FLOAT16", "DT_BF16: FLAOT16"),
-        ("format", "ND: FRACTAL_NZ", "ND: FRACTAL_ZN"),
-        ("ladder", "TOKENS", "TOKEN"),
-        ("false", "transposed: true", "transposed: false"),
-        ("two", "    steps: [-1]", "    cores: true"),
-        ("none", "    transposed: true", "    summary: nothing"),
-        ("steps", "    roles: [tokens]", "    steps: [1]"),
-        ("roles", "    types:", "    roles: [tokens]\n    types:"),
-    ];
-    let said: Vec<String> = wrong
-        .iter()
-        .map(|(name, right, wrong)| {
-            assert!(good.contains(right), "{name}");
-            let ran = run(name, &good.replacen(right, wrong, 1));
-            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
-            ran.stderr
-        })
-        .collect();
-    insta::assert_snapshot!(said.join("\n"));
-}
-
-#[test]
-fn what_cannot_be_mutated_is_said() {
-    let context = Context::new();
-    database(&context);
-    let ran = grid(&context, &["--mutate=scal"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no mutation `scal`
-    hint: did you mean `scale`?
-    ");
-    let ran = grid(&context, &["SwiGl", "--mutate"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: no case has mutants of `SwiGl`
-    hint: did you mean `SwiGlu`?
-    ");
-    let ran = context.run(&["grid", "--db", "none", "--mutate"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no case to mutate
-    hint: `npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile
-    ");
-    assert!(!context.path("none").exists());
-    assert_eq!(grid(&context, &["--from", "p.csv"]).code, 2, "without a mutation it means nothing");
-    assert_eq!(grid(&context, &["--mutate", "--models", "Qwen3-32B"]).code, 2);
-    context.write(
-        "a/op_replay/SwiGlu.yaml",
-        &include_str!("../../op_replay/SwiGlu.yaml").replace("B: tokens", "X: tokens"),
-    );
-    let ran = grid(&context, &["--mutate", "--assets", "a"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: a/op_replay/SwiGlu.yaml:6: no form has a dimension `X`; there are B, D
-    hint: docs/adding-a-kernel.md explains every key
-    ");
-}
-
-/// What editors complete is what is read.
-#[test]
-fn the_schema_has_the_keys_that_are_read() {
-    let schema: serde_json::Value =
-        serde_json::from_str(include_str!("../../grids/mutations.schema.json")).expect("a schema");
-    let keys = |properties: &serde_json::Value| -> BTreeSet<String> {
-        properties["properties"].as_object().expect("properties").keys().cloned().collect()
-    };
-    let read = |text: &str| -> BTreeSet<String> {
-        let error = Mutations::parse(Path::new("test.yaml"), text).expect_err("a wrong word");
-        error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
-    };
-    assert_eq!(keys(&schema), read("summary: x\nwrong: 1\n"));
-    assert_eq!(keys(&schema["definitions"]["mutation"]), read("summary: x\nmutations: {a: {wrong: 1}}\n"));
-    let roles = schema["definitions"]["role"]["enum"].as_array().expect("roles").iter();
-    let roles: BTreeSet<String> = roles.filter_map(|role| role.as_str().map(str::to_owned)).collect();
-    assert_eq!(roles, read("summary: x\nmutations: {a: {roles: [wrong]}}\n"));
 }
 
 #[test]

@@ -100,8 +100,7 @@ impl<'a> Axes<'a> {
             changes.push((room, sequences.queries.iter().copied().max().unwrap_or(1)));
         }
         if sequences.block.is_some() {
-            let blocks = sequences.blocks();
-            let (sum, most) = (blocks.iter().sum::<u64>(), blocks.iter().copied().max().unwrap_or(1));
+            let (sum, most) = sequences.room();
             for (dimension, least) in
                 [(at(AttentionSlot::Key, 0), sum), (at(AttentionSlot::BlockTable, 1), most)]
             {
