@@ -1,19 +1,13 @@
 //! `npubench grid`: declared spaces into rows without measurements.
 
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
 use super::{
     Failure,
+    grid_mutate::{self, MutateOptions},
+    grid_tables::{Target, in_parallel},
     options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
 };
 use crate::{
@@ -22,7 +16,7 @@ use crate::{
     model::{KernelName, Kind, meant},
     report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
-        Assets, Catalogue, DatabaseFile, DeviceProfile, LlmModel,
+        Assets, Catalogue, DeviceProfile, LlmModel,
         grid::{Grids, Models},
     },
     store::{Database, GridRows, ImageFile, KernelCsv, StoreError, tenants},
@@ -34,48 +28,54 @@ use crate::{
 /// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Only these kernels; all of the grids where none is given
+    /// Only rows of these kernels; of all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    kernels: Vec<String>,
+    pub(super) kernels: Vec<String>,
     /// Database folder; it is made where it is missing
     #[arg(long, value_name = "DIR")]
-    db: PathBuf,
+    pub(super) db: PathBuf,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
-    kind: Option<KindWord>,
+    pub(super) kind: Option<KindWord>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
     #[arg(long, value_name = "NAME")]
-    device: Option<String>,
+    pub(super) device: Option<String>,
     /// Models whose layers are to be covered, such as Qwen3-32B,Qwen3-8B, or paths of a config.json; else ladders are
     #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
     models: Vec<String>,
     /// Only these grid files, in place of the built-in ones and those of `--assets`
     #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]
     grids: Vec<PathBuf>,
-    /// Rows of each kernel from these grids and models, those of earlier growths included; 0 for all that are valid
+    /// Rows of each kernel from these grids and models, or from these mutations, those of earlier growths included; 0
+    /// for all that are valid
     #[arg(long, value_name = "N", default_value = "1000", allow_negative_numbers = true, value_parser = parse_rows)]
-    rows: usize,
+    pub(super) rows: usize,
     /// Decides which rows are taken where not all are
     #[arg(long, value_name = "S", default_value = "0", allow_negative_numbers = true, value_parser = parse_seed)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Device memory in GiB that a case may need, such as 0.5, up to 1048576; by default 15/16 of what the database's
     /// device has
     #[arg(long, value_name = "G", allow_negative_numbers = true, value_parser = parse_gib)]
-    max_hbm_gib: Option<u64>,
+    pub(super) max_hbm_gib: Option<u64>,
     /// Say what would be done, and write nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Draw the rows of each kernel over its two longest axes
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    assets: AssetOptions,
+    pub(super) mutate: MutateOptions,
+    #[command(flatten)]
+    pub(super) assets: AssetOptions,
     /// How the summary is printed; as JSON a line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    pub(super) format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    if options.mutate.is_wanted() {
+        return grid_mutate::run(options);
+    }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let models = Models::load(&assets, &options.models)?;
@@ -87,19 +87,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
-    let is_new = Database::is_new(&options.db)?;
-    let kind = options.kind.map(Kind::from);
-    let database = match (is_new, kind) {
-        (true, _) => None,
-        (false, Some(kind)) => Some(Database::open_as(&options.db, kind)?),
-        (false, None) => Some(Database::open(&options.db)?),
-    };
-    let mut file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
-    if let Some(device) = &options.device {
-        file.device.clone_from(device);
-    }
-    let device = database.as_ref().map_or(file.device.as_str(), Database::device);
-    let device = DeviceProfile::load(&assets, device)?;
+    let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
+    let device = DeviceProfile::load(&assets, target.device())?;
     let work = Work {
         grids: &grids,
         catalogue: &catalogue,
@@ -108,37 +97,15 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
-    let grown = match (&database, options.dry_run) {
-        (None, true) => work.grow(None)?,
-        (Some(database), true) => work.grow(Some(database))?,
-        (None, false) => {
-            let mut grown = Vec::new();
-            Database::create(&options.db, &file, |draft| {
-                let database = Database::open(draft)?;
-                grown = work.grow(Some(&database))?;
-                save(&grown)
-            })?;
-            grown
-        }
-        (Some(database), false) => {
-            let mut lock = database.lock()?;
-            database.existing_ledger()?;
-            let grown = work.grow(Some(database))?;
-            if grown.iter().any(|kernel| kernel.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                database.adopt(&mut lock)?;
-            }
-            save(&grown)?;
-            grown
-        }
-    };
+    let grown =
+        target.grow(options.dry_run, |database| Ok(work.grow(database)?), |one| one.table.as_ref())?;
     models.left_out().iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
             print_note(&format!("{place}\nhint: {}", place.hint));
         }
     }
-    let kind = database.as_ref().map_or(file.kind, Database::kind);
-    tell(options, &catalogue, &device, kind, &grown, plot.as_ref())
+    tell(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
 }
 
 fn chosen(grids: &Grids, wanted: &[KernelName], assets: &Assets) -> Result<Vec<KernelName>, Failure> {
@@ -212,36 +179,6 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Writes all tables; each is written whole or not at all.
-fn save(grown: &[Grew<'_>]) -> Result<(), StoreError> {
-    let tables: Vec<&KernelCsv> = grown.iter().filter_map(|kernel| kernel.table.as_ref()).collect();
-    in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
-}
-
-/// Does so many things on all cores; results are in the order of their numbers.
-fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(count);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        break;
-                    }
-                    let result = work(index);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 fn tell(
     options: &Options,
     catalogue: &Catalogue,
@@ -267,7 +204,9 @@ fn tell(
         Format::Plain => print_data(&grid_table(&kernels)),
     }
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
-    print_note(&closing(options, device, kind, &kernels));
+    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
+    let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
+    print_note(&closing(options, device, kind, rows, has));
     if let Some(plot) = plot {
         plot.write(&coverage_plot(&kernels)).map_err(|error| {
             let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
@@ -279,13 +218,17 @@ fn tell(
     Ok(Exit::Done)
 }
 
-/// Where the rows are or would be, and what comes next.
-fn closing(options: &Options, device: &DeviceProfile, kind: Kind, kernels: &[GrownKernel<'_>]) -> String {
-    let rows: usize = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
+/// Where the rows are or would be, and what comes next; `has` says which reasons refused some.
+pub(super) fn closing(
+    options: &Options,
+    device: &DeviceProfile,
+    kind: Kind,
+    rows: usize,
+    has: impl Fn(Refused) -> bool,
+) -> String {
     let (db, device) = (options.db.display(), &device.device);
     let place = format!("{db} (kind {kind}, device {device})");
     if rows == 0 {
-        let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
         let why = if has(Refused::NotTaken) {
             format!(
                 "there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none",

@@ -9,6 +9,8 @@ mod doctor;
 mod failure;
 mod fia_backfill;
 mod grid;
+mod grid_mutate;
+mod grid_tables;
 mod ingest;
 mod kernels;
 mod new_kernel;

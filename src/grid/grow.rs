@@ -13,7 +13,7 @@ use crate::{
     spec::{DeviceProfile, Entry, QuickRule, grid::Space},
 };
 
-/// What is there of a kernel: its cases, and which spaces made how many of them.
+/// What is there of a kernel: its cases, and which spaces or mutations made how many of them.
 ///
 /// Signatures are kept as hashes: of a million cases, two share one with a chance of 1 to 30 million, as ids do.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Nothing but how many rows earlier growths made, by the [`Space::origin`] of each.
+    /// Nothing but how many rows earlier growths made, by the [`Space::origin`] or the
+    /// [`Mutation::origin`](crate::spec::grid::Mutation::origin) of each.
     #[must_use]
     pub fn with_rows(grown: BTreeMap<String, usize>) -> Self {
         Self { grown, ..Self::default() }
@@ -44,6 +45,11 @@ impl Known {
     #[must_use]
     pub fn rows_of(&self, space: &Space) -> usize {
         self.grown.get(&space.origin()).copied().unwrap_or_default()
+    }
+
+    /// Rows that earlier growths made, by their origin.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.grown.iter().map(|(origin, rows)| (origin.as_str(), *rows))
     }
 
     fn key(case: &Case) -> u64 {

@@ -11,6 +11,7 @@ mod draft;
 mod expand;
 mod grow;
 mod memory;
+pub mod mutate;
 mod refused;
 mod sample;
 

@@ -76,12 +76,13 @@ impl fmt::Display for Refused {
 pub struct Refusals {
     /// How many.
     pub count: u64,
-    /// The first one's numbers, or what the catalogue's rule said of it.
+    /// The first one's numbers or, of a mutant, its origin; or what the catalogue's rule said of it.
     pub example: Option<String>,
 }
 
 impl Refusals {
-    fn add(&mut self, example: impl FnOnce() -> String) {
+    /// Counts one more.
+    pub(super) fn add(&mut self, example: impl FnOnce() -> String) {
         self.count += 1;
         if self.count == 1 {
             self.example = Some(example());

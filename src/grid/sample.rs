@@ -47,7 +47,7 @@ pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> 
 
 /// How many each is given, none above its size, so that with what they had they have `rows` together and the
 /// poorest as many as can be. The seed decides who gets the last ones.
-fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
+pub(super) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
     let up_to = |level: usize| -> Vec<usize> {
         sizes.iter().zip(had).map(|(size, had)| level.saturating_sub(*had).min(*size)).collect()
     };
@@ -147,7 +147,7 @@ impl Cells {
 
 /// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
 #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
-fn log2(value: i64) -> f64 {
+pub(super) fn log2(value: i64) -> f64 {
     let value = value.max(1);
     let whole = value.ilog2();
     f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
@@ -170,7 +170,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-const fn mixed(number: u64) -> u64 {
+pub(super) const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -178,7 +178,7 @@ const fn mixed(number: u64) -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-fn unit(number: u64) -> f64 {
+pub(super) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 

@@ -76,7 +76,7 @@ pub enum AttentionSlot {
 /// A case of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    case: &'a Case,
+    pub(super) case: &'a Case,
 }
 
 impl<'a> Attention<'a> {

@@ -4,6 +4,7 @@
 
 mod attention;
 mod attention_call;
+mod attention_sequences;
 mod attributes;
 mod case;
 mod cells;
@@ -22,6 +23,7 @@ mod words;
 pub use attention::{Attention, AttentionSlot, attention_attribute};
 pub(crate) use attention_call::joined;
 pub use attention_call::{AttentionCall, Fit, agreed, best_fits};
+pub use attention_sequences::Sequences;
 pub use attributes::{Attributes, EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId};
 pub use cells::{Cells, CellsError};

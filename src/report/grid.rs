@@ -50,47 +50,69 @@ const fn column(reason: &Refused) -> usize {
 /// A row for each kernel, with the sums below; reasons that did not occur have no column.
 #[must_use]
 pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
-    let counts = |kernel: &GrownKernel<'_>| {
+    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| Line {
+        kernel: kernel.as_str(),
+        candidates: grown.candidates,
+        refused: grown.refused().into_iter().map(|(reason, refusals)| (reason, refusals.count)).collect(),
+        rows: grown.rows(),
+        fastest: *fastest,
+        last: ranges(&grown.ranges()),
+    });
+    table(&lines.collect::<Vec<_>>(), "ranges of the rows")
+}
+
+/// A row of the table.
+pub(super) struct Line<'a> {
+    pub(super) kernel: &'a str,
+    pub(super) candidates: u64,
+    pub(super) refused: BTreeMap<&'a Refused, u64>,
+    pub(super) rows: usize,
+    pub(super) fastest: Option<f64>,
+    /// What stands in the last column.
+    pub(super) last: String,
+}
+
+/// The table of some kernels, whose last column has that header.
+pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
+    let counts = |line: &Line<'_>| {
         let mut counts = [0_u64; REASONS.len()];
-        for (reason, refusals) in kernel.grown.refused() {
-            counts[column(reason)] += refusals.count;
+        for (reason, count) in &line.refused {
+            counts[column(reason)] += count;
         }
         counts
     };
     let mut sums = [0_u64; REASONS.len()];
-    for kernel in kernels {
-        for (sum, count) in sums.iter_mut().zip(counts(kernel)) {
+    for line in lines {
+        for (sum, count) in sums.iter_mut().zip(counts(line)) {
             *sum += count;
         }
     }
     let shown: Vec<usize> = (0..REASONS.len()).filter(|&reason| sums[reason] > 0).collect();
-    let timed = kernels.iter().any(|kernel| kernel.fastest.is_some());
+    let timed = lines.iter().any(|line| line.fastest.is_some());
     let mut table = Table::new();
     table.load_style(NOTHING);
     let header = ["kernel", "candidates"].into_iter().chain(shown.iter().map(|&reason| REASONS[reason]));
-    table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain(["ranges of the rows"]));
-    let mut add = |name: &str,
-                   candidates: u64,
-                   counts: [u64; REASONS.len()],
-                   rows: usize,
-                   fastest: Option<f64>,
-                   ranges: &str| {
+    table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain([last_header]));
+    let mut add = |line: &Line<'_>, counts: [u64; REASONS.len()]| {
         let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-        let cells = [name.to_owned(), number(candidates)];
+        let cells = [line.kernel.to_owned(), number(line.candidates)];
         let cells = cells.into_iter().chain(shown.iter().map(|&reason| number(counts[reason])));
-        let time = fastest.filter(|_| rows > 0).map_or_else(String::new, seconds);
-        let last = std::iter::once(number(rows as u64)).chain(timed.then_some(time));
-        table.add_row(cells.chain(last).chain([ranges.to_owned()]).map(Cell::new).collect::<Vec<_>>());
+        let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, seconds);
+        let last = std::iter::once(number(line.rows as u64)).chain(timed.then_some(time));
+        table.add_row(cells.chain(last).chain([line.last.clone()]).map(Cell::new).collect::<Vec<_>>());
     };
-    for kernel in kernels {
-        let grown = kernel.grown;
-        let name = kernel.kernel.as_str();
-        add(name, grown.candidates, counts(kernel), grown.rows(), kernel.fastest, &ranges(&grown.ranges()));
+    for line in lines {
+        add(line, counts(line));
     }
-    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
-    let candidates = kernels.iter().map(|kernel| kernel.grown.candidates).sum();
-    let fastest = timed.then(|| kernels.iter().filter_map(|kernel| kernel.fastest).sum());
-    add("all", candidates, sums, rows, fastest, "");
+    let all = Line {
+        kernel: "all",
+        candidates: lines.iter().map(|line| line.candidates).sum(),
+        refused: BTreeMap::new(),
+        rows: lines.iter().map(|line| line.rows).sum(),
+        fastest: timed.then(|| lines.iter().filter_map(|line| line.fastest).sum()),
+        last: String::new(),
+    };
+    add(&all, sums);
     let last = shown.len() + 3 + usize::from(timed);
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -138,11 +160,9 @@ pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &Asked<'_>) -> String {
             })
             .collect();
         let refused: Vec<_> = grown.refused().iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
-        // Nanoseconds of one launch do not count in a sum of many.
-        let fastest = fastest.map(|seconds| (seconds * 1e6).round() / 1e6);
         let object = serde_json::json!({
             "kernel": kernel.as_str(), "candidates": grown.candidates, "rows": grown.rows(), "refused": refused,
-            "ranges": ranges, "fastest_s": fastest, "models": asked.models, "seed": asked.seed,
+            "ranges": ranges, "fastest_s": fastest.map(to_nanoseconds), "models": asked.models, "seed": asked.seed,
             "dry_run": asked.dry_run,
         });
         format!("{object}\n")
@@ -150,7 +170,13 @@ pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &Asked<'_>) -> String {
     lines.collect()
 }
 
-fn refusal(reason: &Refused, refusals: &Refusals) -> serde_json::Value {
+/// Seconds to whole nanoseconds, so that no rounding of sums is printed.
+pub(super) fn to_nanoseconds(seconds: f64) -> f64 {
+    (seconds * 1e9).round() / 1e9
+}
+
+/// A reason of refusal, as JSON.
+pub(super) fn refusal(reason: &Refused, refusals: &Refusals) -> serde_json::Value {
     let mut object = serde_json::json!({"reason": reason.word(), "count": refusals.count});
     for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
         if let Some(text) = text {

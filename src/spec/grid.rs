@@ -7,12 +7,14 @@
 mod bind;
 mod build;
 mod ladder;
+mod mutations;
 mod of_models;
 mod parts;
 mod place;
 mod raw;
 mod values;
 
+pub use mutations::{Change, Mutation, Mutations};
 pub use values::{ModelValues, Table};
 
 use std::{
@@ -227,6 +229,7 @@ impl Grids {
     pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
+        files.remove(mutations::FILE);
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),

@@ -21,7 +21,7 @@ pub(super) type Ladders = BTreeMap<String, Vec<i64>>;
 pub(super) const HINT: &str = "docs/grids.md explains every key";
 
 /// Formats that a template can have.
-const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
+pub(super) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
 /// One pattern for one kernel, with the words that it may use.
 pub(super) struct Words<'a> {
