@@ -7,19 +7,19 @@ use clap::Args;
 use super::{
     Failure,
     grid_mutate::{self, MutateOptions},
-    grid_tables::{Target, in_parallel},
     options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
 };
 use crate::{
     exit::Exit,
-    grid::{Grown, Known, Order, Refused, default_budget, grow},
+    grid::{Grown, Refused, default_budget},
+    growth::{DeclaredRows, Target},
     model::{KernelName, Kind, meant},
     report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
         Assets, Catalogue, DeviceProfile, LlmModel,
         grid::{Grids, Models},
     },
-    store::{Database, GridRows, ImageFile, KernelCsv, StoreError, tenants},
+    store::ImageFile,
 };
 
 /// Expands grids into cases without measurements
@@ -89,7 +89,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
     let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
     let device = DeviceProfile::load(&assets, target.device())?;
-    let work = Work {
+    let declared = DeclaredRows {
         grids: &grids,
         catalogue: &catalogue,
         kernels: &kernels,
@@ -97,8 +97,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
-    let grown =
-        target.grow(options.dry_run, |database| Ok(work.grow(database)?), |one| one.table.as_ref())?;
+    let grown = target.grow(options.dry_run, |database| declared.grow(database))?;
     models.left_out().iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
@@ -124,72 +123,17 @@ fn chosen(grids: &Grids, wanted: &[KernelName], assets: &Assets) -> Result<Vec<K
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// What is to be grown.
-struct Work<'a> {
-    grids: &'a Grids,
-    catalogue: &'a Catalogue,
-    kernels: &'a [KernelName],
-    budget: u64,
-    rows: Option<usize>,
-    seed: u64,
-}
-
-/// One kernel, with its table where there is one and rows were added.
-struct Grew<'a> {
-    kernel: &'a KernelName,
-    grown: Grown<'a>,
-    table: Option<KernelCsv>,
-}
-
-impl<'a> Work<'a> {
-    /// Grows all kernels in memory, on all cores.
-    fn grow(&self, database: Option<&Database>) -> Result<Vec<Grew<'a>>, StoreError> {
-        let done = in_parallel(self.kernels.len(), |index| {
-            let kernel = &self.kernels[index];
-            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
-            self.grow_kernel(kernel, table)
-        });
-        done.into_iter().collect()
-    }
-
-    fn grow_kernel(&self, kernel: &'a KernelName, table: Option<KernelCsv>) -> Result<Grew<'a>, StoreError> {
-        let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
-        let mut known = Known::with_rows(tenants.grown);
-        for case in &tenants.cases {
-            known.insert(case);
-        }
-        let order = Order {
-            entry: self.catalogue.entry(kernel),
-            budget: self.budget,
-            rows: self.rows,
-            seed: self.seed,
-        };
-        let grown = grow(self.grids.of(kernel).collect(), &order, &known);
-        let Some(mut table) = table.filter(|_| grown.rows() > 0) else {
-            return Ok(Grew { kernel, grown, table: None });
-        };
-        let mut rows = GridRows::new(kernel, &mut table);
-        grown.for_each(|space, numbers, draft| {
-            // A candidate whose attributes have no value was refused.
-            let attributes = draft.cells(numbers).unwrap_or_default();
-            rows.append(draft.filled(), &attributes, &space.provenance(self.seed));
-            Ok::<(), StoreError>(())
-        })?;
-        Ok(Grew { kernel, grown, table: Some(table) })
-    }
-}
-
 fn tell(
     options: &Options,
     catalogue: &Catalogue,
     device: &DeviceProfile,
     kind: Kind,
-    grown: &[Grew<'_>],
+    grown: &[(&KernelName, Grown<'_>)],
     plot: Option<&ImageFile>,
 ) -> Result<Exit, Failure> {
     let kernels: Vec<GrownKernel<'_>> = grown
         .iter()
-        .map(|Grew { kernel, grown, .. }| GrownKernel {
+        .map(|(kernel, grown)| GrownKernel {
             kernel,
             grown,
             fastest: catalogue

@@ -1,31 +1,26 @@
 //! `npubench grid --mutate`: cases that are there into others that differ in one thing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
 use super::{
     Failure, grid,
-    grid_tables::{Target, in_parallel},
     options::{self, Format, check_device},
 };
 use crate::{
     exit::Exit,
     grid::{
-        Known, default_budget,
-        mutate::{MutationOrder, Mutator, mutate, targets},
+        default_budget,
+        mutate::{MutationOrder, MutationSummary, Mutator},
     },
-    model::{Case, KernelName, Kind, meant},
-    profile::{Found, Groups, ProfileFile, ReadOptions, add_table, say_attributes},
-    report::{Asked, MutatedKernel, mutants_json, mutants_notes, mutants_table, print_data, print_note},
+    growth::{MutantRows, Target, cases_of_profiles},
+    model::{KernelName, Kind, meant},
+    report::{Asked, mutants_json, mutants_notes, mutants_table, print_data, print_note},
     spec::{
         Catalogue, DeviceProfile,
         grid::{Mutation, Mutations},
     },
-    store::{Database, GridRows, KernelCsv, StoreError, tenants},
 };
 
 /// Where the options stand in the help.
@@ -71,9 +66,6 @@ impl MutateOptions {
     }
 }
 
-/// Cases by kernel.
-type Cases = BTreeMap<KernelName, Vec<Case>>;
-
 pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
@@ -94,116 +86,14 @@ pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
-    let work = Work { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
-    let grown = target.grow(options.dry_run, |database| work.grow(database), |(_, table)| table.as_ref())?;
-    tell(options, &device, target.kind(), &grown.into_iter().map(|(kernel, _)| kernel).collect::<Vec<_>>());
+    let mutants =
+        MutantRows { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
+    let grown = target.grow(options.dry_run, |database| mutants.grow(database))?;
+    tell(options, &device, target.kind(), &grown);
     Ok(Exit::Done)
 }
 
-/// The cases of profiles, with the attributes that can be known.
-fn cases_of_profiles(paths: &[PathBuf], kind: Kind) -> Result<Cases, Failure> {
-    let mut groups = Groups::default();
-    let Found { files, .. } = ProfileFile::find_all(paths)?;
-    let read = ReadOptions { accept_rehearsed: kind == Kind::Rehearsal, workers: None };
-    for (file, number) in files.iter().zip(0..) {
-        add_table(&mut groups, &file.0, number, read)?;
-    }
-    let mut kernels = groups.into_kernels();
-    say_attributes(&mut kernels, &files, None)?;
-    let cases = kernels.into_iter().map(|(kernel, groups)| {
-        let cases = groups.into_iter().map(|group| group.case);
-        (kernel, cases.collect())
-    });
-    Ok(cases.collect())
-}
-
-/// What is to be done to tables.
-struct Work<'a> {
-    order: MutationOrder<'a>,
-    /// Cases of profiles, where they count in place of the database's.
-    profiled: Option<&'a Cases>,
-    wanted: &'a BTreeSet<KernelName>,
-    is_timed: bool,
-}
-
-/// What became of a kernel, with its table where it has more rows now.
-type Grew = (MutatedKernel, Option<KernelCsv>);
-
-impl Work<'_> {
-    fn grow(&self, database: Option<&Database>) -> Result<Vec<Grew>, Failure> {
-        let own;
-        let cases = match (self.profiled, database) {
-            (Some(cases), _) => cases,
-            (None, database) => {
-                own = database.map_or(Ok(Cases::new()), cases_of_database)?;
-                &own
-            }
-        };
-        if cases.values().all(Vec::is_empty) {
-            return Err(Failure::bad_input(
-                "there is no case to mutate",
-                "`npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile",
-            ));
-        }
-        let targets = targets(&self.order.mutator, &cases.keys().cloned().collect());
-        if let Some(missing) = self.wanted.iter().find(|kernel| !targets.contains_key(*kernel)) {
-            let known: Vec<&str> = targets.keys().map(KernelName::as_str).collect();
-            let hint = meant(missing.as_str(), known.iter().copied(), || {
-                format!("there are mutants of {}", known.join(", "))
-            });
-            return Err(Failure::bad_input(format!("no case has mutants of `{missing}`"), hint));
-        }
-        let is_wanted = |kernel: &KernelName| self.wanted.is_empty() || self.wanted.contains(kernel);
-        let targets: Vec<_> = targets.iter().filter(|(kernel, _)| is_wanted(kernel)).collect();
-        let grown = in_parallel(targets.len(), |index| {
-            let (kernel, sources) = targets[index];
-            let sources = sources.iter().filter_map(|source| cases.get(source)).flatten();
-            let known = cases.get(kernel).map(Vec::as_slice).unwrap_or_default();
-            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
-            self.grow_kernel(kernel, sources.collect(), known, table)
-        });
-        Ok(grown.into_iter().collect::<Result<_, StoreError>>()?)
-    }
-
-    fn grow_kernel(
-        &self,
-        kernel: &KernelName,
-        sources: Vec<&Case>,
-        cases: &[Case],
-        table: Option<KernelCsv>,
-    ) -> Result<Grew, StoreError> {
-        let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
-        let mut known = Known::with_rows(tenants.mutated);
-        for case in tenants.cases.iter().chain(cases) {
-            known.insert(case);
-        }
-        let mutated = mutate(kernel, sources, self.order, &known);
-        let Mutator { catalogue, device, .. } = self.order.mutator;
-        let fastest = self.is_timed.then(|| mutated.fastest(catalogue, device));
-        let told = MutatedKernel::of(kernel, &mutated, fastest);
-        let Some(mut table) = table.filter(|_| mutated.rows() > 0) else { return Ok((told, None)) };
-        let mut rows = GridRows::new(kernel, &mut table);
-        mutated.for_each(|case, provenance| {
-            let attributes = case.attributes.iter().map(|(column, text)| (column, text.to_owned()));
-            rows.append(case, &attributes.collect::<Vec<_>>(), provenance);
-            Ok::<(), StoreError>(())
-        })?;
-        Ok((told, Some(table)))
-    }
-}
-
-/// The cases of all rows that are no mutants.
-fn cases_of_database(database: &Database) -> Result<Cases, StoreError> {
-    let kernels = database.kernels()?;
-    let cases = in_parallel(kernels.len(), |index| {
-        let kernel = &kernels[index];
-        let table = database.kernel_csv(kernel)?;
-        Ok((kernel.clone(), tenants(kernel, &table)?.into_originals().collect()))
-    });
-    cases.into_iter().collect()
-}
-
-fn tell(options: &grid::Options, device: &DeviceProfile, kind: Kind, kernels: &[MutatedKernel]) {
+fn tell(options: &grid::Options, device: &DeviceProfile, kind: Kind, kernels: &[MutationSummary]) {
     let asked = Asked { models: &[], seed: options.seed, dry_run: options.dry_run };
     match options.format {
         Format::Json => print_data(&mutants_json(kernels, &asked)),

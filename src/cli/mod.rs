@@ -10,7 +10,6 @@ mod failure;
 mod fia_backfill;
 mod grid;
 mod grid_mutate;
-mod grid_tables;
 mod ingest;
 mod kernels;
 mod new_kernel;

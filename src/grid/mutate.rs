@@ -7,8 +7,10 @@
 mod axes;
 mod grow;
 mod spread;
+mod summary;
 
 pub use grow::{Mutated, MutationOrder, Tried, mutate, targets};
+pub use summary::MutationSummary;
 
 use std::collections::HashSet;
 

@@ -12,7 +12,7 @@ mod table;
 pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use human::Human;
 pub use json::JsonLines;
-pub use mutants::{MutatedKernel, mutants_json, mutants_notes, mutants_table};
+pub use mutants::{mutants_json, mutants_notes, mutants_table};
 pub use table::{closing_table, kernels_table};
 
 use std::{

@@ -3,58 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::grid::{Asked, Line, refusal, table, to_nanoseconds};
-use crate::{
-    grid::{
-        Refusals, Refused,
-        mutate::{Mutated, Tried},
-    },
-    model::KernelName,
+use crate::grid::{
+    Refused,
+    mutate::{MutationSummary, Tried},
 };
-
-/// The mutants of one kernel, as they are told.
-#[derive(Debug)]
-pub struct MutatedKernel {
-    /// The kernel that they are of.
-    pub kernel: KernelName,
-    /// Cases that they were made of, those that cannot be read included.
-    pub sources: usize,
-    /// Those that cannot be read.
-    pub unread: usize,
-    /// What the catalogue says of the first of those.
-    pub unread_example: Option<String>,
-    /// All mutants.
-    pub candidates: u64,
-    /// Those that become rows.
-    pub rows: usize,
-    /// Those that do not, by reason.
-    pub refused: BTreeMap<Refused, Refusals>,
-    /// By mutation.
-    pub mutations: Vec<(String, Tried)>,
-    /// Seconds that one launch of each row takes at the least, where somebody computed it.
-    pub fastest: Option<f64>,
-}
-
-impl MutatedKernel {
-    /// What there is to tell.
-    #[must_use]
-    pub fn of(kernel: &KernelName, mutated: &Mutated<'_>, fastest: Option<f64>) -> Self {
-        Self {
-            kernel: kernel.clone(),
-            sources: mutated.sources(),
-            unread: mutated.unread,
-            unread_example: mutated.unread_example.clone(),
-            candidates: mutated.candidates,
-            rows: mutated.rows(),
-            refused: mutated.refused.clone(),
-            mutations: mutated.mutations().map(|(name, tried)| (name.to_owned(), tried)).collect(),
-            fastest,
-        }
-    }
-}
 
 /// A row for each kernel, with the sums below.
 #[must_use]
-pub fn mutants_table(kernels: &[MutatedKernel]) -> String {
+pub fn mutants_table(kernels: &[MutationSummary]) -> String {
     let lines = kernels.iter().map(|kernel| {
         let rows = kernel.mutations.iter().filter(|(_, tried)| tried.rows > 0);
         let rows: Vec<String> = rows.map(|(name, tried)| format!("{name} {}", tried.rows)).collect();
@@ -72,7 +28,7 @@ pub fn mutants_table(kernels: &[MutatedKernel]) -> String {
 
 /// A line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn mutants_json(kernels: &[MutatedKernel], asked: &Asked<'_>) -> String {
+pub fn mutants_json(kernels: &[MutationSummary], asked: &Asked<'_>) -> String {
     let lines = kernels.iter().map(|kernel| {
         let refused: Vec<_> =
             kernel.refused.iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
@@ -102,7 +58,7 @@ fn in_short(text: &str) -> String {
 
 /// Which cases cannot be read, and what the catalogue's rule refused.
 #[must_use]
-pub fn mutants_notes(kernels: &[MutatedKernel]) -> Vec<String> {
+pub fn mutants_notes(kernels: &[MutationSummary]) -> Vec<String> {
     let mut notes = Vec::new();
     for kernel in kernels {
         let name = &kernel.kernel;

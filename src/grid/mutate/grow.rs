@@ -10,7 +10,7 @@ use crate::{
     grid::{Footprint, Known, Refusals, Refused},
     model::{Case, KernelName},
     spec::{
-        Catalogue, DeviceProfile, Entry,
+        Entry,
         grid::{Change, Mutation},
     },
 };
@@ -41,8 +41,8 @@ pub struct Tried {
 #[derive(Debug)]
 pub struct Mutated<'a> {
     order: MutationOrder<'a>,
-    kernel: &'a KernelName,
-    sources: Vec<&'a Case>,
+    pub(super) kernel: &'a KernelName,
+    pub(super) sources: Vec<&'a Case>,
     /// Cases that the catalogue cannot read, which have no mutants.
     pub unread: usize,
     /// What it said of the first one.
@@ -211,12 +211,6 @@ impl<'a> Mutated<'a> {
         self.taken.len()
     }
 
-    /// Number of cases that mutants were made of.
-    #[must_use]
-    pub fn sources(&self) -> usize {
-        self.sources.len()
-    }
-
     /// The mutations with what each gave, without those that do not apply.
     pub fn mutations(&self) -> impl Iterator<Item = (&'a str, Tried)> {
         let tried = self.order.mutator.mutations.iter().zip(&self.tried);
@@ -261,7 +255,8 @@ impl<'a> Mutated<'a> {
 
     /// Seconds that one launch of each row takes at the least.
     #[must_use]
-    pub fn fastest(&self, catalogue: &Catalogue, device: &DeviceProfile) -> f64 {
+    pub fn fastest(&self) -> f64 {
+        let Mutator { catalogue, device, .. } = self.order.mutator;
         let mut sum = 0.0;
         let entry = catalogue.entry(self.kernel);
         let _ = self.for_each(|case, _| {
