@@ -8,15 +8,21 @@
 use std::{process::Command, time::Instant};
 
 use npubench::{
-    grid::{Candidates, Draft, Known, Order, default_budget, grow},
+    grid::{
+        Candidates, Draft, Known, Order, default_budget, grow,
+        mutate::{MutationOrder, Mutator, mutate},
+    },
+    model::Case,
     spec::{
         Assets, Catalogue, DeviceProfile,
-        grid::{Grids, Models},
+        grid::{Grids, Models, Mutation, Mutations},
     },
 };
 
 /// Candidates a second that one core must do.
 const LEAST: f64 = 1e6;
+/// Cases of each kernel that are mutated.
+const SOURCES: usize = 200;
 /// Seconds that the whole may take.
 const LIMIT: f64 = 2.0;
 
@@ -53,7 +59,7 @@ fn main() {
     let (mut candidates, mut rows) = (0, 0);
     for kernel in grids.kernels() {
         let order = Order { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default(), 0);
+        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }
@@ -65,6 +71,37 @@ fn main() {
         rate / 1e6,
         LEAST / 1e6,
         verdict(rate >= LEAST)
+    );
+
+    let declared = Mutations::load(&assets).expect("the built-in mutations");
+    let mutations: Vec<&Mutation> = declared.all().iter().collect();
+    let mutator = Mutator { mutations: &mutations, catalogue: &catalogue, device: &device };
+    let sources: Vec<_> = (grids.kernels().into_iter())
+        .map(|kernel| {
+            let order = Order { entry: catalogue.entry(&kernel), budget, rows: Some(SOURCES), seed: 0 };
+            let mut cases: Vec<Case> = Vec::new();
+            let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+            let _ = grown.for_each(|_, numbers, draft| {
+                cases.extend(draft.case(numbers).ok().cloned());
+                Ok::<(), std::convert::Infallible>(())
+            });
+            (kernel.clone(), cases)
+        })
+        .collect();
+    let begun = Instant::now();
+    let (mut cases, mut mutants, mut taken) = (0, 0, 0);
+    for (kernel, sources) in &sources {
+        let order = MutationOrder { mutator, budget, rows: None, seed: 0 };
+        let mutated = mutate(kernel, sources.iter().collect(), order, &Known::default());
+        cases += sources.len();
+        mutants += mutated.candidates;
+        taken += mutated.rows();
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "mutations of {cases} cases: {mutants} mutants, {taken} valid, in {seconds:.3} s, {:.0} thousand a second on \
+         one core",
+        mutants as f64 / seconds / 1e3
     );
 
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -9,7 +9,7 @@
 //! | 1 | [`spec`], [`profile`], [`events`] |
 //! | 2 | [`grid`], [`render`], [`store`], [`process`] |
 //! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 4 | [`engine`], [`check`], [`rehearsal`], [`report`] |
+//! | 4 | [`engine`], [`check`], [`growth`], [`rehearsal`], [`report`] |
 //! | 5 | [`cli`] |
 
 pub mod check;
@@ -19,6 +19,7 @@ pub mod engine;
 pub mod events;
 pub mod exit;
 pub mod grid;
+pub mod growth;
 pub mod model;
 pub mod plan;
 pub mod process;

@@ -7,6 +7,7 @@ use crate::{
     device::DeviceError,
     engine::EngineError,
     exit::Exit,
+    growth::GrowthError,
     model::KernelNameError,
     plan::PlanError,
     profile::ProfileError,
@@ -47,7 +48,7 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(ProfileError, StoreError, PlanError, RenderError, TimelineError);
+bad_input!(GrowthError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {

@@ -1,32 +1,25 @@
 //! `npubench grid`: declared spaces into rows without measurements.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
 use super::{
     Failure,
-    options::{self, AssetOptions, Format, KindWord},
+    grid_mutate::{self, MutateOptions},
+    options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
 };
 use crate::{
     exit::Exit,
-    grid::{Grown, Known, Order, default_budget, grow},
+    grid::{Grown, Refused, default_budget},
+    growth::{DeclaredRows, Target},
     model::{KernelName, Kind, meant},
-    report::{GrownKernel, coverage_plot, grid_json, grid_table, print_data, print_note},
+    report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
-        Catalogue, DatabaseFile, DeviceProfile,
+        Assets, Catalogue, DeviceProfile, LlmModel,
         grid::{Grids, Models},
     },
-    store::{Database, GridRows, KernelCsv, StoreError, tenants, write_atomic},
+    store::ImageFile,
 };
 
 /// Expands grids into cases without measurements
@@ -35,92 +28,92 @@ use crate::{
 /// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Only these kernels; all of the grids where none is given
+    /// Only rows of these kernels; of all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    kernels: Vec<String>,
+    pub(super) kernels: Vec<String>,
     /// Database folder; it is made where it is missing
     #[arg(long, value_name = "DIR")]
-    db: PathBuf,
+    pub(super) db: PathBuf,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
-    kind: Option<KindWord>,
-    /// Models whose layers are to be covered, such as Qwen3-32B, or paths of a config.json; else ladders are
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub(super) kind: Option<KindWord>,
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
+    #[arg(long, value_name = "NAME")]
+    pub(super) device: Option<String>,
+    /// Models whose layers are to be covered, such as Qwen3-32B,Qwen3-8B, or paths of a config.json; else ladders are
+    #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
     models: Vec<String>,
-    /// Rows of each kernel that are from grids, those of earlier growths included; 0 for all that are valid
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    rows: usize,
+    /// Only these grid files, in place of the built-in ones and those of `--assets`
+    #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]
+    grids: Vec<PathBuf>,
+    /// Rows of each kernel from these grids and models, or from these mutations, those of earlier growths included; 0
+    /// for all that are valid
+    #[arg(long, value_name = "N", default_value = "1000", allow_negative_numbers = true, value_parser = parse_rows)]
+    pub(super) rows: usize,
     /// Decides which rows are taken where not all are
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
-    /// Device memory that a case may need; by default 15/16 of the device's
-    #[arg(long, value_name = "G", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    max_hbm_gib: Option<u64>,
+    #[arg(long, value_name = "S", default_value = "0", allow_negative_numbers = true, value_parser = parse_seed)]
+    pub(super) seed: u64,
+    /// Device memory in GiB that a case may need, such as 0.5, up to 1048576; by default 15/16 of what the database's
+    /// device has
+    #[arg(long, value_name = "G", allow_negative_numbers = true, value_parser = parse_gib)]
+    pub(super) max_hbm_gib: Option<u64>,
     /// Say what would be done, and write nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Draw the rows of each kernel over its two longest axes
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    assets: AssetOptions,
-    /// How the summary is printed
+    pub(super) mutate: MutateOptions,
+    #[command(flatten)]
+    pub(super) assets: AssetOptions,
+    /// How the summary is printed; as JSON a line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    pub(super) format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    if options.mutate.is_wanted() {
+        return grid_mutate::run(options);
+    }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
-    let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
-    let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    let kind = options.kind.map(Kind::from);
-    let database = match (is_new, kind) {
-        (true, _) => None,
-        (false, Some(kind)) => Some(Database::open_as(&options.db, kind)?),
-        (false, None) => Some(Database::open(&options.db)?),
+    let models = Models::load(&assets, &options.models)?;
+    let grids = if options.grids.is_empty() {
+        Grids::load(&assets, &models)?
+    } else {
+        Grids::load_files(&assets, &models, &options.grids)?
     };
-    let file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
-    let device = database.as_ref().map_or(file.device.as_str(), Database::device);
-    let device = DeviceProfile::load(&assets, device)?;
-    let work = Work {
+    let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
+    check_device(options.device.as_deref(), &options.assets, &options.db)?;
+    let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
+    let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
+    let device = DeviceProfile::load(&assets, target.device())?;
+    let declared = DeclaredRows {
         grids: &grids,
         catalogue: &catalogue,
         kernels: &kernels,
-        budget: options.max_hbm_gib.map_or_else(|| default_budget(device.hbm_bytes()), |gib| gib << 30),
+        budget: options.max_hbm_gib.unwrap_or_else(|| default_budget(device.hbm_bytes())),
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
-    let grown = match (&database, options.dry_run) {
-        (None, true) => work.grow(None)?,
-        (Some(database), true) => work.grow(Some(database))?,
-        (None, false) => {
-            let mut grown = Vec::new();
-            Database::create(&options.db, &file, |draft| {
-                let database = Database::open(draft)?;
-                grown = work.grow(Some(&database))?;
-                save(&grown)
-            })?;
-            grown
+    let grown = target.grow(options.dry_run, |database| declared.grow(database))?;
+    models.left_out().iter().for_each(|note| print_note(note));
+    for (kernel, place) in grids.without_entry(&catalogue) {
+        if kernels.contains(&kernel) {
+            print_note(&format!("{place}\nhint: {}", place.hint));
         }
-        (Some(database), false) => {
-            let mut lock = database.lock()?;
-            database.existing_ledger()?;
-            let grown = work.grow(Some(database))?;
-            if grown.iter().any(|kernel| kernel.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                database.adopt(&mut lock)?;
-            }
-            save(&grown)?;
-            grown
-        }
-    };
-    tell(options, &catalogue, &device, &grown)
+    }
+    tell(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
 }
 
-fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
+fn chosen(grids: &Grids, wanted: &[KernelName], assets: &Assets) -> Result<Vec<KernelName>, Failure> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
+        if LlmModel::load(assets, missing.as_str()).is_ok() {
+            let hint = "give models with `--models`, separated by commas and not by blanks";
+            return Err(Failure::bad_input(format!("`{missing}` is a model, no kernel"), hint));
+        }
         let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
             "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
         });
@@ -130,100 +123,17 @@ fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failu
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-/// What is to be grown.
-struct Work<'a> {
-    grids: &'a Grids,
-    catalogue: &'a Catalogue,
-    kernels: &'a [KernelName],
-    budget: u64,
-    rows: Option<usize>,
-    seed: u64,
-}
-
-/// One kernel, with its table where there is one and rows were added.
-struct Grew<'a> {
-    kernel: &'a KernelName,
-    grown: Grown<'a>,
-    table: Option<KernelCsv>,
-}
-
-impl<'a> Work<'a> {
-    /// Grows all kernels in memory, on all cores.
-    fn grow(&self, database: Option<&Database>) -> Result<Vec<Grew<'a>>, StoreError> {
-        let done = in_parallel(self.kernels.len(), |index| {
-            let kernel = &self.kernels[index];
-            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
-            self.grow_kernel(kernel, table)
-        });
-        done.into_iter().collect()
-    }
-
-    fn grow_kernel(&self, kernel: &'a KernelName, table: Option<KernelCsv>) -> Result<Grew<'a>, StoreError> {
-        let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
-        let mut known = Known::default();
-        for case in &tenants.cases {
-            known.insert(case);
-        }
-        let order = Order {
-            entry: self.catalogue.entry(kernel),
-            budget: self.budget,
-            rows: self.rows,
-            seed: self.seed,
-        };
-        let grown = grow(self.grids.of(kernel).collect(), &order, &known, tenants.grown);
-        let Some(mut table) = table.filter(|_| grown.rows() > 0) else {
-            return Ok(Grew { kernel, grown, table: None });
-        };
-        let mut rows = GridRows::new(kernel, &mut table);
-        grown.for_each(|space, numbers, draft| {
-            // A candidate whose attributes have no value was refused.
-            let attributes = draft.cells(numbers).unwrap_or_default();
-            rows.append(draft.filled(), &attributes, &space.provenance(self.seed));
-            Ok::<(), StoreError>(())
-        })?;
-        Ok(Grew { kernel, grown, table: Some(table) })
-    }
-}
-
-/// Writes all tables; each is written whole or not at all.
-fn save(grown: &[Grew<'_>]) -> Result<(), StoreError> {
-    let tables: Vec<&KernelCsv> = grown.iter().filter_map(|kernel| kernel.table.as_ref()).collect();
-    in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
-}
-
-/// Does so many things on all cores; results are in the order of their numbers.
-fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(count);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        break;
-                    }
-                    let result = work(index);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 fn tell(
     options: &Options,
     catalogue: &Catalogue,
     device: &DeviceProfile,
-    grown: &[Grew<'_>],
+    kind: Kind,
+    grown: &[(&KernelName, Grown<'_>)],
+    plot: Option<&ImageFile>,
 ) -> Result<Exit, Failure> {
     let kernels: Vec<GrownKernel<'_>> = grown
         .iter()
-        .map(|Grew { kernel, grown, .. }| GrownKernel {
+        .map(|(kernel, grown)| GrownKernel {
             kernel,
             grown,
             fastest: catalogue
@@ -232,20 +142,54 @@ fn tell(
                 .map(|entry| grown.fastest(entry, device)),
         })
         .collect();
-    if let Some(plot) = &options.plot {
-        write_atomic(plot, coverage_plot(&kernels).as_bytes())?;
-    }
+    let asked = Asked { models: &options.models, seed: options.seed, dry_run: options.dry_run };
     match options.format {
-        Format::Json => print_data(&grid_json(&kernels)),
+        Format::Json => print_data(&grid_json(&kernels, &asked)),
         Format::Plain => print_data(&grid_table(&kernels)),
     }
-    for GrownKernel { kernel, grown, .. } in &kernels {
-        if let Some(example) = &grown.example {
-            print_note(&format!("{kernel}: the rule refuses such as: {example}"));
-        }
-    }
-    if options.dry_run {
-        print_note("nothing is written; without `--dry-run` these rows are");
+    grid_notes(&kernels).iter().for_each(|note| print_note(note));
+    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
+    let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
+    print_note(&closing(options, device, kind, rows, has));
+    if let Some(plot) = plot {
+        plot.write(&coverage_plot(&kernels)).map_err(|error| {
+            let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
+            let written = if written { "the rows are written, the plot is not: " } else { "" };
+            Failure::bad_input(format!("{written}{error}"), error.hint())
+        })?;
+        print_note(&format!("plot in {}", plot.path().display()));
     }
     Ok(Exit::Done)
+}
+
+/// Where the rows are or would be, and what comes next; `has` says which reasons refused some.
+pub(super) fn closing(
+    options: &Options,
+    device: &DeviceProfile,
+    kind: Kind,
+    rows: usize,
+    has: impl Fn(Refused) -> bool,
+) -> String {
+    let (db, device) = (options.db.display(), &device.device);
+    let place = format!("{db} (kind {kind}, device {device})");
+    if rows == 0 {
+        let why = if has(Refused::NotTaken) {
+            format!(
+                "there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none",
+                options.rows
+            )
+        } else if has(Refused::Known) {
+            "all that are valid are there already".to_owned()
+        } else {
+            "no candidate is valid".to_owned()
+        };
+        return format!("no rows are added to {place}: {why}");
+    }
+    if options.dry_run {
+        return format!("no rows are written; without `--dry-run` {rows} are, into {place}");
+    }
+    let host = if kind == Kind::Rehearsal { " --host rehearsal" } else { "" };
+    format!(
+        "{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`"
+    )
 }

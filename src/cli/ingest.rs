@@ -6,14 +6,14 @@ use clap::Args;
 
 use super::{
     Failure,
-    options::{AssetOptions, Format, KindWord},
+    options::{AssetOptions, Format, KindWord, check_device},
 };
 use crate::{
     exit::Exit,
     model::{KernelName, Kind, Stack},
     profile::{Found, Group, Groups, ProfileFile, ReadOptions, add_table, say_attributes, stack_of_profile},
     report::{print_data, print_note},
-    spec::{DatabaseFile, DeviceProfile},
+    spec::DatabaseFile,
     store::{Database, KernelCsv, Merged, merge_groups},
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Options {
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
-    /// Device profile of a new database, such as ATLAS_800_A2_376T_64G: what its rows' roofline is
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G: what its rows' roofline is
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Merge profiles although they, or the database, are of different CANN or torch_npu versions
@@ -51,7 +51,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let kind = kind_of_target(options)?;
-    check_device(options)?;
+    check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let mut groups = Groups::default();
     let Found { files, passed_over } = ProfileFile::find_all(&options.paths)?;
     let stack = common_stack(options, &files)?;
@@ -78,24 +78,10 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Whether there is such a device profile, and the database has no other.
-fn check_device(options: &Options) -> Result<(), Failure> {
-    let Some(device) = &options.device else { return Ok(()) };
-    DeviceProfile::load(&options.assets.load()?, device)?;
-    match Database::open(&options.db) {
-        Ok(database) if database.has_tables() && database.device() != device => Err(Failure::bad_input(
-            format!("`{}` is of device `{}`, not `{device}`", options.db.display(), database.device()),
-            "a database's device is given when it is made; use another folder",
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// The kind that the database has or will have; a wrong one is refused before anything is read.
 fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
     let wanted = options.kind.map(Kind::from);
-    let is_empty = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    if is_empty {
+    if Database::is_new(&options.db)? {
         return Ok(wanted.unwrap_or(Kind::Npu));
     }
     let existing = match wanted {
@@ -133,8 +119,7 @@ fn write(
     stack: &Stack,
     kernels: BTreeMap<KernelName, Vec<Group>>,
 ) -> Result<BTreeMap<String, Merged>, Failure> {
-    let is_new = std::fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
-    if !is_new {
+    if !Database::is_new(&options.db)? {
         return merge(options, kind, stack, kernels);
     }
     let mut merged = BTreeMap::new();

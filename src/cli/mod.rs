@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod fia_backfill;
 mod grid;
+mod grid_mutate;
 mod ingest;
 mod kernels;
 mod measure;
@@ -23,10 +24,11 @@ mod runs;
 mod show;
 mod status;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
+use nix::sys::signal::Signal;
 
 use crate::{exit::Exit, rehearsal, report};
 
@@ -78,6 +80,9 @@ pub fn main() -> u8 {
             return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
         }
     };
+    // A file that reaches the limit of its size (`ulimit -f`) is an error to be told, and no sudden end: what catches
+    // the signal makes the write fail.
+    let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
     let result = match cli.command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Ingest(options) => ingest::run(&options),

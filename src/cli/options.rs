@@ -9,7 +9,8 @@ use crate::{
     device::search_path,
     model::{KernelName, Kind},
     process::find_program,
-    spec::Assets,
+    spec::{Assets, DeviceProfile},
+    store::Database,
 };
 
 /// Which templates, catalogue and device profiles are used.
@@ -25,16 +26,53 @@ impl AssetOptions {
     pub(super) fn load_where_there(&self) -> Result<Assets, Failure> {
         match &self.assets {
             Some(folder) if !folder.exists() => Ok(Assets::embedded()),
-            _ => self.load(),
+            // What is missing there may be what the command makes.
+            Some(folder) => Ok(Assets::overlaid(folder)?),
+            None => self.load(),
         }
     }
 
     pub(super) fn load(&self) -> Result<Assets, Failure> {
-        Ok(match &self.assets {
+        let assets = match &self.assets {
             Some(folder) => Assets::overlaid(folder)?,
             None => Assets::embedded(),
-        })
+        };
+        assets.check()?;
+        Ok(assets)
     }
+}
+
+/// Whether there is such a device profile, and the database, where there is one, has no other.
+pub(super) fn check_device(device: Option<&str>, assets: &AssetOptions, db: &Path) -> Result<(), Failure> {
+    let Some(device) = device else { return Ok(()) };
+    DeviceProfile::load(&assets.load()?, device)?;
+    match Database::open(db) {
+        Ok(database) if database.has_tables() && database.device() != device => Err(Failure::bad_input(
+            format!("`{}` is of device `{}`, not `{device}`", db.display(), database.device()),
+            "a database's device is given when it is made; use another folder",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A number of rows; `--rows -1` is one that somebody tries.
+pub(super) fn parse_rows(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on; 0 is all that are valid"))
+}
+
+/// A seed.
+pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
+}
+
+/// Bytes of so many GiB.
+pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
+    let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MOST_GIB));
+    let bytes = gib.map(|gib| gib * f64::from(1 << 30));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^50, and positive")]
+    bytes
+        .map(|bytes| bytes as u64)
+        .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MOST_GIB}"))
 }
 
 /// The kind of a database, as a word of the command line.
@@ -69,6 +107,8 @@ pub(super) enum Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceList(pub(super) Vec<u32>);
 
+/// More memory than any device has.
+const MOST_GIB: u32 = 1 << 20;
 /// More devices than any host has; keeps a mistyped range from becoming a long list.
 const MOST_DEVICES: u32 = 1024;
 
@@ -125,6 +165,15 @@ pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_with_a_unit_have_a_range() {
+        assert_eq!(parse_gib("0.5"), Ok(1 << 29));
+        assert_eq!(parse_gib("1048576"), Ok(1 << 50));
+        for wrong in ["0", "-1", "nan", "inf", "1e9", "64G", ""] {
+            assert!(parse_gib(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn device_lists() {

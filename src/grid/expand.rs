@@ -3,6 +3,15 @@
 
 use crate::spec::grid::Space;
 
+/// The expression of a space that a candidate fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// Its place: what is derived first, then the constraints.
+    pub place: usize,
+    /// Whether it has a value, as a constraint that does not hold has.
+    pub has_value: bool,
+}
+
 /// Goes through the candidates of a space.
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
@@ -75,19 +84,20 @@ impl<'a> Candidates<'a> {
         self.space.names.len() - self.space.derived.len()
     }
 
-    /// Computes what is derived and checks the constraints; an error is the place of the first one that fails:
-    /// what is derived first, then the constraints.
+    /// Computes what is derived and checks the constraints.
     ///
     /// # Errors
-    /// The place of what has no value or does not hold.
-    pub fn check(&mut self) -> Result<&[i64], usize> {
+    /// What has no value or does not hold: what is derived first, then the constraints.
+    pub fn check(&mut self) -> Result<&[i64], Unfit> {
         let first = self.names_of_axes();
-        for (index, formula) in self.space.derived.iter().enumerate() {
-            self.numbers[first + index] = formula.value(&self.numbers).map_err(|_| index)?;
+        for (place, formula) in self.space.derived.iter().enumerate() {
+            let value = formula.value(&self.numbers);
+            self.numbers[first + place] = value.map_err(|_| Unfit { place, has_value: false })?;
         }
         for (index, formula) in self.space.conditions.iter().enumerate() {
-            if formula.value(&self.numbers) != Ok(1) {
-                return Err(self.space.derived.len() + index);
+            let value = formula.value(&self.numbers);
+            if value != Ok(1) {
+                return Err(Unfit { place: self.space.derived.len() + index, has_value: value.is_ok() });
             }
         }
         Ok(&self.numbers)

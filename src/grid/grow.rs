@@ -2,33 +2,54 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fmt,
     hash::BuildHasher as _,
 };
 
 use foldhash::quality::FixedState;
 
-use super::{Candidates, Draft, sample};
+use super::{Candidates, Draft, Refusals, Refused, refused::Tally, sample};
 use crate::{
     model::Case,
     spec::{DeviceProfile, Entry, QuickRule, grid::Space},
 };
 
-/// Signatures of cases that are there, as hashes: of a million cases, two share one with a chance of 1 to
-/// 30 million, as ids do.
+/// What is there of a kernel: its cases, and which spaces or mutations made how many of them.
+///
+/// Signatures are kept as hashes: of a million cases, two share one with a chance of 1 to 30 million, as ids do.
 #[derive(Clone, Debug, Default)]
-pub struct Known(HashSet<u64, FixedState>);
+pub struct Known {
+    signatures: HashSet<u64, FixedState>,
+    grown: BTreeMap<String, usize>,
+}
 
 impl Known {
+    /// Nothing but how many rows earlier growths made, by the [`Space::origin`] or the
+    /// [`Mutation::origin`](crate::spec::grid::Mutation::origin) of each.
+    #[must_use]
+    pub fn with_rows(grown: BTreeMap<String, usize>) -> Self {
+        Self { grown, ..Self::default() }
+    }
+
     /// Remembers a case; says whether it is new.
     pub fn insert(&mut self, case: &Case) -> bool {
-        self.0.insert(Self::key(case))
+        self.signatures.insert(Self::key(case))
     }
 
     /// Whether the case is there.
     #[must_use]
     pub fn contains(&self, case: &Case) -> bool {
-        self.0.contains(&Self::key(case))
+        self.signatures.contains(&Self::key(case))
+    }
+
+    /// Rows that earlier growths of a space made.
+    #[must_use]
+    pub fn rows_of(&self, space: &Space) -> usize {
+        self.grown.get(&space.origin()).copied().unwrap_or_default()
+    }
+
+    /// Rows that earlier growths made, by their origin.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.grown.iter().map(|(origin, rows)| (origin.as_str(), *rows))
     }
 
     fn key(case: &Case) -> u64 {
@@ -43,46 +64,10 @@ pub struct Order<'a> {
     pub entry: Option<&'a Entry>,
     /// Bytes of device memory.
     pub budget: u64,
-    /// How many rows are wanted; all where `None`.
+    /// How many rows are wanted of these spaces, those of earlier growths included; all where `None`.
     pub rows: Option<usize>,
     /// Decides the sample.
     pub seed: u64,
-}
-
-/// Why a candidate becomes no row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refused {
-    /// A constraint of the grid does not hold, or what it derives has no whole value.
-    Constraint(String),
-    /// A dimension has no whole value from 1 on.
-    Dimension(String),
-    /// It needs more memory than there is.
-    Memory,
-    /// The catalogue has no entry.
-    NoEntry,
-    /// The catalogue's rule refuses it.
-    Rule,
-    /// A row of that signature is there.
-    Known,
-    /// Another candidate has the same signature.
-    Twice,
-    /// It is valid, and not among those that were taken.
-    NotTaken,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constraint(source) => write!(f, "`{source}` does not hold"),
-            Self::Dimension(source) => write!(f, "`{source}` is no dimension"),
-            Self::Memory => f.write_str("too large for the memory"),
-            Self::NoEntry => f.write_str("the catalogue has no entry"),
-            Self::Rule => f.write_str("refused by the shape rule"),
-            Self::Known => f.write_str("there already"),
-            Self::Twice => f.write_str("the same as another"),
-            Self::NotTaken => f.write_str("not taken"),
-        }
-    }
 }
 
 /// Least and greatest value of an axis among the rows.
@@ -103,61 +88,40 @@ pub struct Grown<'a> {
     pub spaces: Vec<&'a Space>,
     /// All candidates.
     pub candidates: u64,
-    /// Those that become no row, by reason.
-    pub refused: BTreeMap<Refused, u64>,
-    /// What the catalogue's rule said of the first one that it refused.
-    pub example: Option<String>,
+    /// Those of each space that become no row, by reason.
+    pub refused: Vec<BTreeMap<Refused, Refusals>>,
     /// Numbers of the candidates of each space that become rows, ascending.
     pub taken: Vec<Vec<u64>>,
 }
 
-/// Counts of one space, by place: what is derived, constraints, then the rest.
-struct Tally<'a> {
-    space: &'a Space,
-    constraints: Vec<u64>,
-    refused: BTreeMap<Refused, u64>,
-}
-
-impl<'a> Tally<'a> {
-    fn new(space: &'a Space) -> Self {
-        let constraints = vec![0; space.derived.len() + space.conditions.len()];
-        Self { space, constraints, refused: BTreeMap::new() }
-    }
-
-    fn add_to(self, all: &mut BTreeMap<Refused, u64>) {
-        let formulas = self.space.derived.iter().chain(&self.space.conditions);
-        for (formula, count) in formulas.zip(self.constraints).filter(|(_, count)| *count > 0) {
-            *all.entry(Refused::Constraint(formula.source().to_owned())).or_default() += count;
-        }
-        for (reason, count) in self.refused {
-            *all.entry(reason).or_default() += count;
-        }
-    }
-}
-
-/// Expands the spaces of a kernel against what is known of it. `grown` says how many of its rows an earlier growth
-/// made: they count among those that are wanted, so that growing twice adds nothing.
+/// Expands the spaces of a kernel against what is known of it. Rows that earlier growths of these spaces made count
+/// among those that are wanted, so that growing twice adds nothing; rows of other spaces, as of other models, do not.
 #[must_use]
-pub fn grow<'a>(spaces: Vec<&'a Space>, order: &Order<'_>, known: &Known, grown: usize) -> Grown<'a> {
+pub fn grow<'a>(spaces: Vec<&'a Space>, order: &Order<'_>, known: &Known) -> Grown<'a> {
     let mut seen = Known::default();
-    let mut refused = BTreeMap::new();
-    let mut example = None;
-    let mut valid = Vec::with_capacity(spaces.len());
+    let (mut valid, mut refused) = (Vec::with_capacity(spaces.len()), Vec::with_capacity(spaces.len()));
     for space in &spaces {
         let mut tally = Tally::new(space);
-        valid.push(valid_of(space, order, known, &mut seen, &mut tally, &mut example));
-        tally.add_to(&mut refused);
+        valid.push(valid_of(space, order, known, &mut seen, &mut tally));
+        refused.push(tally.finish());
     }
-    let wanted = order.rows.map_or(usize::MAX, |rows| rows.saturating_sub(grown));
-    let strata: Vec<sample::Stratum<'_>> =
-        spaces.iter().zip(&valid).map(|(space, valid)| sample::Stratum { space, valid }).collect();
-    let taken = sample::sample(&strata, wanted, order.seed);
-    let left = valid.iter().map(Vec::len).sum::<usize>() - taken.iter().map(Vec::len).sum::<usize>();
-    if left > 0 {
-        refused.insert(Refused::NotTaken, left as u64);
+    let strata = spaces.iter().zip(&valid).zip(&refused);
+    let strata = strata.map(|((space, valid), refused)| sample::Stratum {
+        space,
+        valid,
+        grown: known.rows_of(space),
+        there: refused.get(&Refused::Known).map_or(0, |refusals| refusals.count),
+    });
+    let strata: Vec<sample::Stratum<'_>> = strata.collect();
+    let taken = sample::sample(&strata, order.rows, order.seed);
+    for ((valid, taken), refused) in valid.iter().zip(&taken).zip(&mut refused) {
+        let left = (valid.len() - taken.len()) as u64;
+        if left > 0 {
+            refused.insert(Refused::NotTaken, Refusals { count: left, example: None });
+        }
     }
     let candidates = spaces.iter().map(|space| space.candidates()).sum();
-    Grown { spaces, candidates, refused, example, taken }
+    Grown { spaces, candidates, refused, taken }
 }
 
 fn valid_of(
@@ -166,7 +130,6 @@ fn valid_of(
     known: &Known,
     seen: &mut Known,
     tally: &mut Tally<'_>,
-    example: &mut Option<String>,
 ) -> Vec<u64> {
     let mut candidates = Candidates::new(space);
     let mut draft = Draft::new(space);
@@ -175,18 +138,19 @@ fn valid_of(
     while let Some(index) = candidates.advance() {
         let numbers = match candidates.check() {
             Ok(numbers) => numbers,
-            Err(place) => {
-                tally.constraints[place] += 1;
+            Err(unfit) => {
+                tally.unfit(unfit, candidates.numbers());
                 continue;
             }
         };
+        let mut said = None;
         let reason = match draft.fill(numbers) {
             Err(formula) => Some(Refused::Dimension(formula.source().to_owned())),
             Ok(footprint) if footprint.bytes() > order.budget => Some(Refused::Memory),
             Ok(_) => match judge.as_mut().map(|judge| judge.refusal(&mut draft, numbers)) {
                 None => Some(Refused::NoEntry),
                 Some(Some(refusal)) => {
-                    example.get_or_insert(refusal);
+                    said = Some(refusal);
                     Some(Refused::Rule)
                 }
                 Some(None) if known.contains(draft.filled()) => Some(Refused::Known),
@@ -194,7 +158,7 @@ fn valid_of(
             },
         };
         match reason {
-            Some(reason) => *tally.refused.entry(reason).or_default() += 1,
+            Some(reason) => tally.add(reason, said, numbers),
             None => valid.push(index),
         }
     }
@@ -235,6 +199,27 @@ impl<'a> Judge<'a> {
 }
 
 impl Grown<'_> {
+    /// The candidates of all spaces that become no row, by reason.
+    #[must_use]
+    pub fn refused(&self) -> BTreeMap<&Refused, Refusals> {
+        let mut all: BTreeMap<&Refused, Refusals> = BTreeMap::new();
+        for (reason, refusals) in self.refused.iter().flatten() {
+            all.entry(reason).or_default().join(refusals);
+        }
+        all
+    }
+
+    /// The spaces of which not one candidate is a row, here or in the database, though the kernel has an entry; with
+    /// the reasons.
+    pub fn barren(&self) -> impl Iterator<Item = (&Space, &BTreeMap<Refused, Refusals>)> {
+        let may_grow = [Refused::Known, Refused::Twice, Refused::NoEntry, Refused::NotTaken];
+        let spaces = self.spaces.iter().zip(&self.refused).zip(&self.taken);
+        let barren = spaces.filter(move |((_, refused), taken)| {
+            taken.is_empty() && !may_grow.iter().any(|reason| refused.contains_key(reason))
+        });
+        barren.map(|((space, refused), _)| (*space, refused))
+    }
+
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {

@@ -4,6 +4,8 @@
 //! at a multiple of 512 bytes, inputs and outputs are there twice, so that a launch can be made ready while another
 //! runs, and the kernel has a workspace as large as its outputs beside a fixed one.
 
+use crate::model::{Case, Format, Tensor};
+
 /// Each tensor begins at a multiple of so many bytes.
 const ALIGNMENT: u64 = 512;
 /// Rows of a block, and the bytes of its rows, in FRACTAL_NZ.
@@ -22,6 +24,24 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// What a case needs.
+    #[must_use]
+    pub fn of(case: &Case) -> Self {
+        let mut footprint = Self::default();
+        let size = |tensor: &Tensor| {
+            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
+        };
+        for tensor in case.inputs.iter().flatten() {
+            let (element, is_blocked) = size(tensor);
+            footprint.add_input(&tensor.dims, element, is_blocked);
+        }
+        for tensor in case.outputs.iter().flatten() {
+            let (element, is_blocked) = size(tensor);
+            footprint.add_output(&tensor.dims, element, is_blocked);
+        }
+        footprint
+    }
+
     /// Counts an input.
     pub fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
         self.inputs = self.inputs.saturating_add(padded(dims, element, is_blocked));

@@ -11,9 +11,12 @@ mod draft;
 mod expand;
 mod grow;
 mod memory;
+pub mod mutate;
+mod refused;
 mod sample;
 
 pub use draft::Draft;
-pub use expand::Candidates;
-pub use grow::{Grown, Known, Order, Range, Refused, grow};
+pub use expand::{Candidates, Unfit};
+pub use grow::{Grown, Known, Order, Range, grow};
 pub use memory::{Footprint, default_budget};
+pub use refused::{Refusals, Refused};

@@ -2,40 +2,70 @@
 //! space, so that small and large shapes are there alike, without replacement.
 //!
 //! A point of the sequence falls into one cell of each axis; a cell reaches half-way, in log space, to its
-//! value's neighbours. The candidate in these cells is taken if it is valid and free. What the sequence does not
-//! reach in reasonable time is filled up evenly. The same seed gives the same choice on every machine: all
+//! value's neighbours. The candidate in these cells is taken if it is valid and free. A later growth goes along the
+//! same sequence, over what is there already. What the sequence does not reach in reasonable time is filled up
+//! evenly. The same seed gives the same choice on every machine: all
 //! arithmetic is exact or rounded as IEEE 754 says.
 
 use crate::spec::grid::{Axis, Space};
 
-/// Points tried for each candidate wanted, before the rest is filled up evenly.
-const TRIALS: usize = 16;
+/// Points tried for each candidate wanted or there, before the rest is filled up evenly.
+const TRIALS: u64 = 16;
+/// Points tried at the most: a second's work.
+const MOST_TRIALS: u64 = 1 << 23;
 
-/// The valid candidates of a space, in ascending order.
+/// The candidates of a space that may be taken.
 pub(super) struct Stratum<'a> {
     pub(super) space: &'a Space,
+    /// Those that are valid and not there, in ascending order.
     pub(super) valid: &'a [u64],
+    /// Rows that earlier growths of the space made.
+    pub(super) grown: usize,
+    /// Candidates that are there, whoever made them.
+    pub(super) there: u64,
 }
 
-/// Takes so many candidates of all strata together; strata share evenly, and what a small one cannot give the
-/// others do. The candidates of each stratum are in ascending order.
-pub(super) fn sample(strata: &[Stratum<'_>], wanted: usize, seed: u64) -> Vec<Vec<u64>> {
+impl Stratum<'_> {
+    /// How many points are tried for so many candidates: where few are valid, most points are lost.
+    fn trials(&self, wanted: usize) -> u64 {
+        let (wanted, valid) = (wanted as u64, self.valid.len().max(1) as u64);
+        let losses = self.space.candidates().div_ceil(valid + self.there);
+        (wanted + self.there).saturating_mul(TRIALS).saturating_mul(losses).min(MOST_TRIALS)
+    }
+}
+
+/// Takes candidates until all strata together have so many rows, those of earlier growths included; all of them
+/// where `None`. Strata end up with rows as evenly as they can, and what a small one cannot give the others do. The
+/// candidates of each stratum are in ascending order.
+pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
     let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
-    let quotas = shares(&sizes, wanted);
+    let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
+    let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
     let strata = strata.iter().zip(quotas).zip(0..);
     strata.map(|((stratum, quota), number)| spread(stratum, quota, mixed(seed ^ mixed(number)))).collect()
 }
 
-/// Even shares of `wanted`, none above its size.
-fn shares(sizes: &[usize], wanted: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&index| sizes[index]);
-    let (mut quotas, mut left) = (vec![0; sizes.len()], wanted);
-    for (done, &index) in order.iter().enumerate() {
-        let among = sizes.len() - done;
-        quotas[index] = sizes[index].min(left.div_ceil(among));
-        left -= quotas[index];
+/// How many each is given, none above its size, so that with what they had they have `rows` together and the
+/// poorest as many as can be. The seed decides who gets the last ones.
+pub(super) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
+    let up_to = |level: usize| -> Vec<usize> {
+        sizes.iter().zip(had).map(|(size, had)| level.saturating_sub(*had).min(*size)).collect()
+    };
+    let wanted = rows.saturating_sub(had.iter().sum());
+    let (mut low, mut high) = (0, rows);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if up_to(middle).iter().sum::<usize>() <= wanted {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
     }
+    let (mut quotas, next) = (up_to(low), up_to(low.saturating_add(1)));
+    let left = wanted - quotas.iter().sum::<usize>();
+    let mut order: Vec<usize> = (0..sizes.len()).filter(|&index| next[index] > quotas[index]).collect();
+    order.sort_by_key(|&index| mixed(seed ^ mixed(index as u64)));
+    order.into_iter().take(left).for_each(|index| quotas[index] += 1);
     quotas
 }
 
@@ -49,7 +79,7 @@ fn spread(stratum: &Stratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
     let axes: Vec<Cells> = stratum.space.axes.iter().map(Cells::of).collect();
     let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
     let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mixed(seed ^ mixed(axis)))).collect();
-    for point in 0..wanted.saturating_mul(TRIALS) {
+    for point in 0..stratum.trials(wanted) {
         if count == wanted {
             break;
         }
@@ -117,7 +147,7 @@ impl Cells {
 
 /// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
 #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
-fn log2(value: i64) -> f64 {
+pub(super) fn log2(value: i64) -> f64 {
     let value = value.max(1);
     let whole = value.ilog2();
     f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
@@ -140,7 +170,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-const fn mixed(number: u64) -> u64 {
+pub(super) const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -148,7 +178,7 @@ const fn mixed(number: u64) -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-fn unit(number: u64) -> f64 {
+pub(super) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -183,10 +213,15 @@ mod tests {
 
     #[test]
     fn shares_are_even_and_what_is_left_goes_to_the_large() {
-        assert_eq!(shares(&[10, 100, 3], 30), [10, 17, 3]);
-        assert_eq!(shares(&[10, 10], 100), [10, 10]);
-        assert_eq!(shares(&[5, 5, 5], 2), [1, 1, 0]);
-        assert_eq!(shares(&[], 5), Vec::<usize>::new());
+        let fresh = |sizes: &[usize], rows| shares(sizes, &vec![0; sizes.len()], rows, 0);
+        assert_eq!(fresh(&[10, 101, 3], 30), [10, 17, 3]);
+        assert_eq!(fresh(&[10, 10], 100), [10, 10]);
+        assert_eq!(fresh(&[5, 5, 5], 2).into_iter().sum::<usize>(), 2);
+        assert_eq!(fresh(&[], 5), Vec::<usize>::new());
+        // Those that had least get most, and none is taken away from the others.
+        assert_eq!(shares(&[50, 50, 50], &[10, 0, 30], 50, 0), [0, 10, 0]);
+        assert_eq!(shares(&[50, 50, 50], &[10, 0, 30], 60, 0), [5, 15, 0]);
+        assert_eq!(shares(&[50, 50], &[40, 40], 50, 0), [0, 0], "there are more than are wanted");
     }
 
     #[test]
@@ -200,13 +235,55 @@ mod tests {
         let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
         let space = space(&[&ladder, &ladder]);
         let valid: Vec<u64> = (0..256).collect();
-        let taken = &sample(&[Stratum { space: &space, valid: &valid }], 64, 7)[0];
+        let taken = &sample(&[Stratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
         assert_eq!(taken.len(), 64);
         // A quarter of the grid: each quarter of each axis has its share of each quarter of the other.
         for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
             let inside = taken.iter().filter(|&&at| at / 16 / 4 == row && at % 16 / 4 == column).count();
             assert!((2..=6).contains(&inside), "{inside} of 64 in block {row}, {column}");
         }
+    }
+
+    /// The share of candidates with a large first axis, of 16 to 1024 rows that are added to others.
+    #[test]
+    fn a_small_growth_on_top_of_another_is_as_even() {
+        let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
+        let space = space(&[&ladder, &ladder, &ladder]);
+        let all: Vec<u64> = (0..4096).collect();
+        let large = |taken: &[u64]| taken.iter().filter(|&&at| at / 256 >= 10).count();
+        for (first, second) in [(500, 16), (1000, 50), (2000, 200), (3000, 1000)] {
+            for seed in 0..8 {
+                let stratum = Stratum { space: &space, valid: &all, grown: 0, there: 0 };
+                let before = sample(&[stratum], Some(first), seed).remove(0);
+                let left: Vec<u64> = all.iter().copied().filter(|at| !before.contains(at)).collect();
+                let there = before.len() as u64;
+                let stratum = Stratum { space: &space, valid: &left, grown: first, there };
+                let added = sample(&[stratum], Some(first + second), seed).remove(0);
+                assert_eq!(added.len(), second);
+                // 6 of 16 values are large.
+                let (found, fair) = (large(&added), second * 6 / 16);
+                assert!(found.abs_diff(fair) <= 2 + fair / 5, "{found} of {second}, expected {fair}");
+            }
+        }
+    }
+
+    /// Growing a little again and again gives rows of all patterns.
+    #[test]
+    fn rows_are_spread_over_patterns() {
+        let small = space(&[&[1, 2, 4, 8]]);
+        let (valid, few): (Vec<u64>, Vec<u64>) = ((0..4).collect(), (0..2).collect());
+        let mut grown = vec![0; 9];
+        for rows in 1..=9 {
+            let strata = grown.iter().enumerate().map(|(index, &grown)| Stratum {
+                space: &small,
+                valid: if index < 3 { &few } else { &valid },
+                grown,
+                there: 0,
+            });
+            let taken = sample(&strata.collect::<Vec<_>>(), Some(rows), 3);
+            grown.iter_mut().zip(taken).for_each(|(grown, taken)| *grown += taken.len());
+        }
+        assert_eq!(grown, [1; 9]);
     }
 
     proptest! {
@@ -219,7 +296,10 @@ mod tests {
         ) {
             let space = space(&[&[1, 2, 3, 4, 6, 8, 512, 1024, 2048, 32768], &[1, 5, 7], &[2, 4, 8, 16, 32, 64, 128, 192, 256, 9999]]);
             let valid: Vec<u64> = valid.into_iter().collect();
-            let take = || sample(&[Stratum { space: &space, valid: &valid }], wanted, seed).remove(0);
+            let take = || {
+                let stratum = Stratum { space: &space, valid: &valid, grown: 0, there: 0 };
+                sample(&[stratum], Some(wanted), seed).remove(0)
+            };
             let taken = take();
             prop_assert_eq!(taken.len(), wanted.min(valid.len()));
             prop_assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));

@@ -32,6 +32,21 @@ pub mod attention_attribute {
     pub const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
     /// Tokens in a block of the paged keys and values; 0 where they are not paged.
     pub const BLOCK_SIZE: &str = "Runtime block_size";
+    /// All of them.
+    pub const ALL: [&str; 12] = [
+        QUERY_LENGTHS,
+        KV_LENGTHS,
+        AVG_SEQ_LEN,
+        VALID_BLOCKS,
+        HEADS,
+        KV_HEADS,
+        SPARSE_MODE,
+        LAYOUT,
+        PRE_TOKENS,
+        NEXT_TOKENS,
+        SHARED_PREFIX,
+        BLOCK_SIZE,
+    ];
 }
 use attention_attribute as name;
 
@@ -61,7 +76,7 @@ pub enum AttentionSlot {
 /// A case of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    case: &'a Case,
+    pub(super) case: &'a Case,
 }
 
 impl<'a> Attention<'a> {

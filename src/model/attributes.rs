@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use super::attention_attribute;
+
 /// In front of the columns that hold what was known at run time.
 pub const RUNTIME: &str = "Runtime ";
 /// Ranks that share the experts; a kernel that talks to them takes longer with more.
@@ -27,6 +29,9 @@ const LABELS: [&str; 8] = [
     "attn_state",
     "kv_cache_mode",
 ];
+
+/// Columns that a row's maker fills in itself.
+const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
 
 /// Values by column, each in one spelling; a value that is not there is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +55,20 @@ impl Attributes {
     #[must_use]
     pub fn variable(column: &str) -> String {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
+    }
+
+    /// The columns that a grid may set without an entry that asks for more: the attributes that are known here, and
+    /// what explains them.
+    pub fn columns() -> impl Iterator<Item = String> {
+        let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
+        let labels = labels.map(|label| format!("{RUNTIME}{label}"));
+        attention_attribute::ALL.into_iter().chain([EP_SIZE]).map(str::to_owned).chain(labels)
+    }
+
+    /// Whether a column's cells follow from the row, and are nobody's to give.
+    #[must_use]
+    pub fn is_made(column: &str) -> bool {
+        column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
     /// Whether a cell says anything; `N/A`, `nan` and the like do not.

@@ -4,6 +4,7 @@
 
 mod attention;
 mod attention_call;
+mod attention_sequences;
 mod attributes;
 mod case;
 mod cells;
@@ -23,6 +24,7 @@ mod words;
 pub use attention::{Attention, AttentionSlot, attention_attribute};
 pub(crate) use attention_call::joined;
 pub use attention_call::{AttentionCall, Fit, agreed, best_fits};
+pub use attention_sequences::Sequences;
 pub use attributes::{Attributes, EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId};
 pub use cells::{Cells, CellsError};
@@ -37,4 +39,4 @@ pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
 pub use vendor_check::{CheckOutcome, CheckVerdict, CheckedBy, UnknownOutcome};
 pub use verdict::{Finding, Verdict};
-pub use words::{meant, nearest};
+pub use words::{meant, nearest, shortened};

@@ -22,6 +22,16 @@ pub fn meant<'a>(
     nearest(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
 }
 
+/// A text for a message, cut where it is longer than one can be read.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    const MOST: usize = 100;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 1).chain(['…']).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,6 +44,8 @@ mod tests {
         assert_eq!(nearest("Ad", words), Some("Add"));
         assert_eq!(nearest("RmsNorm", words), None);
         assert_eq!(meant("Dda", words, || "there are three".to_owned()), "there are three");
+        assert_eq!(shortened("a + b"), "a + b");
+        assert_eq!(shortened(&"é".repeat(200)), "é".repeat(99) + "…");
         assert_eq!(meant("Adds", words, String::new), "did you mean `Add`?");
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
-    grid::{Grown, Range, Refused},
+    grid::{Grown, Range, Refusals, Refused},
     model::KernelName,
 };
 
@@ -20,66 +20,99 @@ pub struct GrownKernel<'a> {
     pub fastest: Option<f64>,
 }
 
-/// Columns of reasons: constraints together, each other reason by itself.
-const REASONS: [&str; 7] =
-    ["constraint", "memory", "no entry", "shape rule", "there already", "same as another", "not taken"];
+/// Columns of reasons: expressions together, each other reason by itself.
+const REASONS: [&str; 9] = [
+    "constraint",
+    "no value",
+    "no dimension",
+    "memory",
+    "no entry",
+    "shape rule",
+    "there already",
+    "same as another",
+    "not taken",
+];
 
 const fn column(reason: &Refused) -> usize {
     match reason {
-        Refused::Constraint(_) | Refused::Dimension(_) => 0,
-        Refused::Memory => 1,
-        Refused::NoEntry => 2,
-        Refused::Rule => 3,
-        Refused::Known => 4,
-        Refused::Twice => 5,
-        Refused::NotTaken => 6,
+        Refused::Constraint(_) => 0,
+        Refused::NoValue(_) => 1,
+        Refused::Dimension(_) => 2,
+        Refused::Memory => 3,
+        Refused::NoEntry => 4,
+        Refused::Rule => 5,
+        Refused::Known => 6,
+        Refused::Twice => 7,
+        Refused::NotTaken => 8,
     }
 }
 
 /// A row for each kernel, with the sums below; reasons that did not occur have no column.
 #[must_use]
 pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
-    let counts = |kernel: &GrownKernel<'_>| {
+    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| Line {
+        kernel: kernel.as_str(),
+        candidates: grown.candidates,
+        refused: grown.refused().into_iter().map(|(reason, refusals)| (reason, refusals.count)).collect(),
+        rows: grown.rows(),
+        fastest: *fastest,
+        last: ranges(&grown.ranges()),
+    });
+    table(&lines.collect::<Vec<_>>(), "ranges of the rows")
+}
+
+/// A row of the table.
+pub(super) struct Line<'a> {
+    pub(super) kernel: &'a str,
+    pub(super) candidates: u64,
+    pub(super) refused: BTreeMap<&'a Refused, u64>,
+    pub(super) rows: usize,
+    pub(super) fastest: Option<f64>,
+    /// What stands in the last column.
+    pub(super) last: String,
+}
+
+/// The table of some kernels, whose last column has that header.
+pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
+    let counts = |line: &Line<'_>| {
         let mut counts = [0_u64; REASONS.len()];
-        for (reason, count) in &kernel.grown.refused {
+        for (reason, count) in &line.refused {
             counts[column(reason)] += count;
         }
         counts
     };
     let mut sums = [0_u64; REASONS.len()];
-    for kernel in kernels {
-        for (sum, count) in sums.iter_mut().zip(counts(kernel)) {
+    for line in lines {
+        for (sum, count) in sums.iter_mut().zip(counts(line)) {
             *sum += count;
         }
     }
     let shown: Vec<usize> = (0..REASONS.len()).filter(|&reason| sums[reason] > 0).collect();
-    let timed = kernels.iter().any(|kernel| kernel.fastest.is_some());
+    let timed = lines.iter().any(|line| line.fastest.is_some());
     let mut table = Table::new();
     table.load_style(NOTHING);
     let header = ["kernel", "candidates"].into_iter().chain(shown.iter().map(|&reason| REASONS[reason]));
-    table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain(["ranges of the rows"]));
-    let mut add = |name: &str,
-                   candidates: u64,
-                   counts: [u64; REASONS.len()],
-                   rows: usize,
-                   fastest: Option<f64>,
-                   ranges: &str| {
+    table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain([last_header]));
+    let mut add = |line: &Line<'_>, counts: [u64; REASONS.len()]| {
         let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-        let cells = [name.to_owned(), number(candidates)];
+        let cells = [line.kernel.to_owned(), number(line.candidates)];
         let cells = cells.into_iter().chain(shown.iter().map(|&reason| number(counts[reason])));
-        let time = fastest.filter(|_| rows > 0).map_or_else(String::new, seconds);
-        let last = std::iter::once(number(rows as u64)).chain(timed.then_some(time));
-        table.add_row(cells.chain(last).chain([ranges.to_owned()]).map(Cell::new).collect::<Vec<_>>());
+        let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, seconds);
+        let last = std::iter::once(number(line.rows as u64)).chain(timed.then_some(time));
+        table.add_row(cells.chain(last).chain([line.last.clone()]).map(Cell::new).collect::<Vec<_>>());
     };
-    for kernel in kernels {
-        let grown = kernel.grown;
-        let name = kernel.kernel.as_str();
-        add(name, grown.candidates, counts(kernel), grown.rows(), kernel.fastest, &ranges(&grown.ranges()));
+    for line in lines {
+        add(line, counts(line));
     }
-    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
-    let candidates = kernels.iter().map(|kernel| kernel.grown.candidates).sum();
-    let fastest = timed.then(|| kernels.iter().filter_map(|kernel| kernel.fastest).sum());
-    add("all", candidates, sums, rows, fastest, "");
+    let all = Line {
+        kernel: "all",
+        candidates: lines.iter().map(|line| line.candidates).sum(),
+        refused: BTreeMap::new(),
+        rows: lines.iter().map(|line| line.rows).sum(),
+        fastest: timed.then(|| lines.iter().filter_map(|line| line.fastest).sum()),
+        last: String::new(),
+    };
+    add(&all, sums);
     let last = shown.len() + 3 + usize::from(timed);
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -88,7 +121,11 @@ pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+    match seconds {
+        ..1e-3 => format!("{:.1} us", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 fn ranges(ranges: &[(String, Range)]) -> String {
@@ -99,12 +136,21 @@ fn ranges(ranges: &[(String, Range)]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// A line of JSON for each kernel.
+/// What was asked of a growth, for whoever reads its result.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The models that were named.
+    pub models: &'a [String],
+    /// Decides the sample.
+    pub seed: u64,
+    /// Whether rows were only counted.
+    pub dry_run: bool,
+}
+
+/// A line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn grid_json(kernels: &[GrownKernel<'_>]) -> String {
+pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &Asked<'_>) -> String {
     let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| {
-        let refused: BTreeMap<String, u64> =
-            grown.refused.iter().map(|(reason, count)| (reason.to_string(), *count)).collect();
         let ranges: BTreeMap<String, serde_json::Value> = grown
             .ranges()
             .into_iter()
@@ -112,13 +158,60 @@ pub fn grid_json(kernels: &[GrownKernel<'_>]) -> String {
                 (name, serde_json::json!({"least": least, "greatest": greatest, "values": values}))
             })
             .collect();
+        let refused: Vec<_> = grown.refused().iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
         let object = serde_json::json!({
             "kernel": kernel.as_str(), "candidates": grown.candidates, "rows": grown.rows(), "refused": refused,
-            "ranges": ranges, "fastest_s": fastest, "refused_by_rule": grown.example,
+            "ranges": ranges, "fastest_s": fastest.map(to_nanoseconds), "models": asked.models, "seed": asked.seed,
+            "dry_run": asked.dry_run,
         });
         format!("{object}\n")
     });
     lines.collect()
+}
+
+/// Seconds to whole nanoseconds, so that no rounding of sums is printed.
+pub(super) fn to_nanoseconds(seconds: f64) -> f64 {
+    (seconds * 1e9).round() / 1e9
+}
+
+/// A reason of refusal, as JSON.
+pub(super) fn refusal(reason: &Refused, refusals: &Refusals) -> serde_json::Value {
+    let mut object = serde_json::json!({"reason": reason.word(), "count": refusals.count});
+    for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
+        if let Some(text) = text {
+            object[key] = text.into();
+        }
+    }
+    object
+}
+
+/// What the catalogue's rule refused, and for each pattern that gives no row at all every reason, with an example.
+#[must_use]
+pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for GrownKernel { kernel, grown, .. } in kernels {
+        let barren: Vec<_> = grown.barren().collect();
+        for (space, refused) in &barren {
+            let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+            notes.push(format!(
+                "{kernel}: no candidate of {}: {}{model} can be a row",
+                space.grid, space.pattern
+            ));
+            notes.extend(refused.iter().map(|(reason, Refusals { count, example })| {
+                let example =
+                    example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
+                format!("  {count}: {reason}{example}")
+            }));
+        }
+        let of_rule = grown.refused().remove(&Refused::Rule).and_then(|refusals| refusals.example);
+        let is_said = barren.iter().any(|(_, refused)| refused.contains_key(&Refused::Rule));
+        notes.extend(
+            of_rule
+                .filter(|_| !is_said)
+                .map(|example| format!("{kernel}: the rule refuses such as: {example}")),
+        );
+    }
+    notes
 }
 
 const PANEL: f64 = 220.0;

@@ -1,7 +1,7 @@
 //! What a person or a program sees of a run: sinks for events, and tables.
 //!
-//! Layer 4: imports `model`, `events`, `spec`, `grid`, `render` and `store`; the engine never imports it. Standard output carries data
-//! (the closing table, JSON lines), standard error everything else.
+//! Layer 4: imports `model`, `events`, `spec`, `grid`, `render` and `store`; the engine never imports it. Standard
+//! output carries data (the closing table, JSON lines), standard error everything else.
 
 mod board;
 mod grid;
@@ -11,6 +11,7 @@ mod json;
 mod keep;
 mod live;
 mod moment;
+mod mutants;
 mod plan;
 mod show;
 mod status;
@@ -19,12 +20,13 @@ mod table;
 mod timeline;
 
 pub use board::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
-pub use grid::{GrownKernel, coverage_plot, grid_json, grid_table};
+pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use history::{Life, PastRun, history, runs_json, runs_table};
 pub use human::{Human, ranges};
 pub use json::JsonLines;
 pub use keep::Recorded;
 pub use moment::Moment;
+pub use mutants::{mutants_json, mutants_notes, mutants_table};
 pub use plan::{Fate, PlanSum, plan_table};
 pub use show::{ShownCase, cases_table, shown_cases, summary};
 pub use status::Status;

@@ -1,8 +1,8 @@
 //! The catalogue: every kernel that can be replayed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Assets, Entry, SpecError, device_profile::from_assets};
+use super::{Argument, Assets, Entry, SpecError, device_profile::from_assets};
 use crate::model::KernelName;
 
 /// All entries, by kernel and by the other names that the profiler gives it.
@@ -45,9 +45,29 @@ impl Catalogue {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
 
+    /// Every name of a kernel that has an entry, in the order of names.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.aliases.keys().map(String::as_str)
+    }
+
     /// Every entry, by name.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
+    }
+
+    /// The columns of rows that entries read besides shapes: what arguments are taken from, and what decides between
+    /// forms.
+    #[must_use]
+    pub fn attribute_columns(&self) -> BTreeSet<String> {
+        let forms = self.entries().flat_map(|entry| &entry.forms);
+        let columns = forms.flat_map(|form| {
+            let taken = form.arguments.values().filter_map(|argument| match argument {
+                Argument::Attribute(column) => Some(column),
+                _ => None,
+            });
+            form.with.keys().chain(taken)
+        });
+        columns.cloned().collect()
     }
 
     /// Every entry that calls that Python function.

@@ -1,6 +1,6 @@
 //! Device profiles: peak rates and memory of a device, and the fastest time they allow.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl DeviceProfile {
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
             let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
             return Err(SpecError {
-                file: Path::new("grids/devices").join(format!("{name}.yaml")),
+                file: PathBuf::new(),
                 line: None,
                 column: None,
                 problem: format!("there is no device profile `{name}`"),

@@ -43,6 +43,8 @@ pub struct Entry {
     pub leaves_open: Option<String>,
     /// Kernels that the same call launches besides.
     pub beside: Vec<String>,
+    /// What dimensions are of a model's work, by their names in the forms.
+    pub roles: BTreeMap<String, Role>,
     /// Where the entry comes from, for messages.
     pub file: PathBuf,
 }
@@ -68,6 +70,38 @@ pub struct EntryForm {
     pub flops: Option<Expr>,
     /// Bytes that must move, where they are others than the entry's.
     pub bytes: Option<Expr>,
+    /// Kernels whose work the form does in INT8.
+    pub quantises: Vec<KernelName>,
+}
+
+/// What a dimension is of a model's work. Of a list of dimensions, its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Rows that come from all sequences of a batch.
+    Tokens,
+    /// Sequences, or whatever else is computed side by side.
+    Batch,
+    /// The length of a sequence.
+    Sequence,
+    /// Heads of attention, of queries or of keys and values.
+    Heads,
+    /// What a head has, or what of it carries positions.
+    HeadSize,
+    /// Tokens in a block of a cache.
+    BlockSize,
+    /// Blocks, of a pool or in a row of a block table.
+    Blocks,
+    /// What the kernel decides, or what follows from what shapes do not carry.
+    Fixed,
+}
+
+impl Role {
+    /// Whether it stays as it is unless somebody names it.
+    #[must_use]
+    pub const fn is_kept(self) -> bool {
+        !matches!(self, Self::Tokens | Self::Batch | Self::Sequence)
+    }
 }
 
 /// What a call needs besides torch and torch_npu.

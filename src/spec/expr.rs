@@ -8,11 +8,13 @@ use std::{collections::BTreeSet, fmt};
 
 pub(super) use functions::Function;
 use functions::{FUNCTIONS, OR_MORE, call};
+pub(super) use relations::{Equality, SideBySide};
 
 use super::{Bindings, Value};
 
 mod functions;
 mod parse;
+mod relations;
 
 /// A parsed expression; prints as it was written.
 #[derive(Clone, Debug)]

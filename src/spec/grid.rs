@@ -7,20 +7,31 @@
 mod bind;
 mod build;
 mod ladder;
+mod mutations;
 mod of_models;
 mod parts;
 mod raw;
 mod values;
 
+pub use mutations::{Change, Mutation, Mutations};
 pub use values::{ModelValues, Table};
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use super::{Assets, Expr, Formula, LlmModel, SpecError, device_profile::from_assets};
-use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor};
+use super::{
+    Assets, AssetsError, Catalogue, Expr, Formula, LlmModel, SpecError, assets::Asset,
+    device_profile::from_assets,
+};
+use crate::model::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor, meant};
 
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
+
+/// What stands between a row's origin and the seed of the growth that made it.
+const BEFORE_SEED: &str = ", seed ";
 
 /// The cases of one kernel that one pattern declares, for one model where it speaks of models.
 #[derive(Clone, Debug)]
@@ -130,18 +141,32 @@ impl Space {
         }
     }
 
-    /// Where its rows are from, in words.
+    /// Where its rows are from, in words: all that is the same for every seed.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+        format!("grid {}: {}{model}", self.grid, self.pattern)
+    }
+
+    /// The same, with the seed.
     #[must_use]
     pub fn provenance(&self, seed: u64) -> String {
-        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
-        format!("grid {}: {}{model}, seed {seed}", self.grid, self.pattern)
+        format!("{}{BEFORE_SEED}{seed}", self.origin())
+    }
+
+    /// The [`Space::origin`] in a row's provenance.
+    #[must_use]
+    pub fn origin_in(provenance: &str) -> &str {
+        provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
     }
 }
 
 /// All grid files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Grids {
     spaces: Vec<Space>,
+    /// The kernels of files that are not built in, with the place of each.
+    named: Vec<(KernelName, SpecError)>,
 }
 
 /// The models that patterns speak of.
@@ -151,13 +176,15 @@ pub struct Models {
     known: Vec<ModelValues>,
     /// Those that somebody chose; patterns that do without models do so where nobody did.
     chosen: Option<Vec<ModelValues>>,
+    /// What is left out of those that were chosen, in words.
+    left_out: Vec<String>,
 }
 
 impl Models {
     /// Models whose values are given.
     #[must_use]
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
-        Self { known, chosen }
+        Self { known, chosen, left_out: Vec::new() }
     }
 
     /// All models that there are, of which some may be chosen by name or by the path of a `config.json`.
@@ -166,9 +193,22 @@ impl Models {
     /// [`SpecError`] where there is none of a name, or its file is bad.
     pub fn load(assets: &Assets, chosen: &[String]) -> Result<Self, SpecError> {
         let known = LlmModel::all(assets)?.values().map(ModelValues::of).collect();
-        let models = chosen.iter().map(|name| Ok(ModelValues::of(&LlmModel::load(assets, name)?)));
+        let models = chosen.iter().map(|name| LlmModel::load(assets, name));
         let models = models.collect::<Result<Vec<_>, SpecError>>()?;
-        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(models) })
+        let left_out = models.iter().flat_map(|model| {
+            let said = model.left_open.iter().cloned().chain(of_models::without_table(model));
+            said.map(|said| format!("{}: {said}", model.model)).collect::<Vec<_>>()
+        });
+        let left_out = left_out.collect();
+        let values = models.iter().map(ModelValues::of).collect();
+        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
+    }
+
+    /// What is left out of the models that were chosen, in words: products that no grid has, and what an imported file
+    /// says and nobody takes over.
+    #[must_use]
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     fn used(&self) -> &[ModelValues] {
@@ -188,16 +228,50 @@ impl Grids {
     pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
+        files.remove(mutations::FILE);
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),
         };
-        let context = build::Context { ladders: &ladders, models };
-        let mut spaces = Vec::new();
-        for (name, asset) in &files {
-            spaces.extend(build::spaces(name, &asset.path, &asset.text, &context)?);
+        Self::of_files(files, &build::Context { ladders: &ladders, models, assets })
+    }
+
+    /// Reads these grid files only; the shared ladders are there for them.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first file that cannot be read or is wrong.
+    pub fn load_files(assets: &Assets, models: &Models, paths: &[PathBuf]) -> Result<Self, SpecError> {
+        let shared = assets.grids().map_err(|error| from_assets(&error))?.remove(SHARED);
+        let ladders = shared.map(|asset| build::ladders(&asset.path, &asset.text)).transpose()?;
+        let files = paths.iter().map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((name, Asset::read(path)?))
+        });
+        let files = files.collect::<Result<BTreeMap<_, _>, AssetsError>>();
+        let files = files.map_err(|error| SpecError {
+            hint: "give the path of a grid file, a text in UTF-8".to_owned(),
+            ..from_assets(&error)
+        })?;
+        if files.len() < paths.len() {
+            return Err(SpecError {
+                file: PathBuf::from("--grids"),
+                line: None,
+                column: None,
+                problem: "two files have one name, and rows say which file they are from".to_owned(),
+                hint: "call one of them otherwise".to_owned(),
+            });
         }
-        Ok(Self { spaces })
+        Self::of_files(files, &build::Context { ladders: &ladders.unwrap_or_default(), models, assets })
+    }
+
+    fn of_files(files: BTreeMap<String, Asset>, context: &build::Context<'_>) -> Result<Self, SpecError> {
+        let mut grids = Self::default();
+        for (name, asset) in files {
+            let own = build::spaces(&name, &asset.path, &asset.text, context)?;
+            grids.spaces.extend(own.spaces);
+            grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in()));
+        }
+        Ok(grids)
     }
 
     /// Reads one grid file's text, with the ladders of another.
@@ -207,7 +281,23 @@ impl Grids {
     pub fn parse(file: &Path, text: &str, shared: (&Path, &str), models: &Models) -> Result<Self, SpecError> {
         let ladders = build::ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { spaces: build::spaces(&name, file, text, &build::Context { ladders: &ladders, models })? })
+        let context = build::Context { ladders: &ladders, models, assets: &Assets::embedded() };
+        let own = build::spaces(&name, file, text, &context)?;
+        Ok(Self { spaces: own.spaces, named: own.named })
+    }
+
+    /// The kernels of files that are not built in and have no entry in the catalogue, so that they get no rows: where
+    /// each stands, and which may have been meant.
+    #[must_use]
+    pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, SpecError)> {
+        let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
+        let said = unknown.map(|(kernel, place)| {
+            let hint = meant(kernel.as_str(), catalogue.names(), || {
+                "docs/adding-a-kernel.md says how to make one replayable".to_owned()
+            });
+            (kernel.clone(), SpecError { hint, ..place.clone() })
+        });
+        said.collect()
     }
 
     /// Every space, in the order of files, patterns, kernels and models.

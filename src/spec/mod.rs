@@ -4,6 +4,7 @@
 //! Layer 1: imports `model` only, and is the only user of the YAML crate. Errors name file, line and
 //! what to write instead. It measures nothing and opens nothing but the files it is asked for.
 
+mod anatomy;
 mod assets;
 mod bindings;
 mod catalogue;
@@ -25,13 +26,16 @@ mod source;
 mod supply;
 mod yaml;
 
+pub use anatomy::{Anatomy, Dimension};
 pub use assets::{Assets, AssetsError};
 pub use bindings::{Bindings, Value};
 pub use catalogue::Catalogue;
 pub use database_file::DatabaseFile;
 pub use device_profile::{DeviceProfile, Unit, Work};
 pub use draft::draft_entry;
-pub use entry::{Argument, Entry, EntryForm, InputSlot, JudgedBy, Needs, OutputDtype, TensorSlot, Values};
+pub use entry::{
+    Argument, Entry, EntryForm, InputSlot, JudgedBy, Needs, OutputDtype, Role, TensorSlot, Values,
+};
 pub use expr::{Expr, ExprError};
 pub use formula::{Formula, FormulaError, NoValue, Place};
 pub use llm::{

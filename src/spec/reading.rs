@@ -55,10 +55,8 @@ impl Entry {
     /// # Errors
     /// [`Refusal`] where slots, types, shapes or attributes contradict the entry; it says which.
     pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
-        // Of forms that differ in the length of a list, one can be meant.
-        let can_be = |form: &&EntryForm| !form.of_list || form.inputs.len() == case.inputs.len();
         let attempts: Vec<(&EntryForm, Result<Bindings, Misfit>)> =
-            self.forms.iter().filter(can_be).map(|form| (form, self.fit(form, case))).collect();
+            self.forms_for(case).map(|form| (form, self.fit(form, case))).collect();
         if attempts.is_empty() {
             let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
@@ -95,6 +93,21 @@ impl Entry {
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
+    }
+
+    /// The forms that can be meant: of those that differ in the length of a list, one.
+    fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
+        let slots = case.inputs.len();
+        self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
+    }
+
+    /// The form that a case is read by, with the values of its names.
+    pub(super) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), Refusal> {
+        let mut fitting = self.forms_for(case).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
+        match fitting.next() {
+            Some(found) => Ok(found),
+            None => Err(self.read(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
+        }
     }
 
     /// Whether a case can be meant by a form.
@@ -281,8 +294,8 @@ const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
-/// The attributes that expressions may use.
-fn known(attributes: &Attributes) -> Bindings {
+/// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+pub(super) fn known(attributes: &Attributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
         let name = Attributes::variable(column);
@@ -369,6 +382,15 @@ pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64
         }
         _ => Ok(tensor.dims.clone()),
     }
+}
+
+/// The dimensions that the profiler shows for a matrix in FRACTAL_NZ, which is filled up to whole blocks; the
+/// other way around than [`logical_dims`].
+pub(super) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
+    let [batch @ .., rows, columns] = dims else { return None };
+    let width = 32 / dtype.bytes().unwrap_or(2).clamp(1, 32);
+    let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
+    Some(batch.iter().copied().chain(blocks).collect())
 }
 
 /// One reason where all forms have the same, else the reason of each. Only where no form covers the case at

@@ -25,7 +25,7 @@ pub struct Form {
     pub(super) inferred: Vec<(String, Expr)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InputTerm {
     Name(String),
     Number(i64),
@@ -358,7 +358,7 @@ fn bind_open_names(terms: &[OutputTerm], recorded: &[i64], bindings: &mut Bindin
     }
 }
 
-fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
+pub(super) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
     let mut dims = Vec::new();
     for term in terms {
         let value = match term {

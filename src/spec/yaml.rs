@@ -6,11 +6,16 @@ use serde::de::DeserializeOwned;
 
 use crate::model::nearest;
 
+/// Bytes of the largest file that is read.
+const LARGEST: usize = 1 << 20;
+/// Deeper nesting than any file needs.
+const DEEPEST: usize = 100;
+
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}{}: {problem}", .file.display(), behind_colon(*.line), behind_colon(*.column))]
+#[error("{}{problem}", place(.file, *.line, *.column))]
 pub struct SpecError {
-    /// The file, or the name it has inside the program.
+    /// The file, or the name it has inside the program; empty where something is in no file.
     pub file: PathBuf,
     /// From 1, where known.
     pub line: Option<usize>,
@@ -22,8 +27,13 @@ pub struct SpecError {
     pub hint: String,
 }
 
-fn behind_colon(number: Option<usize>) -> String {
-    number.map_or_else(String::new, |number| format!(":{number}"))
+/// `file:line:column: `, as far as it is known.
+fn place(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
+    if file.as_os_str().is_empty() {
+        return String::new();
+    }
+    let behind_colon = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
+    format!("{}{}{}: ", file.display(), behind_colon(line), behind_colon(column))
 }
 
 impl SpecError {
@@ -51,14 +61,90 @@ pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, S
 
 /// The same, with the column in errors.
 pub(super) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
+    // Some editors put a byte-order mark in front.
+    let text = text.trim_start_matches('\u{feff}');
+    check_size(file, text)?;
     serde_yaml::from_str(text).map_err(|error| {
         let message = error.to_string();
         let (line, column) = error.location().map(|location| (location.line(), location.column())).unzip();
         let hint = did_you_mean(&message).unwrap_or_else(|| "mend the file and try again".to_owned());
         // The location stands in front of the message already.
-        let problem = message.split(" at line ").next().unwrap_or(&message).to_owned();
-        SpecError { file: file.to_owned(), line, column, problem, hint }
+        let problem = message.split(" at line ").next().unwrap_or(&message);
+        let second = line.and_then(|line| second_place(text, line, problem));
+        let (line, column) = second.map_or((line, column), |(line, column)| (Some(line), Some(column)));
+        SpecError { file: file.to_owned(), line, column, problem: in_words(problem), hint }
     })
+}
+
+/// Refuses what would keep the parser busy for minutes.
+fn check_size(file: &Path, text: &str) -> Result<(), SpecError> {
+    let said = |problem: String, line| SpecError {
+        file: file.to_owned(),
+        line,
+        column: None,
+        problem,
+        hint: "give a file that somebody wrote by hand".to_owned(),
+    };
+    if text.len() > LARGEST {
+        return Err(said(format!("has {} bytes, at most {LARGEST} are read", text.len()), None));
+    }
+    let mut depth = 0_usize;
+    for (index, line) in text.lines().enumerate() {
+        let dashes = line.split_whitespace().take_while(|word| *word == "-").count();
+        for byte in line.bytes() {
+            match byte {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        if depth.max(dashes) > DEEPEST {
+            return Err(said("is nested too deeply".to_owned(), Some(index + 1)));
+        }
+    }
+    Ok(())
+}
+
+/// What the YAML crate says, in words that are not those of its insides.
+fn in_words(problem: &str) -> String {
+    if problem.contains("more than one document") {
+        return "holds more than one document; remove what is behind `---`".to_owned();
+    }
+    let mut words = problem.to_owned();
+    if let Some((before, behind)) = problem.split_once("expected struct ") {
+        let rest = behind.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        words = format!("{before}expected a mapping{rest}");
+    }
+    for (theirs, ours) in [
+        ("invalid type: unit value", "nothing is given"),
+        ("invalid type: sequence", "a list is given"),
+        ("invalid type: map", "a mapping is given"),
+        ("invalid type: ", "wrong type: "),
+        ("expected a sequence", "expected a list"),
+        ("expected u64", "expected a whole number"),
+        ("expected i64", "expected a whole number"),
+        ("duplicate field ", "a second "),
+        ("duplicate entry with key ", "a second key "),
+    ] {
+        words = words.replace(theirs, ours);
+    }
+    words
+}
+
+/// Where a key that stands twice does so for the second time: the parser names the mapping around it.
+fn second_place(text: &str, from: usize, problem: &str) -> Option<(usize, usize)> {
+    let is_twice =
+        ["duplicate field", "duplicate entry", "stands twice"].iter().any(|said| problem.contains(said));
+    let mut quoted = problem.split(['`', '"']).skip(1).step_by(2);
+    let key = quoted.next().filter(|_| is_twice)?;
+    let columns = text.lines().enumerate().skip(from.saturating_sub(1)).filter_map(|(index, line)| {
+        let bare = line.trim_start_matches([' ', '"', '\'']);
+        let rest = bare.strip_prefix(key)?.trim_start_matches(['"', '\'']);
+        rest.starts_with(':').then_some((index + 1, line.len() - line.trim_start().len() + 1))
+    });
+    let places: Vec<(usize, usize)> = columns.collect();
+    let column = places.first()?.1;
+    places.into_iter().filter(|place| place.1 == column).nth(1)
 }
 
 /// The text of a number or a string.

@@ -2,16 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::PermissionsExt as _,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{
-    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, LockState, MICROBENCH_COLUMNS, StoreError, atomic::sync_folder,
-    columns, write_atomic,
+    COMPUTE_COLUMNS, KernelCsv, Ledger, Lock, LockState, MICROBENCH_COLUMNS, StoreError, columns, leftovers,
+    write_atomic,
 };
 use crate::{
     model::{KernelName, Kind, Stack},
@@ -23,7 +21,7 @@ use crate::{
 pub const REHEARSAL_RUN: &str = "rehearsal-";
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
-const DATABASE_FILE: &str = "database.yaml";
+pub(super) const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
 
 /// A database folder that exists.
@@ -64,51 +62,6 @@ impl Database {
             return Err(StoreError::WrongKind { path: folder.to_owned(), actual: database.kind(), wanted });
         }
         Ok(database)
-    }
-
-    /// Makes a folder of that kind from its parts, all at once: `fill` puts files into a folder that
-    /// becomes the database when it is complete. Where the folder is there already, or appears in the
-    /// meantime, nothing is made.
-    ///
-    /// # Errors
-    /// [`StoreError::Exists`], and whatever `fill` returns.
-    pub fn create<E: From<StoreError>>(
-        folder: &Path,
-        file: &DatabaseFile,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let is_taken = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-        if is_taken || folder.is_file() {
-            return Err(StoreError::Exists { path: folder.to_owned() }.into());
-        }
-        // An empty folder is filled and not replaced: somebody may be in it.
-        let is_there = folder.is_dir();
-        let parent =
-            folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let place = if is_there { folder } else { parent };
-        fs::create_dir_all(place).map_err(StoreError::io("create", place))?;
-        let draft = tempfile::Builder::new()
-            .prefix(".npubench-new-")
-            .tempdir_in(place)
-            .map_err(StoreError::io("write into", place))?;
-        write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())?;
-        fill(draft.path())?;
-        sync_folder(draft.path())?;
-        if is_there {
-            move_files(draft.path(), folder)?;
-            return Ok(sync_folder(folder)?);
-        }
-        let mode = Permissions::from_mode(0o777 & !current_umask());
-        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
-        fs::rename(draft.path(), folder).map_err(|source| match source.kind() {
-            io::ErrorKind::DirectoryNotEmpty
-            | io::ErrorKind::AlreadyExists
-            | io::ErrorKind::NotADirectory => StoreError::Exists { path: folder.to_owned() },
-            _ => StoreError::io("create", folder)(source),
-        })?;
-        // It has its name now.
-        let _ = draft.keep();
-        Ok(sync_folder(parent)?)
     }
 
     /// Measured or rehearsed.
@@ -171,12 +124,14 @@ impl Database {
         self.state_folder().join("runs").join(run)
     }
 
-    /// Takes the folder's lock for writing.
+    /// Takes the folder's lock for writing, and clears away what writers that were killed have left.
     ///
     /// # Errors
     /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
     pub fn lock(&self) -> Result<Lock, StoreError> {
-        Lock::take(&self.folder, &self.state_folder())
+        let lock = Lock::take(&self.folder, &self.state_folder())?;
+        leftovers::remove_unfinished_files(&self.folder);
+        Ok(lock)
     }
 
     /// Who holds the folder's lock; takes nothing and makes nothing.
@@ -290,34 +245,6 @@ impl Database {
         }
         Ok(table)
     }
-}
-
-/// Moves all files of a folder into another; where one cannot be moved, those that were are taken back out.
-fn move_files(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let mut moved = Vec::new();
-    let result = fs::read_dir(from).and_then(|entries| {
-        for entry in entries {
-            let entry = entry?;
-            let target = to.join(entry.file_name());
-            fs::rename(entry.path(), &target)?;
-            moved.push(target);
-        }
-        Ok(())
-    });
-    result.map_err(|source| {
-        for file in &moved {
-            let _ = fs::remove_file(file);
-        }
-        StoreError::io("write into", to)(source)
-    })
-}
-
-/// The mode bits that new files do not get.
-fn current_umask() -> u32 {
-    // There is no way to read it but to set it; /proc tells without touching it.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 /// Copies the shapes of a database into a new folder of that kind: all rows and columns, with every

@@ -118,6 +118,26 @@ pub enum StoreError {
         /// Ours.
         known: i64,
     },
+    /// A path that no image is written to.
+    #[error("`{}` {problem}", .path.display())]
+    NoImage {
+        /// The path given.
+        path: PathBuf,
+        /// What is in the way.
+        problem: String,
+    },
+    /// Another npubench made the folder in the meantime.
+    #[error("another npubench has just made `{}`", .path.display())]
+    JustMade {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The path of a folder is a file's.
+    #[error("`{}` is a file, not a folder", .path.display())]
+    NoFolder {
+        /// The path given.
+        path: PathBuf,
+    },
     /// The target of a copy is there already.
     #[error("`{}` exists already", .path.display())]
     Exists {
@@ -146,7 +166,8 @@ impl StoreError {
             }
             Self::Io { .. } => "check the path, its permissions and the free space".to_owned(),
             Self::NoDatabase { path } => {
-                format!("make one with `npubench ingest PROFILE --db {}`", path.display())
+                let path = path.display();
+                format!("make one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`")
             }
             Self::WrongKind { path, wanted: Kind::Rehearsal, .. } => format!(
                 "`npubench db copy {} NEW --kind rehearsal` makes a folder with the same shapes to rehearse on",
@@ -171,8 +192,13 @@ impl StoreError {
                 "check free space and permissions; the ledger holds the evidence, do not delete it".to_owned()
             }
             Self::NewerLedger { .. } => "use the npubench that wrote it, or a newer one".to_owned(),
+            Self::JustMade { .. } => "nothing of this command is in it; give it again to add to it".to_owned(),
+            Self::NoFolder { .. } => "give the name of a database folder, or of one to be made".to_owned(),
+            Self::NoImage { .. } => {
+                "give a name that ends in `.svg`, in a folder that is there and no database's".to_owned()
+            }
             Self::Exists { .. } => {
-                "give the name of a folder that does not exist, or ingest again to merge into it".to_owned()
+                "give the name of a folder that does not exist; `ingest` and `grid` add to one that does".to_owned()
             }
         }
     }

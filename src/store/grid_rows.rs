@@ -1,24 +1,41 @@
 //! Rows that nobody has measured yet: cases of grids, with where they are from.
 
-use csv::StringRecord;
+use std::collections::BTreeMap;
 
 use super::{
     KernelCsv, StoreError,
     columns::{self, COMPLETENESS, GRID, SOURCE},
     rows::RowColumns,
 };
-use crate::model::{Attention, Case, KernelName, Slot};
+use crate::{
+    model::{Attention, Case, KernelName, Slot},
+    spec::grid::{Mutation, Space},
+};
 
 /// How the provenance of such rows begins, in a cell of their own.
 const FROM_GRID: &str = "grid ";
+/// How that of mutants begins.
+const FROM_MUTATION: &str = "mutation ";
 
 /// The cases that a table has.
 #[derive(Debug, Default)]
 pub struct Tenants {
     /// Cases of all rows that can be read as one.
     pub cases: Vec<Case>,
-    /// Rows that are from grids.
-    pub grown: usize,
+    /// Rows that are from grids, by the [`Space::origin`] of each.
+    pub grown: BTreeMap<String, usize>,
+    /// Rows that are mutants of others, by the [`Mutation::origin`] of each.
+    pub mutated: BTreeMap<String, usize>,
+    /// For each of the cases, whether it is a mutant.
+    is_mutant: Vec<bool>,
+}
+
+impl Tenants {
+    /// The cases that are no mutants.
+    pub fn into_originals(self) -> impl Iterator<Item = Case> {
+        let cases = self.cases.into_iter().zip(self.is_mutant);
+        cases.filter(|(_, is_mutant)| !is_mutant).map(|(case, _)| case)
+    }
 }
 
 /// Reads what a table has.
@@ -34,8 +51,18 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreE
     let provenance = table.column(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
-        tenants.grown += usize::from(said.starts_with(FROM_GRID.as_bytes()));
-        tenants.cases.extend(columns.case(kernel, cells));
+        let is_mutant = said.starts_with(FROM_MUTATION.as_bytes());
+        if is_mutant {
+            let said = String::from_utf8_lossy(said);
+            *tenants.mutated.entry(Mutation::origin_in(&said).to_owned()).or_default() += 1;
+        } else if said.starts_with(FROM_GRID.as_bytes()) {
+            let said = String::from_utf8_lossy(said);
+            *tenants.grown.entry(Space::origin_in(&said).to_owned()).or_default() += 1;
+        }
+        if let Ok(case) = columns.case(kernel, cells) {
+            tenants.cases.push(case);
+            tenants.is_mutant.push(is_mutant);
+        }
         Ok(())
     })?;
     Ok(tenants)
@@ -64,9 +91,10 @@ impl<'a> GridRows<'a> {
         Self { table, signature, provenance, is_attention }
     }
 
-    /// Appends a case; `attributes` are the cells of its columns, `provenance` begins with `grid `.
+    /// Appends a case; `attributes` are the cells of its columns, `provenance` begins with `grid ` or `mutation `.
     pub fn append(&mut self, case: &Case, attributes: &[(&str, String)], provenance: &str) {
-        debug_assert!(provenance.starts_with(FROM_GRID), "else it is not known again");
+        let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|begin| provenance.starts_with(begin));
+        debug_assert!(is_known, "else it is not known again");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());
         let sides = [cells_of(&case.inputs), cells_of(&case.outputs)].into_iter().flatten();
         cells.extend(self.signature.into_iter().zip(sides));
@@ -77,13 +105,7 @@ impl<'a> GridRows<'a> {
             cells.push((self.table.ensure_column(COMPLETENESS), Attention::new(case).completeness()));
         }
         cells.push((self.provenance, provenance.to_owned()));
-        cells.sort_by_key(|(column, _)| *column);
-        let mut record = StringRecord::with_capacity(256, self.table.columns().len());
-        for (column, text) in &cells {
-            (record.len()..*column).for_each(|_| record.push_field(""));
-            record.push_field(text);
-        }
-        self.table.append_record(record);
+        self.table.append_cells(&cells);
     }
 }
 
@@ -143,7 +165,19 @@ mod tests {
         let mut rows = GridRows::new(&kernel, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
         let found = tenants(&kernel, &table).expect("rows");
-        assert_eq!((found.cases, found.grown), (vec![case], 1));
+        let of_grid = BTreeMap::from([("grid moe.yaml: grouped".to_owned(), 1)]);
+        assert_eq!((&found.cases, &found.grown), (&vec![case.clone()], &of_grid));
+        assert_eq!((found.mutated.len(), found.into_originals().collect()), (0, vec![case.clone()]));
+        // A column that is given twice stands there once.
+        let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
+        let provenance = "mutation scale: M 8 to 16 of case x, seed 0";
+        GridRows::new(&kernel, &mut table).append(&case, &twice, provenance);
+        assert_eq!(table.cells(1).expect("UTF-8").len(), table.columns().len());
+        assert_eq!(table.cell(1, "EP Size").as_deref(), Some("8"));
+        let found = tenants(&kernel, &table).expect("rows");
+        let of_mutation = BTreeMap::from([("mutation scale: M 8 to 16".to_owned(), 1)]);
+        assert_eq!((found.cases.len(), &found.grown, &found.mutated), (2, &of_grid, &of_mutation));
+        assert_eq!(found.into_originals().collect::<Vec<_>>(), [case], "the mutant is none");
         let measured = ["Average Duration(us)", "Profiling Average Duration(us)", "OP State"];
         assert!(measured.iter().all(|column| table.cell(0, column).as_deref() == Some("")));
     }

@@ -305,9 +305,13 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Adds a row whose cells stand in the order of the columns; those at the end may be missing.
-    pub(super) fn append_record(&mut self, cells: StringRecord) {
-        self.rows.push(Row::Changed(cells));
+    /// Adds a row of so many cells by the indices of their columns; all others are empty.
+    pub(super) fn append_cells(&mut self, cells: &[(usize, String)]) {
+        let mut row = vec![""; self.header.len()];
+        for (column, text) in cells {
+            row[*column] = text;
+        }
+        self.rows.push(Row::Changed(StringRecord::from(row)));
         self.changed = true;
     }
 
@@ -429,7 +433,7 @@ impl KernelCsv {
     fn print_all<'a>(&self, rows: impl Iterator<Item = &'a StringRecord>) -> Vec<u8> {
         let mut writer = self.printer();
         for cells in rows {
-            let missing = self.header.len() - cells.len();
+            let missing = self.header.len().saturating_sub(cells.len());
             let _ = writer.write_record(cells.iter().chain(std::iter::repeat_n("", missing)));
         }
         writer.into_inner().unwrap_or_default()

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The layer of each module, as in `docs/design/README.md`.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 21] = [
     ("exit", 0),
     ("model", 0),
     ("stats", 0),
@@ -22,6 +22,7 @@ const LAYERS: [(&str, u8); 20] = [
     ("sched", 3),
     ("verify", 3),
     ("check", 4),
+    ("growth", 4),
     ("rehearsal", 4),
     ("report", 4),
     ("engine", 4),

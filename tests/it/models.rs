@@ -208,6 +208,7 @@ fn any_model() -> impl Strategy<Value = LlmModel> {
             experts,
             layouts: Layouts { tp: vec![1], ep: vec![1], dp: vec![1] },
             quantisation: vec![Quantisation::Bf16],
+            left_open: Vec::new(),
         }
     })
 }
@@ -404,6 +405,8 @@ fn bad_imports_name_file_and_key() {
         "[1]".to_owned(),
         "{\"model_type\": \"qwen3\"".to_owned(),
         "{\"hidden_size\": 1}".to_owned(),
+        "{\"model_type\": \"qwen3\",\n \"hidden_size\": 1, \"hidden_size\": 2}".to_owned(),
+        without("Qwen3-32B", "model_type", Some(json!("qwen3_vl"))),
         without("Qwen3-32B", "model_type", Some(json!("mamba"))),
         without("Qwen3-32B", "vocab_size", None),
         without("Qwen3-32B", "hidden_size", Some(json!("5120"))),

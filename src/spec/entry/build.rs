@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     Argument, Entry, EntryForm, InputSlot, Needs, OutputDtype, TensorSlot, Values,
-    checks::{check_api, check_form, check_forms},
+    checks::{check_api, check_form, check_forms, check_roles},
     raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
 };
 use crate::{
@@ -94,10 +94,12 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
         leaves_open: raw.leaves_open,
         beside: raw.beside,
+        roles: raw.roles,
         file: file.to_owned(),
     };
     check_api(&entry)?;
     check_forms(&entry)?;
+    check_roles(&entry)?;
     entry.forms.iter().try_for_each(|form| check_form(&entry, form))?;
     Ok(entry)
 }
@@ -202,7 +204,9 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
     let returns = raw.returns.as_deref().map(Returns::parse).transpose()?;
     let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose()?;
     let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose()?;
-    Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list: false, flops, bytes })
+    let quantises = raw.quantises.iter().map(|name| KernelName::new(name)).collect::<Result<_, _>>()?;
+    let of_list = false;
+    Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list, flops, bytes, quantises })
 }
 
 fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {

@@ -1,5 +1,7 @@
 //! What an entry's parts must say of each other: the function, the schema, the forms and the slots.
 
+use std::collections::BTreeSet;
+
 use super::{
     Argument, Entry, EntryForm, InputSlot, Values,
     build::{Fault, fault, no_such_argument},
@@ -46,6 +48,14 @@ pub(super) fn check_forms(entry: &Entry) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Roles are those of dimensions that some form names.
+pub(super) fn check_roles(entry: &Entry) -> Result<(), Fault> {
+    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
+    let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
+    let known = names.into_iter().collect::<Vec<_>>().join(", ");
+    Err(fault("roles:", format!("no form has a dimension `{name}`; there are {known}")))
 }
 
 /// Every argument of the call exists in the schema, every one without default is given once, and constants

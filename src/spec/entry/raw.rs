@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::JudgedBy;
+use super::{JudgedBy, Role};
 use crate::spec::device_profile::Unit;
 
 #[derive(Deserialize)]
@@ -31,6 +31,9 @@ pub(super) struct RawEntry {
     pub(super) leaves_open: Option<String>,
     #[serde(default)]
     pub(super) beside: Vec<String>,
+    /// By name of a dimension.
+    #[serde(default)]
+    pub(super) roles: BTreeMap<String, Role>,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,6 +127,9 @@ pub(super) struct RawForm {
     /// In place of the entry's.
     #[serde(default)]
     pub(super) cost: RawCost,
+    /// Kernels whose work the form does in INT8.
+    #[serde(default)]
+    pub(super) quantises: Vec<String>,
 }
 
 #[derive(Clone, Deserialize)]

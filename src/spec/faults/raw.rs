@@ -287,13 +287,13 @@ pub(super) fn parse(file: &Path, text: &str, known: &Known<'_>) -> Result<Plan, 
     let source = Source { file, text };
     if !(1e-3..=1e6).contains(&speed) {
         let problem = format!("`speed` is {speed}, expected pretended seconds in one, from 0.001 to 1000000");
-        return Err(source.error(&["speed"], "", problem, "1 is as fast as time passes"));
+        return Err(source.error(&["speed"], "", &problem, "1 is as fast as time passes"));
     }
     let Costs { start, init, case, launch, export } = costs;
     let named = [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
     if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
         let problem = format!("`{name}` is {seconds}, expected pretended seconds from 0 to 1000000");
-        return Err(source.error(&["costs", name], "", problem, "0 pretends nothing"));
+        return Err(source.error(&["costs", name], "", &problem, "0 pretends nothing"));
     }
     for place in plan.faults.iter().map(|fault| &fault.place) {
         check_known(&source, place, known)?;
@@ -307,12 +307,12 @@ fn check_known(source: &Source<'_>, place: &Place, known: &Known<'_>) -> Result<
         let hint =
             meant(kernel, known.kernels.iter().copied(), || "`npubench kernels` lists them".to_owned());
         let problem = format!("the catalogue has no kernel `{kernel}`");
-        return Err(source.error(&["faults"], kernel, problem, &hint));
+        return Err(source.error(&["faults"], kernel, &problem, &hint));
     }
     if let Some(device) = place.devices.iter().find(|device| **device >= known.devices) {
         let problem = format!("the rehearsal host has no device {device}");
         let hint = format!("its devices are 0 to {}", known.devices.saturating_sub(1));
-        return Err(source.error(&["faults", "devices"], &device.to_string(), problem, &hint));
+        return Err(source.error(&["faults", "devices"], &device.to_string(), &problem, &hint));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Ladders: the values of an axis, written as numbers and segments.
 //!
 //! A segment is `FROM..TO`, with `step N` (1 where left out) or `ratio R` behind it, and `align N` where values
-//! of a ratio are multiples of something. Both ends belong to it.
+//! of a ratio are multiples of something. Both ends always belong to it, as they are written.
 
 use serde_yaml::Value;
 
-use crate::model::nearest;
+use crate::{model::nearest, spec::yaml};
 
 /// More values than any axis needs; a mistyped segment ends here and not in memory.
 const MOST: usize = 1 << 16;
@@ -26,8 +26,8 @@ pub(super) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
                 values.extend(segment(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?);
             }
             other => {
-                let word = format!("{other:?}");
-                return Err((String::new(), format!("`{word}` is no number and no segment")));
+                let word = yaml::print(other).trim().to_owned();
+                return Err((word.clone(), format!("`{word}` is no number and no segment")));
             }
         }
         if values.len() > MOST {
@@ -48,13 +48,19 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
     if from > to {
         return Err(format!("runs from {from} down to {to}; write the smaller end first"));
     }
-    let (mut step, mut ratio, mut align) = (None, None, 1);
+    let (mut step, mut ratio, mut align) = (None, None, None);
     while let Some(word) = words.next() {
         let number = words.next();
+        if matches!(
+            (word, step, ratio, align),
+            ("step", Some(_), ..) | ("ratio", _, Some(_), _) | ("align", .., Some(_))
+        ) {
+            return Err(format!("has `{word}` twice"));
+        }
         let whole = || number.and_then(|number| number.parse::<i64>().ok()).filter(|number| *number >= 1);
         match word {
             "step" => step = Some(whole().ok_or(EXPECTED)?),
-            "align" => align = whole().ok_or(EXPECTED)?,
+            "align" => align = Some(whole().ok_or(EXPECTED)?),
             "ratio" => {
                 let number = number.and_then(|number| number.parse::<f64>().ok());
                 ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
@@ -69,11 +75,15 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
     if step.is_some() && ratio.is_some() {
         return Err("has a step and a ratio; it can have one of them".to_owned());
     }
+    if align.is_some() && ratio.is_none() {
+        return Err("has `align` without a ratio; begin at a multiple and step by it".to_owned());
+    }
     let mut values = Vec::new();
     let mut at = from;
     while at < to && values.len() <= MOST {
         values.push(at);
-        at = ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align));
+        at =
+            ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align.unwrap_or(1)));
     }
     values.push(to);
     Ok(values)
@@ -86,12 +96,14 @@ fn segment(text: &str) -> Result<Vec<i64>, String> {
     reason = "dimensions have 53 bits at most"
 )]
 fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
-    let next = (value as f64 * ratio / align as f64).round() as i64 * align;
-    next.max(value + 1)
+    let nearest = ((value as f64 * ratio / align as f64).round() as i64).saturating_mul(align);
+    nearest.max((value / align + 1).saturating_mul(align))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(text: &str) -> Result<Vec<i64>, String> {
@@ -107,6 +119,22 @@ mod tests {
         );
         assert_eq!(read("[8192..18432 ratio 1.25 align 128]"), Ok(vec![8192, 10240, 12800, 16000, 18432]));
         assert_eq!(read("[7, 3, 7, 5..5]"), Ok(vec![3, 5, 7]));
+        // The least multiple behind a value where the nearest one is no further.
+        assert_eq!(read("[64..200 ratio 1.1 align 64]"), Ok(vec![64, 128, 192, 200]));
+        assert_eq!(read("[100..300 align 64 ratio 1.1]"), Ok(vec![100, 128, 192, 256, 300]));
+    }
+
+    proptest! {
+        /// Ascending, both ends there, and all between them multiples.
+        #[test]
+        fn what_is_aligned_is(from in 1_i64..5000, more in 0_i64..50_000, ratio in 1.001_f64..4.0, align in 1_i64..300) {
+            let to = from + more;
+            let values = segment(&format!("{from}..{to} ratio {ratio} align {align}")).expect("a segment");
+            prop_assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "{values:?}");
+            prop_assert_eq!((values[0], values[values.len() - 1]), (from, to));
+            let inside = values.iter().skip(1).take(values.len().saturating_sub(2));
+            prop_assert!(inside.copied().all(|value| value % align == 0), "{values:?}");
+        }
     }
 
     #[test]
@@ -115,6 +143,12 @@ mod tests {
         assert!(read("[8..1]").expect_err("downwards").contains("write the smaller end first"));
         assert!(read("[1..8 stpe 2]").expect_err("a wrong word").contains("did you mean `step`?"));
         assert!(read("[1..8 step 2 ratio 2]").expect_err("both").contains("one of them"));
+        assert!(read("[1..8 align 4]").expect_err("no ratio").contains("without a ratio"));
+        assert!(read("[1..8 step 4 align 4]").expect_err("no ratio").contains("without a ratio"));
+        for twice in ["step 2 step 4", "ratio 2 ratio 3", "ratio 2 align 2 align 4"] {
+            assert!(read(&format!("[1..8 {twice}]")).expect_err("twice").contains("twice"), "{twice}");
+        }
+        assert!(read("[~]").expect_err("nothing").contains("`null` is no number"));
         assert!(read("[0]").expect_err("no dimension").contains("from 1 on"));
         assert!(read("[1..9999999999]").expect_err("too many").contains("more than"));
         assert!(read("[]").expect_err("empty").contains("no values"));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{ModelValues, Table};
 use crate::{
     model::Dtype,
-    spec::{GemmRole, LlmAttention, LlmModel, Product},
+    spec::{Gemm, GemmRole, LlmAttention, LlmModel, Product},
 };
 
 impl ModelValues {
@@ -60,4 +60,24 @@ impl ModelValues {
         };
         values
     }
+}
+
+/// The products of a model that no table has, because it is run in number formats alone that no grid is of.
+pub(super) fn without_table(model: &LlmModel) -> Option<String> {
+    let gemms = model.all_gemms();
+    let has_table = |gemm: &&Gemm| {
+        [&Dtype::Bf16, &Dtype::Int8].contains(&&gemm.weights) && gemm.weights == gemm.activations
+    };
+    let covered: BTreeSet<GemmRole> = gemms.iter().filter(has_table).map(|gemm| gemm.role).collect();
+    let lost: BTreeSet<GemmRole> =
+        gemms.iter().map(|gemm| gemm.role).filter(|role| !covered.contains(role)).collect();
+    let words: Vec<&str> = lost.into_iter().map(GemmRole::as_str).collect();
+    let formats: Vec<&str> = model.quantisation.iter().map(|format| format.as_str()).collect();
+    (!words.is_empty()).then(|| {
+        format!(
+            "no grid has the products {} in {} alone; docs/models.md says which it has",
+            words.join(", "),
+            formats.join(" and ")
+        )
+    })
 }

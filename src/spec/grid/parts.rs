@@ -9,8 +9,8 @@ use super::{
     raw::{Pattern, Side},
 };
 use crate::{
-    model::{Dtype, EP_SIZE, Format, RUNTIME, meant},
-    spec::{Expr, SpecError, source::Source, yaml, yaml::split_outside_brackets},
+    model::{Attributes, Dtype, EP_SIZE, Format, KernelName, RUNTIME, meant},
+    spec::{Assets, Catalogue, Expr, SpecError, source::Source, yaml, yaml::split_outside_brackets},
 };
 
 /// Values by the names of their ladders.
@@ -20,17 +20,21 @@ pub(super) type Ladders = BTreeMap<String, Vec<i64>>;
 pub(super) const HINT: &str = "docs/grids.md explains every key";
 
 /// Formats that a template can have.
-const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
+pub(super) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
 /// One pattern for one kernel, with the words that it may use.
 pub(super) struct Words<'a> {
     pub(super) source: Source<'a>,
     /// The pattern's name.
     pub(super) name: &'a str,
+    /// The keys below the pattern under which it was changed, such as `with_models`.
+    pub(super) below: Vec<&'a str>,
     pub(super) pattern: Pattern,
     pub(super) ladders: &'a Ladders,
     pub(super) constants: BTreeMap<&'a str, i64>,
     pub(super) models: &'a Models,
+    /// Where the catalogue is, whose entries may ask for columns of their own.
+    pub(super) assets: &'a Assets,
 }
 
 /// Where the values of an axis are from.
@@ -90,8 +94,24 @@ impl Parts {
 impl Words<'_> {
     /// An error of the pattern below one of its keys.
     pub(super) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> SpecError {
-        let keys = ["patterns", self.name, key];
-        self.source.error(&keys, needle, format!("pattern `{}`: {problem}", self.name), hint)
+        self.error_below(&[key], needle, problem, hint)
+    }
+
+    fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
+        let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
+        self.source.error(&keys, needle, &format!("pattern `{}`: {problem}", self.name), hint)
+    }
+
+    /// The name of one of its kernels.
+    pub(super) fn kernel(&self, name: &str) -> Result<KernelName, SpecError> {
+        KernelName::new(name).map_err(|error| self.error("kernels", name, &error.to_string(), HINT))
+    }
+
+    /// What is to be said of a kernel that the catalogue does not know.
+    pub(super) fn without_entry(&self, kernel: &str) -> SpecError {
+        let problem = format!("the catalogue has no entry for `{kernel}`, so it gets no rows");
+        let keys = ["patterns", self.name, "kernels"];
+        self.source.error(&keys, kernel, &format!("pattern `{}`: {problem}", self.name), HINT)
     }
 
     /// Parses the pattern.
@@ -125,8 +145,7 @@ impl Words<'_> {
 
     fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), SpecError> {
         let wrong = |needle: &str, why: &str, hint: &str| {
-            let keys = ["patterns", self.name, "axes", names];
-            self.source.error(&keys, needle, format!("pattern `{}`: axis `{names}` {why}", self.name), hint)
+            self.error_below(&["axes", names], needle, &format!("axis `{names}` {why}"), hint)
         };
         let parts: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
         let is_name = |name: &String| Expr::parse(name).is_ok_and(|expr| expr.bare_name().is_some());
@@ -144,8 +163,8 @@ impl Words<'_> {
                 AxisSource::Table(table.to_owned())
             }
             Value::Sequence(items) if items.iter().any(Value::is_sequence) => {
-                let why = format!("needs rows of {} whole numbers from 1 on", parts.len());
-                AxisSource::Values(rows(items, parts.len()).ok_or_else(|| wrong("", &why, HINT))?)
+                let values = rows(items, parts.len());
+                AxisSource::Values(values.map_err(|(needle, why)| wrong(&needle, &why, HINT))?)
             }
             _ if parts.len() > 1 => {
                 return Err(wrong("", &format!("needs rows of {} numbers", parts.len()), HINT));
@@ -236,13 +255,40 @@ impl Words<'_> {
             let text = text.ok_or_else(|| self.error("attributes", column, "is no expression", HINT))?;
             cells.push((column.clone(), Cell::Expression(self.expr("attributes", &text)?)));
         }
-        let is_column =
-            |name: &str| name == EP_SIZE || name.strip_prefix(RUNTIME).is_some_and(|n| !n.is_empty());
-        if let Some((column, _)) = cells.iter().find(|(column, _)| !is_column(column)) {
-            let hint = format!("what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…`");
-            return Err(self.error("attributes", column, &format!("`{column}` is no attribute"), &hint));
+        let mut seen = BTreeSet::new();
+        for (column, cell) in &cells {
+            let key = if matches!(cell, Cell::Text(_)) { "text" } else { "attributes" };
+            self.column(key, column)?;
+            if !seen.insert(column) {
+                let hint = "give a column below `text:` or below `attributes:`, not below both";
+                return Err(self.error(key, column, &format!("`{column}` is given twice"), hint));
+            }
         }
         Ok(cells)
+    }
+
+    /// Whether the rows of grids may have such a column.
+    fn column(&self, key: &str, column: &str) -> Result<(), SpecError> {
+        if Attributes::is_made(column) {
+            let problem = format!("`{column}` is filled in with each row");
+            return Err(self.error(key, column, &problem, "leave it out"));
+        }
+        let known: BTreeSet<String> = Attributes::columns().collect();
+        if known.contains(column) {
+            return Ok(());
+        }
+        // Entries may ask for more, which is seldom and takes a while to find out.
+        let asked = Catalogue::load(self.assets)?.attribute_columns();
+        if asked.contains(column) {
+            return Ok(());
+        }
+        let hint = meant(column, known.iter().chain(&asked).map(String::as_str), || {
+            format!(
+                "what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…` that an entry of the \
+                 catalogue reads; docs/attention.md lists those of attention"
+            )
+        });
+        Err(self.error(key, column, &format!("`{}` is no attribute", column.escape_debug()), &hint))
     }
 
     /// The names that the pattern gives itself; none may be given twice.
@@ -290,14 +336,29 @@ impl Words<'_> {
     }
 }
 
-/// The numbers of rows that all have the same width, one after the other.
-fn rows(items: &[Value], width: usize) -> Option<Vec<i64>> {
-    let rows = items.iter().map(|row| {
-        let numbers = row.as_sequence()?.iter().filter_map(Value::as_i64).filter(|number| *number >= 1);
-        let numbers: Vec<i64> = numbers.collect();
-        (numbers.len() == width && row.as_sequence()?.len() == width).then_some(numbers)
-    });
-    Some(rows.collect::<Option<Vec<Vec<i64>>>>()?.concat())
+/// The numbers of rows that all have the same width, one after the other; an error is the text that is wrong, and why.
+fn rows(items: &[Value], width: usize) -> Result<Vec<i64>, (String, String)> {
+    let mut numbers = Vec::new();
+    for item in items {
+        let text =
+            |value: &Value| yaml::scalar(value).unwrap_or_else(|| yaml::print(value).trim().to_owned());
+        let Some(row) = item.as_sequence() else {
+            let text = text(item);
+            return Err((text.clone(), format!("has `{text}` among rows of {width} numbers")));
+        };
+        let words = || row.iter().map(text).collect::<Vec<_>>().join(", ");
+        if row.len() != width {
+            let why = format!("has the row `[{}]` of {} for {width} names", words(), row.len());
+            return Err((format!("[{}]", words()), why));
+        }
+        for value in row {
+            let number = value.as_i64().filter(|number| *number >= 1);
+            let text = text(value);
+            let why = || format!("has `{text}` in the row `[{}]`, expected whole numbers from 1 on", words());
+            numbers.push(number.ok_or_else(|| (text.clone(), why()))?);
+        }
+    }
+    Ok(numbers)
 }
 
 fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {

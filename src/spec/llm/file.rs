@@ -78,6 +78,7 @@ impl LlmModel {
             experts: file.moe,
             layouts: file.layouts.unwrap_or(Layouts::none()),
             quantisation: file.quantisation.unwrap_or_default(),
+            left_open: Vec::new(),
         };
         model.completed().map_err(at)
     }
@@ -121,12 +122,10 @@ impl LlmModel {
         const LARGEST: u64 = 1 << 24;
         let may_be_none = ["shared_experts", "dense_layers"];
         for (name, size) in self.constants() {
-            if size > LARGEST || (size == 0 && !may_be_none.contains(&name)) {
-                return Err(fault(
-                    name,
-                    format!("`{name}` cannot be {size}"),
-                    "compare with its config.json",
-                ));
+            let least = u64::from(!may_be_none.contains(&name));
+            if !(least..=LARGEST).contains(&size) {
+                let problem = format!("`{name}` cannot be {size}, expected {least} to {LARGEST}");
+                return Err(fault(name, problem, "compare with its config.json"));
             }
         }
         if let LlmAttention::Grouped(GroupedQuery { heads, kv_heads, .. }) = &self.attention

@@ -21,6 +21,19 @@ pub enum Quantisation {
     W4a8,
 }
 
+impl Quantisation {
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::W8a16 => "w8a16",
+            Self::W8a8 => "w8a8",
+            Self::W4a8 => "w4a8",
+        }
+    }
+}
+
 /// What a product is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GemmRole {

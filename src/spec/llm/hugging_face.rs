@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{super::SpecError, Experts, GroupedQuery, Indexer, Latent, Layouts, LlmAttention, LlmModel};
+use super::{
+    super::SpecError, Experts, GroupedQuery, Indexer, Latent, Layouts, LlmAttention, LlmModel, json::Once,
+};
 
 /// How a family's `config.json` speaks of attention.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,9 @@ const FAMILIES: [(&str, Attends, Mixture); 17] = [
     ("glm_moe_dsa", Attends::Latent, Mixture::AfterFirst),
 ];
 
+/// Those that also see and keep the language model in `text_config`.
+const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
+
 impl LlmModel {
     /// Reads the `config.json` that a model has on Hugging Face, from disk. Layouts are the powers of two
     /// that suit it.
@@ -58,15 +63,36 @@ impl LlmModel {
         let said = |problem: String, hint: &str| SpecError::at(path, "", "", problem, hint);
         let text = std::fs::read_to_string(path)
             .map_err(|error| said(format!("cannot be read: {error}"), "give the path of a config.json"))?;
-        let value: Value = serde_json::from_str(&text).map_err(|error| {
-            said(format!("is no JSON: {error}"), "download the model's config.json again")
+        let Once(value) = serde_json::from_str(&text).map_err(|error| {
+            let (problem, hint) = if error.is_data() {
+                (error.to_string(), "keep the one that is right")
+            } else {
+                (format!("is no JSON: {error}"), "download the model's config.json again")
+            };
+            said(problem, hint)
         })?;
         let Value::Object(outer) = value else {
             return Err(said("is no JSON object".to_owned(), "give the path of a model's config.json"));
         };
         // Models that also see or hear keep the language model's sizes in a part of their own.
-        let values = outer.get("text_config").and_then(Value::as_object).unwrap_or(&outer);
-        Config { path, text: &text, values }.model()
+        let part = outer.get("text_config").and_then(Value::as_object);
+        let config = Config { path, text: &text, values: part.unwrap_or(&outer) };
+        let kind = outer.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        if part.is_none() && IN_PARTS.contains(&kind) {
+            let problem = format!("a `{kind}` keeps its language model in `text_config`, which is missing");
+            return Err(config.fault("model_type", problem, "give the whole config.json of the model"));
+        }
+        let mut model = config.model()?;
+        let quantised = outer.get("quantization_config").or_else(|| config.values.get("quantization_config"));
+        if let Some(quantised) = quantised.filter(|value| !value.is_null()) {
+            let method = quantised.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            let used = model.quantisation.iter().map(|format| format.as_str());
+            model.left_open.push(format!(
+                "`quantization_config` ({method}) is not read; its products are taken in {}",
+                used.collect::<Vec<_>>().join(" and ")
+            ));
+        }
+        Ok(model)
     }
 }
 
@@ -106,6 +132,7 @@ impl Config<'_> {
             experts,
             layouts: Layouts::none(),
             quantisation: Vec::new(),
+            left_open: Vec::new(),
         };
         model.completed().map_err(|fault| {
             let key = self.key_of(fault.key);

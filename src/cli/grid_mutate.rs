@@ -1,0 +1,106 @@
+//! `npubench grid --mutate`: cases that are there into others that differ in one thing.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use clap::Args;
+
+use super::{
+    Failure, grid,
+    options::{self, Format, check_device},
+};
+use crate::{
+    exit::Exit,
+    grid::{
+        default_budget,
+        mutate::{MutationOrder, MutationSummary, Mutator},
+    },
+    growth::{MutantRows, Target, cases_of_profiles},
+    model::{KernelName, Kind, meant},
+    report::{Asked, mutants_json, mutants_notes, mutants_table, print_data, print_note},
+    spec::{
+        Catalogue, DeviceProfile,
+        grid::{Mutation, Mutations},
+    },
+};
+
+/// Where the options stand in the help.
+const HEADING: &str = "Mutations";
+
+/// What is changed, and in which cases.
+#[derive(Debug, Args)]
+pub(super) struct MutateOptions {
+    /// Instead of grids: cases that are in the database already, each with one thing changed; all that
+    /// grids/mutations.yaml declares, or these
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "NAMES",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "",
+        conflicts_with_all = ["models", "grids", "plot"]
+    )]
+    mutate: Option<Vec<String>>,
+    /// Change cases of a profile, not those of the database; may be given several times
+    #[arg(long, help_heading = HEADING, value_name = "PROFILE", requires = "mutate")]
+    from: Vec<PathBuf>,
+}
+
+impl MutateOptions {
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.mutate.is_some()
+    }
+
+    fn chosen<'a>(&self, mutations: &'a Mutations) -> Result<Vec<&'a Mutation>, Failure> {
+        let names = self.mutate.iter().flatten().filter(|name| !name.is_empty());
+        let chosen = names.map(|name| {
+            mutations.named(name).ok_or_else(|| {
+                let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
+                let hint = meant(name, known.iter().copied(), || format!("there are {}", known.join(", ")));
+                Failure::bad_input(format!("there is no mutation `{name}`"), hint)
+            })
+        });
+        let chosen: Vec<&Mutation> = chosen.collect::<Result<_, _>>()?;
+        Ok(if chosen.is_empty() { mutations.all().iter().collect() } else { chosen })
+    }
+}
+
+pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let mutations = Mutations::load(&assets)?;
+    let mutations = options.mutate.chosen(&mutations)?;
+    let wanted: BTreeSet<KernelName> = options::kernels(&options.kernels)?.into_iter().collect();
+    check_device(options.device.as_deref(), &options.assets, &options.db)?;
+    let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
+    let device = DeviceProfile::load(&assets, target.device())?;
+    let profiled = match &options.mutate.from[..] {
+        [] => None,
+        paths => Some(cases_of_profiles(paths, target.kind())?),
+    };
+    let budget = options.max_hbm_gib.unwrap_or_else(|| default_budget(device.hbm_bytes()));
+    let order = MutationOrder {
+        mutator: Mutator { mutations: &mutations, catalogue: &catalogue, device: &device },
+        budget,
+        rows: (options.rows > 0).then_some(options.rows),
+        seed: options.seed,
+    };
+    let mutants =
+        MutantRows { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
+    let grown = target.grow(options.dry_run, |database| mutants.grow(database))?;
+    tell(options, &device, target.kind(), &grown);
+    Ok(Exit::Done)
+}
+
+fn tell(options: &grid::Options, device: &DeviceProfile, kind: Kind, kernels: &[MutationSummary]) {
+    let asked = Asked { models: &[], seed: options.seed, dry_run: options.dry_run };
+    match options.format {
+        Format::Json => print_data(&mutants_json(kernels, &asked)),
+        Format::Plain => print_data(&mutants_table(kernels)),
+    }
+    mutants_notes(kernels).iter().for_each(|note| print_note(note));
+    let rows = kernels.iter().map(|kernel| kernel.rows).sum();
+    let has = |reason| kernels.iter().any(|kernel| kernel.refused.contains_key(&reason));
+    print_note(&grid::closing(options, device, kind, rows, has));
+}

@@ -1,0 +1,134 @@
+//! What of a case can be changed by a number: dimensions of its form, and of attention the batch and the lengths,
+//! which are values of inputs that several shapes follow from.
+
+use crate::{
+    model::{Attention, AttentionSlot, Case, Sequences},
+    spec::{Anatomy, Dimension, Role},
+};
+
+/// Something with a number.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub(super) name: String,
+    pub(super) value: u64,
+    pub(super) role: Option<Role>,
+    /// Bytes of an element, where rows are along it.
+    pub(super) element: Option<u64>,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Dimension(Dimension),
+    /// Sequences of a call of attention.
+    Batch,
+    /// Keys of the longest of them.
+    Keys,
+}
+
+/// A case with its axes.
+#[derive(Debug)]
+pub(super) struct Axes<'a> {
+    pub(super) anatomy: Anatomy<'a>,
+    pub(super) sequences: Option<Sequences>,
+}
+
+impl<'a> Axes<'a> {
+    pub(super) fn new(anatomy: Anatomy<'a>) -> Self {
+        let is_attention = anatomy.entry().kernel.as_str() == Attention::KERNEL;
+        let sequences = is_attention.then(|| Attention::new(anatomy.case()).sequences()).flatten();
+        Self { anatomy, sequences }
+    }
+
+    pub(super) fn all(&self) -> Vec<Axis> {
+        let dimensions = self.anatomy.dimensions().into_iter().filter_map(|dimension| {
+            Some(Axis {
+                name: dimension.to_string(),
+                value: self.anatomy.value(&dimension)?,
+                role: self.anatomy.role(&dimension),
+                element: self.anatomy.element_of_rows(&dimension),
+                kind: Kind::Dimension(dimension),
+            })
+        });
+        let mut axes: Vec<Axis> = dimensions.collect();
+        if let Some(sequences) = &self.sequences {
+            let batch = sequences.keys.len() as u64;
+            for (name, value, role, kind) in [
+                ("batch", batch, Role::Batch, Kind::Batch),
+                ("longest sequence", sequences.longest(), Role::Sequence, Kind::Keys),
+            ] {
+                axes.push(Axis { name: name.to_owned(), value, role: Some(role), element: None, kind });
+            }
+        }
+        axes
+    }
+
+    /// The case with another number on an axis.
+    pub(super) fn with(&self, axis: &Axis, value: u64) -> Result<Case, String> {
+        match (&axis.kind, &self.sequences) {
+            (Kind::Dimension(dimension), _) => self.anatomy.with(&[(dimension.clone(), value)], None),
+            (Kind::Batch, Some(sequences)) => {
+                let batch = usize::try_from(value).ok().filter(|batch| *batch <= MOST_SEQUENCES);
+                self.with_sequences(&sequences.of_batch(batch.ok_or("more sequences than any batch has")?))
+            }
+            (Kind::Keys, Some(sequences)) => {
+                let longest = u128::from(axis.value.max(1));
+                let scaled = |keys: u64| {
+                    let product = u128::from(keys) * u128::from(value);
+                    u64::try_from(product.div_ceil(longest)).unwrap_or(u64::MAX)
+                };
+                self.with_sequences(&sequences.with_keys(scaled))
+            }
+            (_, None) => Err("no sequences".to_owned()),
+        }
+    }
+
+    /// The case with other sequences. Pool and block table stay as they are where they hold them, as those of a
+    /// server do, and grow where they do not.
+    pub(super) fn with_sequences(&self, sequences: &Sequences) -> Result<Case, String> {
+        let at = |slot: AttentionSlot, place| self.anatomy.dimension_at(slot as usize, place);
+        let mut changes: Vec<(Dimension, u64)> = Vec::new();
+        if let Some(batch) = at(AttentionSlot::QueryLengths, 0) {
+            changes.push((batch, sequences.keys.len() as u64));
+        }
+        let case = self.anatomy.case();
+        let query = Attention::new(case).dims(AttentionSlot::Query);
+        // Where queries are not packed, every sequence has room for those of the longest.
+        if query.is_some_and(|dims| dims.len() == 4)
+            && let Some(room) = at(AttentionSlot::Query, 2)
+        {
+            changes.push((room, sequences.queries.iter().copied().max().unwrap_or(1)));
+        }
+        if sequences.block.is_some() {
+            let (sum, most) = sequences.room();
+            for (dimension, least) in
+                [(at(AttentionSlot::Key, 0), sum), (at(AttentionSlot::BlockTable, 1), most)]
+            {
+                let Some(dimension) = dimension else { continue };
+                let there = self.anatomy.value(&dimension).unwrap_or_default();
+                changes.push((dimension, there.max(least)));
+            }
+        }
+        self.anatomy.with(&changes, Some(&sequences.said_in(&case.attributes)))
+    }
+
+    /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
+    pub(super) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
+        let dimensions = self.anatomy.dimensions();
+        let of = |role: Role| dimensions.iter().filter(move |one| self.anatomy.role(one) == Some(role));
+        let sizes: Vec<&Dimension> = of(Role::BlockSize).collect();
+        let [block] = sizes[..] else { return None };
+        let before = self.anatomy.value(block)?;
+        let mut changes = vec![(block.clone(), size)];
+        for blocks in of(Role::Blocks) {
+            let room = self.anatomy.value(blocks)?.checked_mul(before)?;
+            changes.push((blocks.clone(), room.div_ceil(size)));
+        }
+        let attributes = &self.anatomy.case().attributes;
+        let said = self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).said_in(attributes));
+        Some((before, self.anatomy.with(&changes, said.as_ref())))
+    }
+}
+
+/// More than any batch has.
+const MOST_SEQUENCES: usize = 1 << 16;

@@ -1,0 +1,16 @@
+//! Databases grow: candidates of grids and mutants of cases become rows without measurements.
+//!
+//! Layer 4: imports `model`, `spec`, `profile`, `grid` and `store`, and brings them together on all cores. What becomes a
+//! row is decided in `grid`, how a row is written in `store`; it never prints, and never changes a row that is there.
+
+mod declared;
+mod error;
+mod mutants;
+mod parallel;
+mod target;
+
+pub use declared::DeclaredRows;
+pub use error::GrowthError;
+pub use mutants::{Cases, MutantRows, cases_of_profiles};
+pub use parallel::in_parallel;
+pub use target::{Grew, Target};

@@ -1,0 +1,280 @@
+//! Rows of mutants: what they say, that they arrive once, that they can be replayed, and what is said of files that are
+//! wrong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use npubench::spec::grid::Mutations;
+
+use crate::{
+    context::{Context, Ran, SWIGLU, profile},
+    vendor,
+};
+
+const PRODUCT: &str =
+    "MatMulV2,9.5,\"\"\"64,5120;5120,640\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,640\"\"\",DT_BF16,ND";
+
+/// The tables of a database, byte for byte.
+fn tables(context: &Context, folder: &str) -> BTreeMap<String, Vec<u8>> {
+    let files = context.snapshot(folder).into_iter().filter_map(|(path, bytes)| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        name.ends_with(".csv").then_some((name, bytes))
+    });
+    files.collect()
+}
+
+fn grid(context: &Context, arguments: &[&str]) -> Ran {
+    context.run(&[&["grid", "--db", "db"], arguments].concat())
+}
+
+/// A database with a product and an activation.
+fn database(context: &Context) {
+    context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
+    let ran = context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn rows_say_what_they_were_changed_from() {
+    let context = Context::new();
+    database(&context);
+    let before = context.snapshot("db");
+    let ran = grid(&context, &["--mutate", "--rows", "12", "--seed", "4", "--dry-run"]);
+    assert_eq!((ran.code, context.snapshot("db")), (0, before));
+    insta::assert_snapshot!(format!("{}\n{}", ran.stdout, ran.stderr));
+    let ran = grid(&context, &["--mutate=scale,int8", "--dry-run", "--format", "json"]);
+    insta::assert_snapshot!(ran.stdout);
+    assert_eq!(grid(&context, &["--mutate=scale,int8,transpose", "--seed", "4"]).code, 0);
+    let told: Vec<String> = ["SwiGlu", "MatMulV2", "QuantBatchMatmulV3"]
+        .iter()
+        .flat_map(|kernel| context.rows("db", kernel))
+        .map(|row| format!("{} {}: {}", row["Input Shapes"], row["Output Shapes"], row["Grid"]))
+        .collect();
+    insta::assert_snapshot!(told.join("\n"));
+    let rows = context.rows("db", "QuantBatchMatmulV3");
+    assert!(
+        rows.iter()
+            .all(|row| { row.iter().all(|(column, cell)| !column.contains("Duration") || cell.is_empty()) })
+    );
+}
+
+#[test]
+fn mutating_twice_adds_nothing_and_mutants_have_no_mutants() {
+    let context = Context::new();
+    database(&context);
+    let arguments = ["--mutate", "--rows", "40", "--seed", "9"];
+    assert_eq!(grid(&context, &arguments).code, 0);
+    let before = tables(&context, "db");
+    assert_eq!(context.rows("db", "MatMulV2").len(), 1 + 37);
+    assert_eq!(grid(&context, &arguments).code, 0);
+    assert!(tables(&context, "db") == before, "rows were added");
+    // All of them: twice adds nothing either, for mutants are no cases to mutate.
+    assert_eq!(grid(&context, &["--mutate", "--rows", "0"]).code, 0);
+    let before = tables(&context, "db");
+    assert_eq!(grid(&context, &["--mutate", "--rows", "0", "--seed", "1"]).code, 0);
+    assert!(tables(&context, "db") == before, "rows were added");
+    // Rows of attention say it in a column of their own.
+    assert_eq!(grid(&context, &["FusedInferAttentionScore", "--rows", "3"]).code, 0);
+    let arguments = ["FusedInferAttentionScore", "--mutate", "--rows", "15"];
+    assert_eq!(grid(&context, &arguments).code, 0);
+    let rows = context.rows("db", "FusedInferAttentionScore");
+    assert_eq!(rows.len(), 3 + 15);
+    assert!(rows[3..].iter().all(|row| row["Runtime source_profile"].starts_with("mutation ")));
+    assert!(rows.iter().all(|row| row["Runtime metadata_completeness"] == "complete"));
+    let before = tables(&context, "db");
+    assert_eq!(grid(&context, &arguments).code, 0);
+    assert!(tables(&context, "db") == before, "rows were added");
+    // Rows of grids are counted by themselves.
+    assert_eq!(grid(&context, &["SwiGlu", "--rows", "5"]).code, 0);
+    let grown = context.rows("db", "SwiGlu").iter().filter(|row| row["Grid"].starts_with("grid ")).count();
+    assert_eq!(grown, 5);
+}
+
+#[test]
+fn seed_and_case_decide_the_rows_byte_for_byte() {
+    let context = Context::new();
+    context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
+    let run = |folder: &str, seed: &str| {
+        let ran = context.run(&[
+            "grid",
+            "--db",
+            folder,
+            "--kind",
+            "rehearsal",
+            "--mutate",
+            "--from",
+            "p.csv",
+            "--rows",
+            "10",
+            "--seed",
+            seed,
+        ]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        tables(&context, folder)
+    };
+    let (one, again, other) = (run("one", "1"), run("again", "1"), run("other", "2"));
+    assert!(one == again && one.len() == 3);
+    assert!(one != other);
+    // Of a profile only what was changed becomes rows.
+    let rows = context.rows("one", "SwiGlu");
+    assert_eq!(rows.len(), 10);
+    let is_source = |row: &BTreeMap<String, String>| {
+        (row["Input Shapes"].as_str(), row["Input Data Types"].as_str()) == ("\"512,6144\"", "DT_BF16")
+    };
+    assert!(rows.iter().all(|row| row["Grid"].starts_with("mutation ") && !is_source(row)));
+}
+
+/// What comes of a mutation can be replayed at once.
+#[test]
+fn mutants_are_measured() {
+    let context = Context::new();
+    assert_eq!(
+        grid(
+            &context,
+            &[
+                "FusedInferAttentionScore",
+                "MatMulV2",
+                "--kind",
+                "rehearsal",
+                "--rows",
+                "2",
+                "--max-hbm-gib",
+                "1"
+            ]
+        )
+        .code,
+        0
+    );
+    let names = "--mutate=scale,block_size,last_block,int8,format,transpose,batch";
+    assert_eq!(grid(&context, &[names, "--rows", "6", "--max-hbm-gib", "1"]).code, 0);
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for name in ["FusedInferAttentionScore", "MatMulV2", "QuantBatchMatmulV3"] {
+        let rows = context.rows("db", name);
+        assert!(
+            rows.len() >= 6 && rows.iter().all(|row| row["MicroBench Verdict"] == "ok"),
+            "{name}: {rows:?}"
+        );
+    }
+}
+
+/// The vendor's own code takes what the catalogue takes.
+#[test]
+fn the_vendors_code_accepts_mutants() {
+    let Some(python) = vendor::python() else { return };
+    let context = Context::new();
+    let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
+    let layer = layer.to_string_lossy();
+    let ran = grid(&context, &["--kind", "rehearsal", "--mutate", "--from", &layer, "--rows", "40"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let python = python.to_string_lossy();
+    let ran = context.run(&["check", "--db", "db", "--python", &python, "--format", "json"]);
+    let accepted = ran
+        .stdout
+        .lines()
+        .filter(|line| {
+            line.contains("\"verdict\":\"accepted\"") || line.contains("\"verdict\": \"accepted\"")
+        })
+        .count();
+    assert!(!ran.stdout.contains("rejected") && accepted > 200, "{accepted}: {}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn bad_mutations_are_named_with_line_and_column() {
+    let good = "summary: a test\nmutations:\n  half:\n    factors: [1/2, 3]\n    roles: [tokens]\n  near:\n    \
+                bytes: [32]\n    steps: [-1]\n  type:\n    types: {DT_BF16: FLOAT16}\n  lie:\n    formats: {ND: \
+                FRACTAL_NZ}\n  ladder:\n    values: TOKENS\n  turn:\n    transposed: true\n";
+    let context = Context::new();
+    database(&context);
+    let run = |name: &str, text: &str| {
+        context.write(&format!("{name}/grids/mutations.yaml"), text);
+        grid(&context, &["--mutate", "--dry-run", "--assets", name])
+    };
+    assert_eq!(run("good", good).code, 0, "{}", run("good", good).stderr);
+    let wrong = [
+        ("key", "factors:", "factor:"),
+        ("factor", "[1/2, 3]", "[1/2, 0]"),
+        ("no factor", "[1/2, 3]", "[half]"),
+        ("role", "[tokens]", "[token]"),
+        ("segment", "[32]", "[32..16]"),
+        ("dtype", "DT_BF16: FLOAT16", "DT_BF16: FLAOT16"),
+        ("format", "ND: FRACTAL_NZ", "ND: FRACTAL_ZN"),
+        ("ladder", "TOKENS", "TOKEN"),
+        ("false", "transposed: true", "transposed: false"),
+        ("two", "    steps: [-1]", "    cores: true"),
+        ("none", "    transposed: true", "    summary: nothing"),
+        ("steps", "    roles: [tokens]", "    steps: [1]"),
+        ("roles", "    types:", "    roles: [tokens]\n    types:"),
+    ];
+    let said: Vec<String> = wrong
+        .iter()
+        .map(|(name, right, wrong)| {
+            assert!(good.contains(right), "{name}");
+            let ran = run(name, &good.replacen(right, wrong, 1));
+            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+            ran.stderr
+        })
+        .collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn what_cannot_be_mutated_is_said() {
+    let context = Context::new();
+    database(&context);
+    let ran = grid(&context, &["--mutate=scal"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: there is no mutation `scal`
+    hint: did you mean `scale`?
+    ");
+    let ran = grid(&context, &["SwiGl", "--mutate"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: no case has mutants of `SwiGl`
+    hint: did you mean `SwiGlu`?
+    ");
+    let ran = context.run(&["grid", "--db", "none", "--mutate"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: there is no case to mutate
+    hint: `npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile
+    ");
+    assert!(!context.path("none").exists());
+    assert_eq!(grid(&context, &["--from", "p.csv"]).code, 2, "without a mutation it means nothing");
+    assert_eq!(grid(&context, &["--mutate", "--models", "Qwen3-32B"]).code, 2);
+    assert_eq!(grid(&context, &["--mutate", "--grids", "g.yaml"]).code, 2);
+    let ran = grid(&context, &["--mutate", "--device", "ATLAS_800_A2_313T_64G"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: `db` is of device `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
+    hint: a database's device is given when it is made; use another folder
+    ");
+    context.write(
+        "a/op_replay/SwiGlu.yaml",
+        &include_str!("../../op_replay/SwiGlu.yaml").replace("B: tokens", "X: tokens"),
+    );
+    let ran = grid(&context, &["--mutate", "--assets", "a"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: a/op_replay/SwiGlu.yaml:6: no form has a dimension `X`; there are B, D
+    hint: docs/adding-a-kernel.md explains every key
+    ");
+}
+
+/// What editors complete is what is read.
+#[test]
+fn the_schema_has_the_keys_that_are_read() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../grids/mutations.schema.json")).expect("a schema");
+    let keys = |properties: &serde_json::Value| -> BTreeSet<String> {
+        properties["properties"].as_object().expect("properties").keys().cloned().collect()
+    };
+    let read = |text: &str| -> BTreeSet<String> {
+        let error = Mutations::parse(Path::new("test.yaml"), text).expect_err("a wrong word");
+        error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    };
+    assert_eq!(keys(&schema), read("summary: x\nwrong: 1\n"));
+    assert_eq!(keys(&schema["definitions"]["mutation"]), read("summary: x\nmutations: {a: {wrong: 1}}\n"));
+    let roles = schema["definitions"]["role"]["enum"].as_array().expect("roles").iter();
+    let roles: BTreeSet<String> = roles.filter_map(|role| role.as_str().map(str::to_owned)).collect();
+    assert_eq!(roles, read("summary: x\nmutations: {a: {roles: [wrong]}}\n"));
+}

@@ -1,0 +1,517 @@
+//! Mutations: what follows when one thing of a case is changed, which mutants become rows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    path::Path,
+    sync::OnceLock,
+};
+
+use npubench::{
+    grid::{
+        Footprint, Known, Order, Refused, default_budget, grow,
+        mutate::{Mutant, MutationOrder, Mutator, mutate, targets},
+    },
+    model::{Attributes, Case, Cells, KernelName, Slot},
+    profile::{Groups, ProfileFile, ReadOptions, add_table},
+    spec::{
+        Assets, Catalogue, DeviceProfile,
+        grid::{Change, Grids, Models, Mutation, Mutations},
+    },
+};
+use proptest::prelude::*;
+
+use crate::consistent::{assert_consistent, dims};
+
+/// What all tests read.
+struct World {
+    catalogue: Catalogue,
+    mutations: Mutations,
+    device: DeviceProfile,
+    /// Cases of the decoder layer and of all grids, by kernel.
+    cases: BTreeMap<KernelName, Vec<Case>>,
+}
+
+impl World {
+    fn get() -> &'static Self {
+        static WORLD: OnceLock<World> = OnceLock::new();
+        WORLD.get_or_init(Self::read)
+    }
+
+    fn read() -> Self {
+        let assets = Assets::embedded();
+        let catalogue = Catalogue::load(&assets).expect("the catalogue");
+        let mut groups = Groups::default();
+        let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
+        let files = ProfileFile::find_all(&[layer]).expect("an example").files;
+        let read = ReadOptions { accept_rehearsed: true, workers: None };
+        for (file, number) in files.iter().zip(0..) {
+            add_table(&mut groups, &file.0, number, read).expect("records");
+        }
+        let profiled = groups.into_kernels().into_iter();
+        let mut cases: BTreeMap<KernelName, Vec<Case>> = profiled
+            .map(|(kernel, groups)| (kernel, groups.into_iter().map(|one| one.case).collect()))
+            .collect();
+        for models in [&[][..], &["Qwen3-32B".to_owned(), "DeepSeek-V3".to_owned()]] {
+            let models = Models::load(&assets, models).expect("models");
+            let grids = Grids::load(&assets, &models).expect("grids");
+            for kernel in grids.kernels() {
+                let order =
+                    Order { entry: catalogue.entry(&kernel), budget: 8 << 30, rows: Some(16), seed: 3 };
+                let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+                let cases = cases.entry(kernel.clone()).or_default();
+                let _ = grown.for_each(|_, numbers, draft| {
+                    cases.push(draft.case(numbers).expect("attributes").clone());
+                    Ok::<(), ()>(())
+                });
+            }
+        }
+        cases.retain(|_, cases| !cases.is_empty());
+        Self {
+            mutations: Mutations::load(&assets).expect("mutations"),
+            device: DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a device"),
+            catalogue,
+            cases,
+        }
+    }
+
+    fn all(&self) -> Vec<&Mutation> {
+        self.mutations.all().iter().collect()
+    }
+
+    fn mutants(&self, source: &Case, target: &KernelName, mutations: &[&Mutation]) -> Vec<Mutant> {
+        let mutator = Mutator { mutations, catalogue: &self.catalogue, device: &self.device };
+        let mut mutants = Vec::new();
+        mutator
+            .for_each(source, target, |mutant| mutants.push(mutant))
+            .unwrap_or_else(|refusal| panic!("{} {}: {refusal}", source.kernel, source.shapes()));
+        mutants
+    }
+
+    /// The mutants of a mutation that the catalogue takes.
+    fn taken(&self, source: &Case, target: &str, name: &str) -> Vec<Case> {
+        let (target, mutation) = (kernel(target), self.mutations.named(name).expect("a mutation"));
+        let cases = self.mutants(source, &target, &[mutation]).into_iter().filter_map(|one| one.case.ok());
+        let entry = self.catalogue.entry(&target).expect("an entry");
+        cases.filter(|case| entry.read(case).is_ok()).collect()
+    }
+}
+
+fn kernel(name: &str) -> KernelName {
+    KernelName::new(name).expect("a name")
+}
+
+fn case(name: &str, inputs: [&str; 3], outputs: [&str; 3], attributes: &[(&str, &str)]) -> Case {
+    let slots = |[shapes, dtypes, formats]: [&str; 3]| -> Vec<Slot> {
+        let count = shapes.matches(';').count() + 1;
+        let each =
+            |text: &str| if text.contains(';') { text.to_owned() } else { vec![text; count].join(";") };
+        Cells { shapes, dtypes: &each(dtypes), formats: &each(formats) }.parse().expect("cells")
+    };
+    let mut said = Attributes::default();
+    attributes.iter().for_each(|(column, text)| said.set(column, text));
+    Case { kernel: kernel(name), inputs: slots(inputs), outputs: slots(outputs), attributes: said }
+}
+
+fn with_case(source: &Case, dimension: &str, value: u64) -> Case {
+    changed(source, dimension, value).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn with(source: &Case, dimension: &str, value: u64) -> Result<String, String> {
+    changed(source, dimension, value).map(|case| case.shapes())
+}
+
+fn changed(source: &Case, dimension: &str, value: u64) -> Result<Case, String> {
+    let entry = World::get().catalogue.entry(&source.kernel).expect("an entry");
+    let anatomy = entry.anatomy(source).expect("it is read");
+    let dimensions = anatomy.dimensions();
+    let found = dimensions.iter().find(|one| one.to_string() == dimension);
+    let known: Vec<String> = dimensions.iter().map(ToString::to_string).collect();
+    let found = found.unwrap_or_else(|| panic!("{dimension} is none of {known:?}"));
+    anatomy.with(&[(found.clone(), value)], None)
+}
+
+/// Every slot that has the dimension changes, what a condition equates follows, and nothing else does.
+#[test]
+fn a_change_takes_along_what_hangs_together() {
+    let bf16 = |name: &str, inputs: &str, outputs: &str| {
+        case(name, [inputs, "DT_BF16", "ND"], [outputs, "DT_BF16", "ND"], &[])
+    };
+    let product = bf16("MatMulV2", "8,64;32,64", "8,32");
+    assert_eq!(with(&product, "K", 128).unwrap(), "8,128;32,128 -> 8,32");
+    assert_eq!(with(&product, "N", 48).unwrap(), "8,64;48,64 -> 8,48");
+    assert_eq!(with(&product, "M", 1).unwrap(), "1,64;32,64 -> 1,32");
+    assert!(with(&product, "M", 0).is_err() && with(&product, "M", u64::MAX).is_err());
+    let blocked =
+        case("MatMulV2", ["8,64;4,2,16,16", "DT_BF16", "ND;FRACTAL_NZ"], ["8,32", "DT_BF16", "ND"], &[]);
+    assert_eq!(with(&blocked, "N", 160).unwrap(), "8,64;4,10,16,16 -> 8,160");
+    assert_eq!(with(&blocked, "N", 33).unwrap(), "8,64;4,3,16,16 -> 8,33", "blocks are whole");
+    let scaled = case(
+        "QuantBatchMatmulV3",
+        ["8,64;64,32;32;8", "INT8;INT8;FLOAT;FLOAT", "ND"],
+        ["8,32", "DT_BF16", "ND"],
+        &[],
+    );
+    assert_eq!(with(&scaled, "N", 64).unwrap(), "8,64;64,64;64;8 -> 8,64", "scales of columns");
+    assert_eq!(with(&scaled, "M", 16).unwrap(), "16,64;64,32;32;16 -> 16,32", "scales of rows");
+    let single =
+        case("QuantBatchMatmulV3", ["8,64;64,32;1", "INT8;INT8;FLOAT", "ND"], ["8,32", "DT_BF16", "ND"], &[]);
+    assert_eq!(with(&single, "N", 64).unwrap(), "8,64;64,64;1 -> 8,64", "one scale stays one");
+    // Lists stand side by side from their ends, and a dimension of 1 is spread over the other.
+    let sum = bf16("Add", "4,1,8;6,8", "4,6,8");
+    assert_eq!(with(&sum, "X[2]", 16).unwrap(), "4,1,16;6,16 -> 4,6,16");
+    assert_eq!(with(&sum, "Y[0]", 7).unwrap(), "4,1,8;7,8 -> 4,7,8");
+    assert_eq!(with(&sum, "X[0]", 5).unwrap(), "5,1,8;6,8 -> 5,6,8");
+    let spread = case("BroadcastTo", ["1,64;2", "DT_BF16;INT64", "ND"], ["32,64", "DT_BF16", "ND"], &[]);
+    assert_eq!(with(&spread, "X[1]", 128).unwrap(), "1,128;2 -> 32,128");
+    assert_eq!(with(&spread, "Y[0]", 64).unwrap(), "1,64;2 -> 64,64");
+    let part = case("Slice", ["64,512;2;2", "DT_BF16;INT64;INT64", "ND"], ["64,128", "DT_BF16", "ND"], &[]);
+    assert_eq!(with(&part, "X[0]", 8).unwrap(), "8,512;2;2 -> 8,128");
+    assert_eq!(with(&part, "X[1]", 1024).unwrap(), "64,1024;2;2 -> 64,128", "what is cut off is free");
+    let turned = case("Transpose", ["64,512,3;3", "DT_BF16;INT64", "ND"], ["3,64,512", "DT_BF16", "ND"], &[]);
+    assert_eq!(with(&turned, "X[2]", 5).unwrap(), "64,512,5;3 -> 5,64,512");
+    let joined = bf16("ConcatD", "4,8;4,2", "4,10");
+    assert_eq!(with(&joined, "X_0[0]", 5).unwrap(), "5,8;5,2 -> 5,10");
+    assert_eq!(with(&joined, "X_1[1]", 5).unwrap(), "4,8;4,5 -> 4,13");
+    let halves = bf16("SwiGlu", "7,64", "7,32");
+    assert_eq!(with(&halves, "D", 128).unwrap(), "7,128 -> 7,64");
+    assert!(with(&halves, "D", 63).unwrap_err().contains("63 is not a multiple of 2"));
+    let norm = case("RmsNorm", ["3,5,64;64", "DT_BF16", "ND"], ["3,5,64;3,5,1", "DT_BF16;FLOAT", "ND"], &[]);
+    assert_eq!(with(&norm, "B[1]", 9).unwrap(), "3,9,64;64 -> 3,9,64;3,9,1");
+    assert_eq!(with(&norm, "D", 65).unwrap(), "3,5,65;65 -> 3,5,65;3,5,1");
+    let cache = case(
+        "KvRmsNormRopeCache",
+        [
+            "4,1,1,576;512;4,1,1,64;4,1,1,64;4;32,128,1,64;32,128,1,512",
+            "DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT64;DT_BF16;DT_BF16",
+            "ND",
+        ],
+        ["32,128,1,64;32,128,1,512;4,1,1,64;4,1,1,512", "DT_BF16", "ND"],
+        &[],
+    );
+    assert_eq!(
+        with(&cache, "B", 6).unwrap(),
+        "6,1,1,576;512;6,1,1,64;6,1,1,64;6;32,128,1,64;32,128,1,512 -> \
+         32,128,1,64;32,128,1,512;6,1,1,64;6,1,1,512",
+        "a place for each token"
+    );
+    assert_eq!(
+        with(&cache, "R", 32).unwrap(),
+        "4,1,1,544;512;4,1,1,32;4,1,1,32;4;32,128,1,32;32,128,1,512 -> \
+         32,128,1,32;32,128,1,512;4,1,1,32;4,1,1,512",
+        "a row has both parts"
+    );
+}
+
+/// Every mutant of every kind of case that the catalogue takes is consistent, fits what was asked, and keeps heads.
+#[test]
+fn mutants_are_consistent() {
+    let world = World::get();
+    let all = world.all();
+    let (mut tried, mut taken) = (BTreeSet::new(), 0);
+    for (kernel, cases) in &world.cases {
+        let Some(entry) = world.catalogue.entry(kernel) else { continue };
+        for source in cases.iter().filter(|case| entry.read(case).is_ok()) {
+            assert_consistent(source);
+            for mutant in world.mutants(source, kernel, &all) {
+                let Ok(case) = mutant.case else { continue };
+                assert!(!all[mutant.mutation].name.is_empty() && case.kernel == *kernel);
+                if entry.read(&case).is_err() {
+                    continue;
+                }
+                taken += 1;
+                tried.insert(all[mutant.mutation].name.as_str());
+                assert_consistent(&case);
+                if kernel.as_str() == "FusedInferAttentionScore" {
+                    let heads = |case: &Case| {
+                        (dims(case.inputs.first())[1], dims(case.inputs.first()).last().copied())
+                    };
+                    assert_eq!(heads(&case), heads(source), "{}: heads are kept", case.shapes());
+                }
+                match &all[mutant.mutation].change {
+                    Change::Types(types) => {
+                        assert_eq!(case.shapes(), source.shapes());
+                        let slots = |case: &Case| {
+                            case.inputs.iter().chain(&case.outputs).cloned().collect::<Vec<_>>()
+                        };
+                        for (before, after) in slots(source).into_iter().zip(slots(&case)) {
+                            let (Some(before), Some(after)) = (before, after) else { continue };
+                            assert_eq!(after.dtype, *types.get(&before.dtype).unwrap_or(&before.dtype));
+                        }
+                    }
+                    Change::Formats(_) => {
+                        let changed =
+                            case.inputs.iter().zip(&source.inputs).filter(|(after, before)| after != before);
+                        let [(Some(after), Some(before))] = changed.collect::<Vec<_>>()[..] else {
+                            panic!("{}: one tensor changes", case.shapes())
+                        };
+                        assert_ne!(after.format, before.format);
+                        assert_eq!(after.elements(), before.elements(), "the rule wants whole blocks");
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(taken > 20_000, "{taken}");
+    let named: BTreeSet<&str> = all.iter().map(|mutation| mutation.name.as_str()).collect();
+    assert_eq!(tried, named, "each mutation has a case");
+}
+
+#[test]
+fn work_in_int8_has_the_scales_that_go_with_it() {
+    let world = World::get();
+    let product = |weight: &str, format: &str| {
+        let inputs = format!("16,512;{weight}");
+        case("MatMulV3", [&inputs, "DT_BF16", format], ["16,256", "DT_BF16", "ND"], &[])
+    };
+    let shapes = |source: &Case, target: &str| -> Vec<String> {
+        let taken = world.taken(source, target, "int8");
+        taken.iter().for_each(assert_consistent);
+        taken.iter().map(Case::shapes).collect()
+    };
+    let plain = "16,512;512,256;256 -> 16,256".to_owned();
+    let of_rows = "16,512;512,256;256;16 -> 16,256".to_owned();
+    assert_eq!(shapes(&product("512,256", "ND;ND"), "QuantBatchMatmulV3"), [plain, of_rows.clone(), of_rows]);
+    let transposed = shapes(&product("256,512", "ND;ND"), "QuantBatchMatmulV3");
+    assert!(transposed.iter().all(|one| one.starts_with("16,512;256,512;256")), "{transposed:?}");
+    // 16 rows by 32 columns are a block of INT8.
+    let blocked = shapes(&product("16,32,16,16", "ND;FRACTAL_NZ"), "QuantBatchMatmulV3");
+    assert!(
+        !blocked.is_empty() && blocked.iter().all(|one| one.starts_with("16,512;8,32,16,32;256")),
+        "{blocked:?}"
+    );
+    let experts = case(
+        "GroupedMatmul",
+        [
+            "64,512;8,512,256;;;;;;8",
+            "DT_BF16;DT_BF16;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;INT64",
+            "ND;ND;NULL;NULL;NULL;NULL;NULL;ND",
+        ],
+        ["64,256", "DT_BF16", "ND"],
+        &[],
+    );
+    let quantised = shapes(&experts, "GroupedMatmul");
+    assert!(quantised.contains(&"64,512;8,512,256;;8,256;;;;8;64 -> 64,256".to_owned()), "{quantised:?}");
+    let kernels = BTreeSet::from([kernel("MatMulV3")]);
+    let all = world.all();
+    let mutator = Mutator { mutations: &all, catalogue: &world.catalogue, device: &world.device };
+    let names: Vec<String> = targets(&mutator, &kernels).keys().map(ToString::to_string).collect();
+    assert_eq!(names, ["MatMulV3", "QuantBatchMatmulV3"]);
+}
+
+#[test]
+fn boundaries_are_met_from_both_sides() {
+    let world = World::get();
+    let norm = |width: u64| {
+        let (inputs, outputs) = (format!("1000,{width};{width}"), format!("1000,{width};1000,1"));
+        case("RmsNorm", [&inputs, "DT_BF16", "ND"], [&outputs, "DT_BF16;FLOAT", "ND"], &[])
+    };
+    let sizes = |source: &Case, name: &str, place: usize| -> BTreeSet<u64> {
+        let taken = world.taken(source, "RmsNorm", name);
+        let changed = taken.iter().filter(|case| {
+            (0..2).all(|other| {
+                other == place || dims(case.inputs.first())[other] == dims(source.inputs.first())[other]
+            })
+        });
+        changed.map(|case| dims(case.inputs.first())[place]).collect()
+    };
+    // Rows of 2-byte numbers: multiples of 8, 16, 128 and 256 of them.
+    assert_eq!(sizes(&norm(1020), "align", 1), BTreeSet::from([1023, 1024, 1025]));
+    assert_eq!(
+        sizes(&norm(1000), "align", 1),
+        BTreeSet::from([999, 1001, 1007, 1008, 1009, 1023, 1024, 1025])
+    );
+    assert!(sizes(&norm(1020), "align", 0).is_empty(), "only rows lie along bytes");
+    assert_eq!(sizes(&norm(1024), "align", 1), BTreeSet::from([1023, 1025]));
+    let cores = u64::from(world.device.vector_cores);
+    let whole = 1000_u64.div_ceil(cores) * cores;
+    assert_eq!((cores, sizes(&norm(512), "cores", 0)), (48, BTreeSet::from([whole - 1, whole, whole + 1])));
+    assert_eq!(sizes(&norm(512), "scale", 0), BTreeSet::from([500, 2000]));
+    assert_eq!(sizes(&norm(513), "scale", 1), BTreeSet::from([1026]), "an odd number has no half");
+}
+
+const DECODE: [(&str, &str); 8] = [
+    ("Runtime input_layout", "TND"),
+    ("Runtime sparse_mode", "3"),
+    ("Runtime num_heads", "8"),
+    ("Runtime num_key_value_heads", "1"),
+    ("Runtime block_size", "128"),
+    ("Runtime actual_seq_lengths_values", "1,2,3"),
+    ("Runtime actual_seq_lengths_kv_values", "1000,128,4"),
+    ("Runtime block_table_valid_blocks", "8,1,1"),
+];
+
+fn decode() -> Case {
+    let mut shapes = vec![""; 31];
+    let (pool, types) = ("40,1,128,128", ["DT_BF16", "DT_BF16", "DT_BF16", "", "INT8", "INT64", "INT64"]);
+    (shapes[0], shapes[1], shapes[2], shapes[4]) = ("3,8,128", pool, pool, "2048,2048");
+    (shapes[5], shapes[6], shapes[14]) = ("3", "3", "3,8");
+    let mut dtypes = types.to_vec();
+    dtypes.resize(31, "DT_UNDEFINED");
+    (dtypes[3], dtypes[14]) = ("DT_UNDEFINED", "INT32");
+    let formats: Vec<&str> =
+        shapes.iter().map(|shape| if shape.is_empty() { "NULL" } else { "ND" }).collect();
+    case(
+        "FusedInferAttentionScore",
+        [&shapes.join(";"), &dtypes.join(";"), &formats.join(";")],
+        ["3,8,128", "DT_BF16", "ND"],
+        &DECODE,
+    )
+}
+
+/// Batches, lengths and blocks of attention move with tables, pools and attributes.
+#[test]
+fn sequences_of_attention_change_together() {
+    let world = World::get();
+    let name = "FusedInferAttentionScore";
+    let said =
+        |case: &Case, column: &str| case.attributes.get(&format!("Runtime {column}")).unwrap().to_owned();
+    let lengths = |name_of: &str| -> Vec<String> {
+        let taken = world.taken(&decode(), name, name_of);
+        taken.iter().for_each(assert_consistent);
+        taken.iter().map(|case| said(case, "actual_seq_lengths_kv_values")).collect()
+    };
+    assert_eq!(lengths("last_block"), ["1023,127,127", "1024,128,128", "1025,129,129"]);
+    let scaled = lengths("scale");
+    assert!(
+        scaled.contains(&"500,64,2".to_owned()) && scaled.contains(&"2000,256,8".to_owned()),
+        "{scaled:?}"
+    );
+    let taken = world.taken(&decode(), name, "batch");
+    let five = taken.iter().find(|case| dims(case.inputs.first())[0] == 4).expect("a batch of 4");
+    assert_eq!(said(five, "actual_seq_lengths_kv_values"), "1000,128,4,1000");
+    assert_eq!(said(five, "actual_seq_lengths_values"), "1,2,3,4");
+    assert_eq!(
+        (dims(five.inputs.get(14)), dims(five.inputs.get(1))[0]),
+        (vec![4, 8], 40),
+        "the pool has room"
+    );
+    let most = taken.iter().max_by_key(|case| dims(case.inputs.first())[0]).expect("some");
+    assert!(dims(most.inputs.get(1))[0] > 40, "it grows where it has none");
+    let wide = with_case(&decode(), "N", 16);
+    assert_consistent(&wide);
+    assert_eq!((dims(wide.inputs.first()), said(&wide, "num_heads")), (vec![3, 16, 128], "16".to_owned()));
+    let small = world.taken(&decode(), name, "block_size");
+    let sixteen = small.iter().find(|case| said(case, "block_size") == "16").expect("blocks of 16");
+    assert_eq!(dims(sixteen.inputs.get(1)), [320, 1, 16, 128], "the same room");
+    assert_eq!(
+        (dims(sixteen.inputs.get(14)), said(sixteen, "block_table_valid_blocks")),
+        (vec![3, 64], "63,8,1".to_owned())
+    );
+    assert!(small.iter().all(|case| said(case, "block_size") != "128"), "that is the size it has");
+}
+
+fn order<'a>(
+    mutations: &'a [&'a Mutation],
+    rows: Option<usize>,
+    seed: u64,
+    budget: u64,
+) -> MutationOrder<'a> {
+    let world = World::get();
+    let mutator = Mutator { mutations, catalogue: &world.catalogue, device: &world.device };
+    MutationOrder { mutator, budget, rows, seed }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Of what is asked for, as many as are wanted arrive; the same again; none again where they are there; none
+    /// beyond the memory, none that the rule refuses, none twice.
+    #[test]
+    fn mutating_is_repeatable_and_adds_what_is_missing(
+        name in prop::sample::select(vec!["MatMulV2", "FusedInferAttentionScore", "KvRmsNormRopeCache", "Slice", "Mul"]),
+        (first, second) in (0_usize..300, 0_usize..300),
+        seed in any::<u64>(),
+        mib in 40_u64..4096,
+    ) {
+        let world = World::get();
+        let (kernel, all, budget) = (kernel(name), world.all(), mib << 20);
+        let cases = &world.cases[&kernel][..6];
+        let sources = || cases.iter().collect::<Vec<_>>();
+        let known_of = |rows: &[(Case, String)]| {
+            let mut origins = BTreeMap::new();
+            rows.iter().for_each(|(_, said)| *origins.entry(Mutation::origin_in(said).to_owned()).or_default() += 1);
+            let mut known = Known::with_rows(origins);
+            cases.iter().chain(rows.iter().map(|(case, _)| case)).for_each(|case| { known.insert(case); });
+            known
+        };
+        let known = known_of(&[]);
+        let rows = |rows: Option<usize>, known: &Known| {
+            let mutated = mutate(&kernel, sources(), order(&all, rows, seed, budget), known);
+            let mut found = Vec::new();
+            mutated.for_each(|case, provenance| { found.push((case.clone(), provenance.to_owned())); Ok::<(), ()>(()) }).expect("visited");
+            assert_eq!(found.len(), mutated.rows());
+            let refused: u64 = mutated.refused.values().map(|refusals| refusals.count).sum();
+            assert_eq!(refused + found.len() as u64, mutated.candidates, "each is counted once");
+            let tried: u64 = mutated.mutations().map(|(_, tried)| tried.rows).sum();
+            assert_eq!(tried, found.len() as u64);
+            (found, mutated.refused)
+        };
+        let (all_rows, _) = rows(None, &known);
+        let (taken, _) = rows(Some(first), &known);
+        prop_assert_eq!(taken.len(), first.min(all_rows.len()));
+        prop_assert_eq!(&rows(Some(first), &known).0, &taken);
+        let entry = world.catalogue.entry(&kernel).expect("an entry");
+        let mut signatures = HashSet::new();
+        for (case, provenance) in &taken {
+            prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
+            prop_assert!(entry.read(case).is_ok() && Footprint::of(case).bytes() <= budget);
+            let end = format!(", seed {seed}");
+            prop_assert!(provenance.starts_with("mutation ") && provenance.ends_with(&end));
+            let id = provenance.split("case ").nth(1).and_then(|rest| rest.split(',').next()).expect("an id");
+            prop_assert!(cases.iter().any(|source| source.id().as_str() == id));
+        }
+        let known = known_of(&taken);
+        prop_assert_eq!(rows(Some(first), &known).0.len(), 0, "twice adds nothing");
+        let (more, refused) = rows(Some(second), &known);
+        prop_assert_eq!(more.len(), second.saturating_sub(first).min(all_rows.len() - taken.len()));
+        prop_assert!(more.iter().all(|(case, _)| signatures.insert(case.signature())));
+        let there = refused.get(&Refused::Known).map_or(0, |refusals| refusals.count);
+        prop_assert!(there >= taken.len() as u64);
+    }
+}
+
+/// A later growth gives most to what had least, and rows of other mutations do not count.
+#[test]
+fn rows_that_are_there_count_where_they_are_from() {
+    let world = World::get();
+    let kernel = kernel("MatMulV2");
+    let scale: Vec<&Mutation> = world.all().into_iter().filter(|one| one.name == "scale").collect();
+    let by_dimension = |there: &[(&str, usize)]| {
+        let there = there.iter().map(|(origin, rows)| ((*origin).to_owned(), *rows));
+        let sources = world.cases[&kernel].iter().collect();
+        let known = Known::with_rows(there.collect());
+        let mutated = mutate(&kernel, sources, order(&scale, Some(30), 5, u64::MAX), &known);
+        let mut counts = ["M", "N", "K"].map(|name| (name, 0));
+        let _ = mutated.for_each(|_, said| {
+            let (_, changed) = said.split_once(": ").expect("an origin");
+            for (name, count) in &mut counts {
+                *count += usize::from(changed.split(' ').next() == Some(*name));
+            }
+            Ok::<(), ()>(())
+        });
+        counts.map(|(_, count)| count)
+    };
+    assert_eq!(by_dimension(&[]), [10, 10, 10]);
+    assert_eq!(
+        by_dimension(&[("mutation scale: M 8 to 16", 9), ("mutation scale: K 64 to 32", 1)]),
+        [1, 10, 9]
+    );
+    assert_eq!(by_dimension(&[("mutation scale: nothing that is tried", 6)]), [8, 8, 8]);
+    assert_eq!(by_dimension(&[("mutation align: M 8 to 16", 30)]), [10, 10, 10]);
+}
+
+#[test]
+fn the_default_budget_holds_what_the_filter_lets_through() {
+    let world = World::get();
+    let all = world.all();
+    let kernel = kernel("MatMulV2");
+    let budget = default_budget(world.device.hbm_bytes());
+    let sources = world.cases[&kernel].iter().collect();
+    let mutated = mutate(&kernel, sources, order(&all, None, 0, budget), &Known::default());
+    assert!(
+        mutated.rows() > 100 && mutated.unread == 0,
+        "{:?} {:?}",
+        mutated.refused,
+        mutated.unread_example
+    );
+}
