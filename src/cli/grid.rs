@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -29,18 +29,16 @@ use crate::{
     store::{Database, GridRows, KernelCsv, StoreError, tenants, write_atomic},
 };
 
-/// Expands grids into cases without measurements
-///
-/// Candidates that contradict a grid's constraints or the catalogue's shape rule, do not fit the memory, or stand
-/// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
+/// How a database is grown.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Only these kernels; all of the grids where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Database folder; it is made where it is missing
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
+    // Always there where the command runs: only another command in its place does without.
+    #[arg(long, value_name = "DIR", required = true)]
+    db: Option<PathBuf>,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     kind: Option<KindWord>,
@@ -70,16 +68,17 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+    let folder = options.db.as_deref().unwrap_or(Path::new("."));
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let grids = Grids::load(&assets, &Models::load(&assets, &options.models)?)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?)?;
-    let is_new = fs::read_dir(&options.db).map_or(true, |mut entries| entries.next().is_none());
+    let is_new = fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
     let kind = options.kind.map(Kind::from);
     let database = match (is_new, kind) {
         (true, _) => None,
-        (false, Some(kind)) => Some(Database::open_as(&options.db, kind)?),
-        (false, None) => Some(Database::open(&options.db)?),
+        (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
+        (false, None) => Some(Database::open(folder)?),
     };
     let file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
     let device = database.as_ref().map_or(file.device.as_str(), Database::device);
@@ -97,7 +96,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         (Some(database), true) => work.grow(Some(database))?,
         (None, false) => {
             let mut grown = Vec::new();
-            Database::create(&options.db, &file, |draft| {
+            Database::create(folder, &file, |draft| {
                 let database = Database::open(draft)?;
                 grown = work.grow(Some(&database))?;
                 save(&grown)
@@ -118,7 +117,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     tell(options, &catalogue, &device, &grown)
 }
 
-fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
+pub(super) fn chosen(grids: &Grids, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
@@ -192,7 +191,7 @@ fn save(grown: &[Grew<'_>]) -> Result<(), StoreError> {
 }
 
 /// Does so many things on all cores; results are in the order of their numbers.
-fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(super) fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(count));
     let workers = thread::available_parallelism().map_or(1, usize::from).min(count);

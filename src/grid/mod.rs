@@ -7,12 +7,14 @@
 //! needs, the catalogue's shape rule, a row that is there already, another candidate of the same signature. Only
 //! of what is left is a sample taken.
 
+mod audit;
 mod draft;
 mod expand;
 mod grow;
 mod memory;
 mod sample;
 
+pub use audit::{Audit, AxisAudit, Gap, Group, Shortfall};
 pub use draft::Draft;
 pub use expand::Candidates;
 pub use grow::{Grown, Known, Order, Range, Refused, grow};

@@ -3,11 +3,13 @@
 //! Layer 4: imports `model`, `events`, `spec` and `grid`; the engine never imports it. Standard output carries data
 //! (the closing table, JSON lines), standard error everything else.
 
+mod audit;
 mod grid;
 mod human;
 mod json;
 mod table;
 
+pub use audit::{AuditedKernel, audit_json, audit_table};
 pub use grid::{GrownKernel, coverage_plot, grid_json, grid_table};
 pub use human::Human;
 pub use json::JsonLines;

@@ -6,13 +6,17 @@
 
 mod bind;
 mod build;
+mod density;
 mod ladder;
 mod of_models;
 mod parts;
 mod place;
 mod raw;
+mod segment;
 mod values;
 
+pub use density::{AuditedAxis, AxisPoint, Density, Standard};
+pub use segment::{Pace, Segment};
 pub use values::{ModelValues, Table};
 
 use std::path::Path;
@@ -189,6 +193,7 @@ impl Grids {
     pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
+        files.remove(density::FILE);
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),

@@ -1,6 +1,7 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
 mod attention;
+mod audit;
 mod bad_input;
 mod catalogue_attention;
 mod catalogue_elementwise;
