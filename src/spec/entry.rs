@@ -135,6 +135,13 @@ pub enum InputSlot {
         /// Its type.
         dtype: Dtype,
     },
+    /// What the call makes on the way and its last kernel reads, such as the order of a sort.
+    Made {
+        /// Its dimensions, a list.
+        dims: Expr,
+        /// Its type.
+        dtype: Dtype,
+    },
     /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
     /// without dimensions.
     LeftOut(Dtype),

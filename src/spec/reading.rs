@@ -192,6 +192,12 @@ impl Entry {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(contradiction(why));
             }
+            if let InputSlot::Made { dtype, .. } = slot
+                && *dtype != tensor.dtype
+            {
+                let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
+                return Err(contradiction(why));
+            }
             if let InputSlot::Tensor(slot) = slot
                 && form.rule.takes(index)
             {
