@@ -12,6 +12,7 @@ mod databases;
 mod faults;
 mod fuzz;
 mod grid;
+mod grid_check;
 mod ingest;
 mod layers;
 mod models;
