@@ -213,6 +213,43 @@ fn models_bring_their_own_products() {
     assert_eq!(of_models(&["Qwen3-32B"]).of(&kernel("GroupedMatmul")).count(), 0, "it has no experts");
 }
 
+/// Kernels without a weight have the widths of a model beside those of the ladder.
+#[test]
+fn models_bring_their_own_widths() {
+    let widths = |models: &[&str], name: &str| -> BTreeSet<i64> {
+        let (grids, kernel) = (of_models(models), kernel(name));
+        let axes = grids.of(&kernel).flat_map(|space| &space.axes);
+        axes.filter(|axis| axis.names == ["d"]).flat_map(|axis| axis.values.clone()).collect()
+    };
+    let ladder = widths(&[], "SwiGlu");
+    let beside = |model: &str, name: &str| -> Vec<i64> {
+        let all = widths(&[model], name);
+        assert!(ladder.is_subset(&all), "{name}");
+        all.difference(&ladder).copied().collect()
+    };
+    // 25600 on 1, 2, 4, 8 and 16 devices, of which the ladder has none; halves of what is merged.
+    assert_eq!(beside("Qwen3-32B", "SwiGlu"), [1600, 3200, 6400, 12800, 25600]);
+    assert_eq!(beside("Qwen3-32B", "RmsNorm"), [0_i64; 0], "5120 is on the ladder");
+    let quantised = beside("Qwen3-32B", "DynamicQuant");
+    assert!(quantised.contains(&6400) && !quantised.contains(&151_936), "{quantised:?}");
+    assert!(widths(&["Qwen3-32B"], "DynamicQuant").contains(&512), "64 heads of 128 on 16 devices");
+    // Latent attention: 512 + 64, and 128 heads of 128 + 64 on 16 devices.
+    let latent = beside("DeepSeek-V3", "Add");
+    assert!(latent.contains(&576) && widths(&["DeepSeek-V3"], "Add").contains(&(8 * 192)), "{latent:?}");
+    assert!(widths(&["DeepSeek-V3"], "RmsNorm").is_superset(&[512, 1536, 7168].into()));
+    // A model that is not quantised to INT8 has the ladder, and is not passed over.
+    let text = "model: a/Plain\nhidden_size: 1000\nlayers: 1\nvocab_size: 512\ngqa: {heads: 8, kv_heads: 8, \
+                head_dim: 64}\nintermediate_size: 2048\nlayouts: {tp: [1]}\nquantisation: [bf16]\n";
+    let context = Context::new();
+    context.write("own/grids/models/Plain.yaml", text);
+    let arguments =
+        ["DynamicQuant,RmsNorm", "--models", "Plain", "--assets", "own", "--dry-run", "--rows", "0"];
+    let ran = grid(&context, &[&arguments[..], &["--format", "json"]].concat());
+    let lines = ran.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let counts: Vec<u64> = lines.filter_map(|line| line["candidates"].as_u64()).collect();
+    assert_eq!(counts, [481, 481 + 13], "{}", ran.stderr);
+}
+
 /// Rows of every model pass the rule of every kernel that speaks of models.
 #[test]
 fn rows_of_models_pass_the_rule() {
@@ -395,6 +432,8 @@ fn bad_grids_are_named_with_line_and_column() {
         ("table", "[64, 128]}", "{model: prodcts}}"),
         ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
         ("axis", "[64, 128]}", "[64, 0]}"),
+        ("beside", "[64, 128]}", "{model: widths, ladder: S}}"),
+        ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
         ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
     ];
     let said: Vec<String> = wrong

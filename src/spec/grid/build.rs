@@ -95,7 +95,7 @@ fn of_kernel(words: &Words<'_>, kernel: &str, grid: &str) -> Result<Vec<Space>, 
     let parts = words.parts()?;
     let needed = words.needed_of_models(&parts)?;
     let space = |model| Binding { words, parts: &parts, model }.space(&kernel, grid);
-    if needed.is_empty() && parts.tables().next().is_none() {
+    if needed.is_empty() && !parts.has_tables() {
         return Ok(vec![space(None)?]);
     }
     let has_all = |model: &&ModelValues| {
