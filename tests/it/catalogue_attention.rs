@@ -64,7 +64,11 @@ const CASES: [&str; 50] = [
 ];
 
 /// The same, and why each is refused.
-const WRONG: [(&str, &str); 28] = [
+const WRONG: [(&str, &str); 29] = [
+    (
+        "AttentionUpdate 9 63;64;64,128;64,128 FLOAT;FLOAT;BF16;BF16 64,128;64 BF16;FLOAT",
+        "tensors that are stacked have one shape",
+    ),
     (
         "ApplyTopKTopPCustom 9 64,1024;64,1024;64;64 FLOAT;INT64;FLOAT;INT32 64,1024 FLOAT",
         "input 1 is INT64, the call makes it as INT32",
@@ -75,7 +79,7 @@ const WRONG: [(&str, &str); 28] = [
     ),
     (
         "AttentionUpdate 9 64;64;63,128;64,128 FLOAT;FLOAT;BF16;BF16 63,128;64 BF16;FLOAT",
-        "input 2: S is both 64 and 63",
+        "input 3: S is both 63 and 64",
     ),
     ("AttentionUpdate 9 64;64;64,12;64,12 FLOAT;FLOAT;BF16;BF16 64,12;64 BF16;FLOAT", "`D % 8 == 0`"),
     (
