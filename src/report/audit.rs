@@ -58,7 +58,8 @@ pub fn audit_table(kernels: &[AuditedKernel<'_>]) -> String {
                 [kernel.to_string(), name, empty(), empty(), empty(), format!("{complete} of {of} complete")];
             table.add_row(row);
             for group in worst(&axis.groups) {
-                let key = format!("{}: {} values", key(axis, group), group.values);
+                let plural = if group.values == 1 { "" } else { "s" };
+                let key = format!("{}: {} value{plural}", key(axis, group), group.values);
                 let row = [empty(), empty(), empty(), empty(), empty(), key, points(&group.proposed)];
                 table.add_row(row);
             }

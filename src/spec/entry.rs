@@ -2,6 +2,7 @@
 
 mod build;
 mod checks;
+mod lists;
 mod raw;
 
 use std::{

@@ -1,10 +1,10 @@
 //! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
 
-use std::collections::BTreeSet;
+mod names;
 
 use super::{
     Argument, Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work,
-    shape_rule::signed, supply::Supply,
+    supply::Supply,
 };
 use crate::model::{Attributes, Case, Dtype, Format, RUNTIME, Slot, Tensor};
 
@@ -97,30 +97,6 @@ impl Entry {
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
-    }
-
-    /// The name of the form that a case takes, and the values of the names of its rule; `output` is the shape of
-    /// the first output.
-    ///
-    /// # Errors
-    /// As [`Entry::read`].
-    pub(super) fn names_of(&self, case: &Case) -> Result<(&str, Bindings), Refusal> {
-        let fitting = self.forms.iter().find_map(|form| Some((form, self.fit(form, case).ok()?)));
-        let Some((form, mut bindings)) = fitting else {
-            // It says why.
-            return self.read(case).and(Err(contradiction("no form fits")));
-        };
-        let outputs = form.rule.outputs(&bindings).map_err(Refusal::Contradiction)?;
-        let first = outputs.first().map(|dims| signed(dims)).unwrap_or_default();
-        bindings.set("output", Value::List(first));
-        Ok((&form.rule.name, bindings))
-    }
-
-    /// Every name that [`Entry::names_of`] may give a value.
-    pub(super) fn known_names(&self) -> BTreeSet<&str> {
-        let rules = self.forms.iter().map(|form| &form.rule);
-        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(super::Expr::names);
-        rules.flat_map(super::Form::names).chain(conditions).chain(["output"]).collect()
     }
 
     /// Whether a case can be meant by a form.
