@@ -3,12 +3,14 @@
 //! Layer 4: imports `model`, `events`, `spec` and `grid`; the engine never imports it. Standard output carries data
 //! (the closing table, JSON lines), standard error everything else.
 
+mod audit;
 mod grid;
 mod human;
 mod json;
 mod mutants;
 mod table;
 
+pub use audit::{AuditedKernel, audit_json, audit_table};
 pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use human::Human;
 pub use json::JsonLines;
