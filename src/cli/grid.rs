@@ -1,6 +1,9 @@
 //! `npubench grid`: declared spaces into rows without measurements.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 
@@ -16,24 +19,22 @@ use crate::{
     model::{KernelName, Kind, meant},
     report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
     spec::{
-        Assets, Catalogue, DeviceProfile, LlmModel,
+        Assets, Catalogue, DeviceProfile, LlmModel, SpecError,
         grid::{Grids, Models},
     },
     store::ImageFile,
 };
 
-/// Expands grids into cases without measurements
-///
-/// Candidates that contradict a grid's constraints or the catalogue's shape rule, do not fit the memory, or stand
-/// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
+/// How a database is grown.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Only rows of these kernels; of all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     pub(super) kernels: Vec<String>,
     /// Database folder; it is made where it is missing
-    #[arg(long, value_name = "DIR")]
-    pub(super) db: PathBuf,
+    // Always there where the command runs: only another command in its place does without.
+    #[arg(long, value_name = "DIR", required = true)]
+    db: Option<PathBuf>,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
     pub(super) kind: Option<KindWord>,
@@ -72,6 +73,13 @@ pub(super) struct Options {
     pub(super) format: Format,
 }
 
+impl Options {
+    /// The database folder.
+    pub(super) fn folder(&self) -> &Path {
+        self.db.as_deref().unwrap_or(Path::new("."))
+    }
+}
+
 pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     if options.mutate.is_wanted() {
         return grid_mutate::run(options);
@@ -79,15 +87,11 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let models = Models::load(&assets, &options.models)?;
-    let grids = if options.grids.is_empty() {
-        Grids::load(&assets, &models)?
-    } else {
-        Grids::load_files(&assets, &models, &options.grids)?
-    };
+    let grids = load(&assets, &models, &options.grids)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
-    check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let plot = options.plot.as_deref().map(|path| ImageFile::new(path, &options.db)).transpose()?;
-    let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
+    check_device(options.device.as_deref(), &options.assets, options.folder())?;
+    let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
+    let target = Target::open(options.folder(), options.kind.map(Kind::from), options.device.as_deref())?;
     let device = DeviceProfile::load(&assets, target.device())?;
     let declared = DeclaredRows {
         grids: &grids,
@@ -107,7 +111,17 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     tell(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
 }
 
-fn chosen(grids: &Grids, wanted: &[KernelName], assets: &Assets) -> Result<Vec<KernelName>, Failure> {
+/// These grid files, or all where none is named.
+pub(super) fn load(assets: &Assets, models: &Models, files: &[PathBuf]) -> Result<Grids, SpecError> {
+    if files.is_empty() { Grids::load(assets, models) } else { Grids::load_files(assets, models, files) }
+}
+
+/// The kernels of grids, all or those that are wanted.
+pub(super) fn chosen(
+    grids: &Grids,
+    wanted: &[KernelName],
+    assets: &Assets,
+) -> Result<Vec<KernelName>, Failure> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if LlmModel::load(assets, missing.as_str()).is_ok() {
@@ -170,7 +184,7 @@ pub(super) fn closing(
     rows: usize,
     has: impl Fn(Refused) -> bool,
 ) -> String {
-    let (db, device) = (options.db.display(), &device.device);
+    let (db, device) = (options.folder().display(), &device.device);
     let place = format!("{db} (kind {kind}, device {device})");
     if rows == 0 {
         let why = if has(Refused::NotTaken) {

@@ -72,8 +72,8 @@ pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
     let mutations = Mutations::load(&assets)?;
     let mutations = options.mutate.chosen(&mutations)?;
     let wanted: BTreeSet<KernelName> = options::kernels(&options.kernels)?.into_iter().collect();
-    check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let target = Target::open(&options.db, options.kind.map(Kind::from), options.device.as_deref())?;
+    check_device(options.device.as_deref(), &options.assets, options.folder())?;
+    let target = Target::open(options.folder(), options.kind.map(Kind::from), options.device.as_deref())?;
     let device = DeviceProfile::load(&assets, target.device())?;
     let profiled = match &options.mutate.from[..] {
         [] => None,

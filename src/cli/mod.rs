@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod fia_backfill;
 mod grid;
+mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
@@ -26,7 +27,7 @@ mod status;
 
 use std::{ffi::OsString, sync::Arc};
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use nix::sys::signal::Signal;
 
@@ -44,7 +45,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Options),
     Ingest(ingest::Options),
-    Grid(grid::Options),
+    Grid(Box<GridCommand>),
     Check(check::Options),
     Plan(plan::Options),
     Run(run::Options),
@@ -69,6 +70,33 @@ enum Command {
     },
 }
 
+/// Expands grids into cases without measurements, or audits how dense they are
+///
+/// Candidates that contradict a grid's constraints or the catalogue's shape rule, do not fit the memory, or stand
+/// in the database already are left out; of the rest a sample over small and large shapes becomes rows.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct GridCommand {
+    #[command(flatten)]
+    grow: grid::Options,
+    #[command(subcommand)]
+    other: Option<GridOther>,
+}
+
+#[derive(Debug, Subcommand)]
+enum GridOther {
+    Audit(grid_audit::Options),
+}
+
+impl GridCommand {
+    fn run(self) -> Result<Exit, Failure> {
+        match self.other {
+            Some(GridOther::Audit(options)) => grid_audit::run(&options),
+            None => grid::run(&self.grow),
+        }
+    }
+}
+
 /// Runs the program on the arguments of the process; returns the exit code.
 #[must_use]
 pub fn main() -> u8 {
@@ -86,7 +114,7 @@ pub fn main() -> u8 {
     let result = match cli.command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Ingest(options) => ingest::run(&options),
-        Command::Grid(options) => grid::run(&options),
+        Command::Grid(command) => command.run(),
         Command::Check(options) => check::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Run(options) => run::run(&options),

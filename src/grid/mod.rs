@@ -7,6 +7,7 @@
 //! needs, the catalogue's shape rule, a row that is there already, another candidate of the same signature. Only
 //! of what is left is a sample taken.
 
+mod audit;
 mod draft;
 mod expand;
 mod grow;
@@ -15,6 +16,7 @@ pub mod mutate;
 mod refused;
 mod sample;
 
+pub use audit::{Audit, AxisAudit, Gap, Group, Shortfall};
 pub use draft::Draft;
 pub use expand::{Candidates, Unfit};
 pub use grow::{Grown, Known, Order, Range, grow};

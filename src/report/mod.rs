@@ -3,6 +3,7 @@
 //! Layer 4: imports `model`, `events`, `spec`, `grid`, `render` and `store`; the engine never imports it. Standard
 //! output carries data (the closing table, JSON lines), standard error everything else.
 
+mod audit;
 mod board;
 mod grid;
 mod history;
@@ -19,6 +20,7 @@ mod status_table;
 mod table;
 mod timeline;
 
+pub use audit::{AuditedKernel, audit_json, audit_table};
 pub use board::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
 pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use history::{Life, PastRun, history, runs_json, runs_table};

@@ -34,7 +34,7 @@ impl Value {
     }
 
     /// The numbers of a list; a number is a list of one, as a batch of one sequence is in a row's attributes.
-    pub(super) fn items(&self) -> Result<Vec<i64>, String> {
+    pub(crate) fn items(&self) -> Result<Vec<i64>, String> {
         match self {
             Self::List(items) => Ok(items.clone()),
             other => Ok(vec![other.number()?]),

@@ -2,6 +2,7 @@
 
 mod build;
 mod checks;
+mod lists;
 mod raw;
 
 use std::{
@@ -165,6 +166,13 @@ pub enum InputSlot {
     /// Something the kernel reads from the host, which the profiler shows as a tensor.
     Host {
         /// Its length.
+        dims: Expr,
+        /// Its type.
+        dtype: Dtype,
+    },
+    /// What the call makes on the way and its last kernel reads, such as the order of a sort.
+    Made {
+        /// Its dimensions, a list.
         dims: Expr,
         /// Its type.
         dtype: Dtype,

@@ -6,14 +6,18 @@
 
 mod bind;
 mod build;
+mod density;
 mod ladder;
 mod mutations;
 mod of_models;
 mod parts;
 mod raw;
+mod segment;
 mod values;
 
+pub use density::{AuditedAxis, AxisPoint, Density, Standard};
 pub use mutations::{Change, Mutation, Mutations};
+pub use segment::{Pace, Segment};
 pub use values::{ModelValues, Table};
 
 use std::{
@@ -228,7 +232,9 @@ impl Grids {
     pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
-        files.remove(mutations::FILE);
+        for other in [density::FILE, mutations::FILE] {
+            files.remove(other);
+        }
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => parts::Ladders::new(),

@@ -1,5 +1,7 @@
 //! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
 
+mod names;
+
 use super::{
     Argument, Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value, Work,
     supply::Supply,
@@ -177,6 +179,12 @@ impl Entry {
                 && !is_whole(&tensor.dtype)
             {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
+                return Err(contradiction(why));
+            }
+            if let InputSlot::Made { dtype, .. } = slot
+                && *dtype != tensor.dtype
+            {
+                let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
                 return Err(contradiction(why));
             }
             if let InputSlot::Tensor(slot) = slot

@@ -268,7 +268,7 @@ fn all_dims(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u
     shapes.collect()
 }
 
-fn signed(dims: &[u64]) -> Vec<i64> {
+pub(super) fn signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 

@@ -116,6 +116,25 @@ pub(super) fn joint(whole: &[i64], shapes: &[&[i64]]) -> Result<i64, String> {
         .ok_or_else(|| "joined along no dimension the inputs give the output".to_owned())
 }
 
+/// The shape of tensors of one shape stacked along a new dimension.
+pub(super) fn stacked(along: i64, shapes: &[&[i64]]) -> Result<Vec<i64>, String> {
+    let first = shapes.first().ok_or("nothing to stack")?;
+    let along = place(along, first.len() + 1)?;
+    if shapes.iter().any(|shape| shape != first) {
+        return Err("tensors that are stacked have one shape".to_owned());
+    }
+    let mut whole = first.to_vec();
+    whole.insert(along, i64::try_from(shapes.len()).map_err(|_| "too many tensors")?);
+    Ok(whole)
+}
+
+/// The new dimension along which tensors were stacked.
+pub(super) fn stacking(whole: &[i64], shapes: &[&[i64]]) -> Result<i64, String> {
+    (0..i64::try_from(whole.len()).unwrap_or_default())
+        .find(|along| stacked(*along, shapes).is_ok_and(|shape| shape == whole))
+        .ok_or_else(|| "stacked along no dimension the inputs give the output".to_owned())
+}
+
 /// The shape repeated so often along each dimension.
 pub(super) fn tiled(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     if dims.len() != times.len() {
@@ -203,6 +222,12 @@ mod tests {
         assert_eq!(joined(-1, &shapes), Ok(vec![2, 8]));
         assert!(joined(0, &shapes).is_err());
         assert!(joined(0, &[]).is_err());
+        let alike: [&[i64]; 3] = [&[2, 5], &[2, 5], &[2, 5]];
+        assert_eq!(stacking(&[2, 3, 5], &alike), Ok(1));
+        assert_eq!(stacked(-1, &alike), Ok(vec![2, 5, 3]));
+        assert!(stacking(&[2, 5], &alike).is_err());
+        assert!(stacked(0, &shapes).is_err());
+        assert!(stacked(0, &[]).is_err());
         assert_eq!(tiles(&[1, 4], &[3, 8]), Ok(vec![3, 2]));
         assert!(tiles(&[3], &[4]).is_err());
         assert_eq!(tiled(&[1, 4], &[3, 2]), Ok(vec![3, 8]));

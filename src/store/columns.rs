@@ -73,6 +73,9 @@ pub(super) const GRID: &str = "Grid";
 /// What older tools called [`AVERAGE`].
 pub(super) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 
+/// The latency in tables that are no more than a profile's.
+pub(super) const OLD_DURATION: &str = "Duration(us)";
+
 /// Whether a kernel's CSV may have the column by the contract; all others are somebody's own.
 pub(super) fn is_known(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)

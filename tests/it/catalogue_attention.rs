@@ -10,7 +10,15 @@ const FIA: &str = "FusedInferAttentionScore";
 
 /// Kernel, duration, then shapes and types of the inputs, shapes and types of the outputs. Some are of public
 /// profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 42] = [
+const CASES: [&str; 50] = [
+    "ApplyTopKTopPCustom 9 64,151936;64,151936;64;64 FLOAT;INT32;FLOAT;INT32 64,151936 FLOAT",
+    "ApplyTopKTopPCustom 9 8,32000;8,32000;;8 BF16;INT32;-;INT32 8,32000 BF16",
+    "ApplyTopKTopPCustom 9 1,1024;1,1024;1; FLOAT16;INT32;FLOAT16;- 1,1024 FLOAT16",
+    "AttentionUpdate 9 64;64;64,128;64,128 FLOAT;FLOAT;BF16;BF16 64,128;64 BF16;FLOAT",
+    "AttentionUpdate 9 8;8;8;8,512;8,512;8,512 FLOAT;FLOAT;FLOAT;FLOAT16;FLOAT16;FLOAT16 8,512;8 FLOAT16;FLOAT",
+    "AttentionUpdate 9 1;1;1;1;1,64;1,64;1,64;1,64 FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT 1,64;1 FLOAT;FLOAT",
+    "PagedCacheLoadNdKernel 9 64,128,1,512;64,128,1,64;4,1;4;100,1,512;100,1,64;4 BF16;BF16;INT32;INT32;BF16;BF16;INT32 100,1,512;100,1,64 BF16;BF16",
+    "PagedCacheLoadNdKernel 9 99,128,8,128;99,128,8,128;2,40;2;9000,8,128;9000,8,128; INT8;INT8;INT32;INT32;INT8;INT8;- 9000,8,128;9000,8,128 INT8;INT8",
     "AddRmsNorm 20 8,5120;8,5120;5120 BF16;BF16;BF16 8,5120;8,1;8,5120 BF16;FLOAT;BF16",
     "AddRmsNorm 20 4,16,7168;4,16,7168;7168 FLOAT16;FLOAT16;FLOAT16 4,16,7168;4,16,1;4,16,7168 FLOAT16;FLOAT;FLOAT16",
     "AddRmsNorm 20 1,64;1,64;64 FLOAT;FLOAT;FLOAT 1,64;1,1;1,64 FLOAT;FLOAT;FLOAT",
@@ -56,7 +64,36 @@ const CASES: [&str; 42] = [
 ];
 
 /// The same, and why each is refused.
-const WRONG: [(&str, &str); 21] = [
+const WRONG: [(&str, &str); 29] = [
+    (
+        "AttentionUpdate 9 63;64;64,128;64,128 FLOAT;FLOAT;BF16;BF16 64,128;64 BF16;FLOAT",
+        "tensors that are stacked have one shape",
+    ),
+    (
+        "ApplyTopKTopPCustom 9 64,1024;64,1024;64;64 FLOAT;INT64;FLOAT;INT32 64,1024 FLOAT",
+        "input 1 is INT64, the call makes it as INT32",
+    ),
+    (
+        "ApplyTopKTopPCustom 9 64,1024;64,1024;64;63 FLOAT;INT32;FLOAT;INT32 64,1024 FLOAT",
+        "B is both 64 and 63",
+    ),
+    (
+        "AttentionUpdate 9 64;64;63,128;64,128 FLOAT;FLOAT;BF16;BF16 63,128;64 BF16;FLOAT",
+        "input 3: S is both 63 and 64",
+    ),
+    ("AttentionUpdate 9 64;64;64,12;64,12 FLOAT;FLOAT;BF16;BF16 64,12;64 BF16;FLOAT", "`D % 8 == 0`"),
+    (
+        "AttentionUpdate 9 64;64;64,128;64,128 BF16;BF16;BF16;BF16 64,128;64 BF16;BF16",
+        "is DT_BF16, the kernel takes FLOAT",
+    ),
+    (
+        "PagedCacheLoadNdKernel 9 64,128,1,512;64,128,1,64;4,1;4;3,1,512;3,1,64;4 BF16;BF16;INT32;INT32;BF16;BF16;INT32 3,1,512;3,1,64 BF16;BF16",
+        "`T >= B` does not hold",
+    ),
+    (
+        "PagedCacheLoadNdKernel 9 64,128,1,512;64,128,1,64;4,1;4;600,1,512;600,1,64;4 BF16;BF16;INT32;INT32;BF16;BF16;INT32 600,1,512;600,1,64 BF16;BF16",
+        "a sequence needs 2 blocks, a row of `block_table` has 1",
+    ),
     (
         "AddRmsNorm 9 8,512;8,512;256 BF16;BF16;BF16 8,512;8,1;8,512 BF16;FLOAT;BF16",
         "input 2: D is both 512 and 256",
@@ -384,6 +421,9 @@ fn values_mean_something() {
         (FIA, "value", &[r#""same_as":"key""#]),
         ("KvRmsNormRopeCache", "index", &[r#""fill":"distinct""#, r#""bound":65536"#]),
         ("ReshapeAndCacheNdKernel", "slot_indices", &[r#""fill":"distinct""#, r#""bound":65536"#]),
+        ("PagedCacheLoadNdKernel", "context_lens", &[r#""fill":"counts""#, r#""bound":9000"#]),
+        ("PagedCacheLoadNdKernel", "block_table", &[r#""fill":"blocks""#, r#""items":[36,36]"#]),
+        ("ApplyTopKTopPCustom", "k", &[r#""fill":"listed""#, r#""items":[50,50,50,50,50,50,50,50]"#]),
         ("ScatterNdUpdate", "indices", &[r#""fill":"distinct""#, r#""bound":131072"#]),
         ("LightningIndexer", "actual_seq_lengths_query", &[r#""fill":"listed""#, r#""items":[3,6,8]"#]),
         ("LightningIndexer", "actual_seq_lengths_key", &[r#""items":[4096,4096,4096]"#]),
@@ -478,11 +518,12 @@ fn the_vendors_code_accepts_every_call() {
         let lines = vendor::judge(&python, &context.path(kernel)).cases;
         let expected = match kernel {
             // Of vllm-ascend.
-            "AddRmsNormBias" | "split_qkv_rmsnorm_rope_kernel" | "split_qkv_rmsnorm_rope_kernel_0" => {
-                "\"not_in_torch_npu\""
-            }
+            "AddRmsNormBias"
+            | "ApplyTopKTopPCustom"
+            | "split_qkv_rmsnorm_rope_kernel"
+            | "split_qkv_rmsnorm_rope_kernel_0" => "\"not_in_torch_npu\"",
             // Names and types of the arguments were judged all the same.
-            "RINGMLAPrefillBF16Kernel" => "\"no_meta\"",
+            "RINGMLAPrefillBF16Kernel" | "PagedCacheLoadNdKernel" => "\"no_meta\"",
             // Its Meta kernel asks the device how it saturates.
             "FlashAttentionScore" => "aclrtSetDeviceSatMode",
             _ => "\"accepted\"",

@@ -52,6 +52,21 @@ const GOOD: &[[&str; 5]] = &[
     ["NotEqual", ";", "FLOAT;FLOAT", "", "BOOL"],
     ["NotEqual", "512,32;512,32", "INT32;INT32", "512,32", "BOOL"],
     ["NotEqual", "512;512", "FLOAT16;FLOAT16", "512", "BOOL"],
+    ["GreaterEqual", "4;", "FLOAT;FLOAT", "4", "BOOL"],
+    ["GreaterEqual", "64,1;1,128", "INT64;INT64", "64,128", "BOOL"],
+    ["GreaterEqual", "2,3,4;2,3,4", "DT_BF16;DT_BF16", "2,3,4", "BOOL"],
+    ["FloorDiv", "512,32;512,32", "INT32;INT32", "512,32", "INT32"],
+    ["FloorDiv", "512,32;32", "FLOAT;FLOAT", "512,32", "FLOAT"],
+    ["FloorDiv", "77;77", "DT_BF16;DT_BF16", "77", "DT_BF16"],
+    ["FloorMod", "512,32;1", "INT64;INT64", "512,32", "INT64"],
+    ["FloorMod", "2,8,16;2,1,16", "FLOAT16;FLOAT16", "2,8,16", "FLOAT16"],
+    ["FloorMod", "77;77", "DT_BF16;DT_BF16", "77", "DT_BF16"],
+    ["Log", "64,151936", "FLOAT", "64,151936", "FLOAT"],
+    ["Log", "2,3,4", "FLOAT16", "2,3,4", "FLOAT16"],
+    ["Log", "77", "DT_BF16", "77", "DT_BF16"],
+    ["Pack", "16,64;16,64", "DT_BF16;DT_BF16", "2,16,64", "DT_BF16"],
+    ["Pack", "16,64;16,64;16,64", "FLOAT;FLOAT;FLOAT", "16,64,3", "FLOAT"],
+    ["Pack", ";;;", "INT64;INT64;INT64;INT64", "4", "INT64"],
     ["LogicalAnd", "512,32;512,32", "BOOL;BOOL", "512,32", "BOOL"],
     ["LogicalAnd", "1,32;512,1", "BOOL;BOOL", "512,32", "BOOL"],
     ["LogicalAnd", "9;9", "BOOL;BOOL", "9", "BOOL"],
@@ -121,6 +136,13 @@ const WRONG: &[([&str; 5], &str)] = &[
     (["RealDiv", "64;64", "INT32;INT32", "64", "INT32"], "the kernel takes"),
     (["LogicalAnd", "64;64", "FLOAT;FLOAT", "64", "BOOL"], "takes BOOL"),
     (["Greater", "64;64", "FLOAT;FLOAT", "64", "FLOAT"], "recorded as FLOAT"),
+    (["GreaterEqual", "64;64", "FLOAT;FLOAT", "64", "FLOAT"], "recorded as FLOAT"),
+    (["FloorDiv", "64;63", "FLOAT;FLOAT", "64", "FLOAT"], "do not broadcast"),
+    (["FloorDiv", "64;64", "BOOL;BOOL", "64", "BOOL"], "the kernel takes"),
+    (["FloorMod", "64;64", "INT8;INT8", "64", "INT8"], "the kernel takes"),
+    (["Log", "64", "INT32", "64", "INT32"], "takes FLOAT"),
+    (["Pack", "64,32;64,31", "FLOAT;FLOAT", "2,64,32", "FLOAT"], "stacked along no dimension"),
+    (["Pack", "64,32;64,32", "FLOAT;FLOAT", "64,64", "FLOAT"], "stacked along no dimension"),
     (["Cast", "64", "FLOAT", "64", "FLOAT"], "nothing would be launched"),
     (["Cast", "64", "FLOAT", "63", "DT_BF16"], "inputs give"),
     (["Transpose", "32,5;2", "FLOAT;INT64", "32,5", "FLOAT"], "no order"),
@@ -182,7 +204,7 @@ fn every_accepted_call_runs() {
             rows += 1;
         }
     }
-    assert_eq!((kernels.len(), rows), (25, GOOD.len() + 1));
+    assert_eq!((kernels.len(), rows), (30, GOOD.len() + 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use npubench::{
-    grid::{Candidates, Draft, Known, Order, Refused, default_budget, grow},
+    grid::{Candidates, Draft, Grown, Known, Order, Refused, default_budget, grow},
     model::KernelName,
     spec::{
         Assets, Catalogue, LlmModel,
@@ -50,7 +50,7 @@ fn declared(grids: &Grids, name: &str, pattern: &str) -> usize {
 /// The table of counts of the tool that this one replaces, for its full grids.
 #[test]
 fn the_patterns_declare_as_many_candidates_as_before() {
-    const COUNTS: [(&str, &str, usize); 48] = [
+    const COUNTS: [(&str, &str, usize); 50] = [
         ("MatMulV2", "matmul", 50653),
         ("MatMulV3", "matmul", 50653),
         ("BatchMatMulV2", "matmul", 50653),
@@ -80,6 +80,9 @@ fn the_patterns_declare_as_many_candidates_as_before() {
         ("split_qkv_rmsnorm_rope_kernel", "split_qkv_rmsnorm_rope", 65),
         ("KvRmsNormRopeCache", "kv_rmsnorm_rope_cache", 13),
         ("AttentionUpdate", "attention_update", 432),
+        ("Pack", "unary", 481),
+        // Of 273: a batch that has more sequences than tokens is none.
+        ("PagedCacheLoadNdKernel", "paged_cache_load", 237),
         ("GatherV2", "gather", 4329),
         ("GatherV3", "gather_v3", 6253),
         ("Index", "index", 3367),
@@ -110,6 +113,29 @@ fn the_patterns_declare_as_many_candidates_as_before() {
         .map(|(name, pattern, count, found)| format!("{name} ({pattern}): {found}, expected {count}"))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The tool that this one replaces made 916 cases of fused attention: 680 of Qwen, 102 of DeepSeek-V3, 54 of latent
+/// attention at generic lengths, and of Llama at those 80 that Qwen did not have. It took lengths that need the same
+/// blocks for one: 6 of DeepSeek-V3.
+#[test]
+fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
+    let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+    let name = kernel("FusedInferAttentionScore");
+    let order = Order { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
+    let of = |patterns: &[&str]| {
+        let spaces = grids.of(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
+        grow(spaces.collect(), &order, &Known::default()).rows()
+    };
+    let (qwen, latent) = (["prefill", "decode"], ["latent_prefill", "latent_decode"]);
+    let (llama, glm) =
+        (["generic_prefill", "generic_decode"], ["generic_latent_prefill", "generic_latent_decode"]);
+    assert_eq!([of(&qwen), of(&latent), of(&glm)], [680, 102 + 6, 54]);
+    assert_eq!(of(&[qwen, llama].concat()), 680 + 80);
+    assert_eq!(of(&[qwen, latent, llama, glm].concat()), 916 + 6);
+    // Blocks do not tell 4100 from 4224; their lengths do.
+    let blocks = |length: u64| length.div_ceil(128);
+    assert_eq!(blocks(4100), blocks(4224));
 }
 
 /// Every row of every kernel is read by the catalogue again, stays inside the memory and stands there once.
@@ -173,7 +199,10 @@ proptest! {
         }).expect("visited");
         let more = grow(spaces(), &order(Some(second)), &known);
         prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
-        prop_assert_eq!(more.refused().get(&Refused::Known).map_or(0, |there| there.count), grown.rows() as u64);
+        // Of candidates that are the same, all are known where one is.
+        let count = |grown: &Grown<'_>, reason| grown.refused().get(&reason).map_or(0, |refusals| refusals.count);
+        let (known_now, twice) = (count(&more, Refused::Known), count(&more, Refused::Twice));
+        prop_assert_eq!(known_now + twice, grown.rows() as u64 + count(&grown, Refused::Twice));
         more.for_each(|_, _, draft: &mut Draft<'_>| {
             assert!(!known.contains(draft.filled()), "{} was there", draft.filled().shapes());
             Ok::<(), ()>(())
@@ -210,6 +239,43 @@ fn models_bring_their_own_products() {
     let experts = pairs(&["DeepSeek-V3"], "GroupedMatmul");
     assert!(experts.contains(&(2 * 2048, 7168)) && experts.contains(&(7168, 2048)), "{experts:?}");
     assert_eq!(of_models(&["Qwen3-32B"]).of(&kernel("GroupedMatmul")).count(), 0, "it has no experts");
+}
+
+/// Kernels without a weight have the widths of a model beside those of the ladder.
+#[test]
+fn models_bring_their_own_widths() {
+    let widths = |models: &[&str], name: &str| -> BTreeSet<i64> {
+        let (grids, kernel) = (of_models(models), kernel(name));
+        let axes = grids.of(&kernel).flat_map(|space| &space.axes);
+        axes.filter(|axis| axis.names == ["d"]).flat_map(|axis| axis.values.clone()).collect()
+    };
+    let ladder = widths(&[], "SwiGlu");
+    let beside = |model: &str, name: &str| -> Vec<i64> {
+        let all = widths(&[model], name);
+        assert!(ladder.is_subset(&all), "{name}");
+        all.difference(&ladder).copied().collect()
+    };
+    // 25600 on 1, 2, 4, 8 and 16 devices, of which the ladder has none; halves of what is merged.
+    assert_eq!(beside("Qwen3-32B", "SwiGlu"), [1600, 3200, 6400, 12800, 25600]);
+    assert_eq!(beside("Qwen3-32B", "RmsNorm"), [0_i64; 0], "5120 is on the ladder");
+    let quantised = beside("Qwen3-32B", "DynamicQuant");
+    assert!(quantised.contains(&6400) && !quantised.contains(&151_936), "{quantised:?}");
+    assert!(widths(&["Qwen3-32B"], "DynamicQuant").contains(&512), "64 heads of 128 on 16 devices");
+    // Latent attention: 512 + 64, and 128 heads of 128 + 64 on 16 devices.
+    let latent = beside("DeepSeek-V3", "Add");
+    assert!(latent.contains(&576) && widths(&["DeepSeek-V3"], "Add").contains(&(8 * 192)), "{latent:?}");
+    assert!(widths(&["DeepSeek-V3"], "RmsNorm").is_superset(&[512, 1536, 7168].into()));
+    // A model that is not quantised to INT8 has the ladder, and is not passed over.
+    let text = "model: a/Plain\nhidden_size: 1000\nlayers: 1\nvocab_size: 512\ngqa: {heads: 8, kv_heads: 8, \
+                head_dim: 64}\nintermediate_size: 2048\nlayouts: {tp: [1]}\nquantisation: [bf16]\n";
+    let context = Context::new();
+    context.write("own/grids/models/Plain.yaml", text);
+    let arguments =
+        ["DynamicQuant,RmsNorm", "--models", "Plain", "--assets", "own", "--dry-run", "--rows", "0"];
+    let ran = grid(&context, &[&arguments[..], &["--format", "json"]].concat());
+    let lines = ran.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let counts: Vec<u64> = lines.filter_map(|line| line["candidates"].as_u64()).collect();
+    assert_eq!(counts, [481, 481 + 13], "{}", ran.stderr);
 }
 
 /// Rows of every model pass the rule of every kernel that speaks of models.
@@ -402,6 +468,8 @@ fn bad_grids_are_named_with_line_and_column() {
         ("table", "[64, 128]}", "{model: prodcts}}"),
         ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
         ("axis", "[64, 128]}", "[64, 0]}"),
+        ("beside", "[64, 128]}", "{model: widths, ladder: S}}"),
+        ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
         ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
     ];
     let said: Vec<String> = wrong

@@ -1,6 +1,7 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
 mod attention;
+mod audit;
 mod bad_input;
 mod catalogue_attention;
 mod catalogue_elementwise;
@@ -13,6 +14,7 @@ mod faults;
 mod fuzz;
 mod gang;
 mod grid;
+mod grid_check;
 mod grid_faults;
 mod grid_growth;
 mod ingest;

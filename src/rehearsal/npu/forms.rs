@@ -354,6 +354,11 @@ impl<'a> Trial<'a> {
         let inputs = self.form.inputs.iter().zip(given).enumerate().map(|(index, (declared, slot))| {
             let (dims, dtype) = match declared {
                 InputSlot::Host { dims, dtype } => (dims, dtype),
+                InputSlot::Made { dims, dtype } => {
+                    let dims = dims.value(&bindings).map_err(|error| error.to_string())?;
+                    let dims = dims.items()?.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default());
+                    return Ok(Some(Tensor::new(dims.collect::<Vec<_>>(), dtype.clone())));
+                }
                 InputSlot::LeftOut(dtype) if rule.takes(index) => {
                     return Ok(Some(Tensor::new([], dtype.clone())));
                 }

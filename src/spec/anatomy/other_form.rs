@@ -139,7 +139,9 @@ impl<'a> Anatomy<'a> {
                     });
                     stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(Format::nd), None)?
                 }
-                InputSlot::Host { dtype, .. } | InputSlot::LeftOut(dtype) => Tensor::new(dims, dtype.clone()),
+                InputSlot::Host { dtype, .. } | InputSlot::Made { dtype, .. } | InputSlot::LeftOut(dtype) => {
+                    Tensor::new(dims, dtype.clone())
+                }
                 InputSlot::Unused => return Err(format!("slot {index} is of no known type")),
             }));
         }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use super::{
     Argument, Entry, EntryForm, InputSlot, Needs, OutputDtype, TensorSlot, Values,
     checks::{check_api, check_form, check_forms, check_roles},
+    lists::expanded,
     raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
 };
 use crate::{
@@ -112,7 +113,7 @@ fn is_python_path(api: &str) -> bool {
         && parts.all(is_identifier)
 }
 
-fn is_identifier(part: &str) -> bool {
+pub(super) fn is_identifier(part: &str) -> bool {
     !part.is_empty()
         && !part.as_bytes()[0].is_ascii_digit()
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -134,53 +135,7 @@ fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
     })
 }
 
-/// Behind a name in a rule: a slot for each tensor of a list.
-const LIST: &str = "...";
-/// Longer lists than CANN's kernels take.
-const LONGEST_LIST: usize = 64;
-
-/// A form whose rule has a list such as `*X...` is a form for every length of the list from 2 on: its slots are
-/// `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`.
-fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, Fault> {
-    let left = raw.shapes.split("->").next().unwrap_or_default();
-    let Some((place, term)) = left.split(';').enumerate().find(|(_, term)| term.trim().ends_with(LIST))
-    else {
-        return Ok(vec![entry_form(raw, entry)?]);
-    };
-    let term = term.trim();
-    let Some(name) = term.trim_end_matches(LIST).strip_prefix('*').filter(|name| is_identifier(name)) else {
-        let problem = format!("`{term}` is not the list of a name, such as `*X...`");
-        return Err(fault(term, problem));
-    };
-    let named = format!("{name}{LIST}");
-    let lengths = (2..=LONGEST_LIST).map(|length| {
-        let each = |prefix: &str, between: &str| {
-            let names: Vec<String> = (0..length).map(|index| format!("{prefix}{name}_{index}")).collect();
-            names.join(between)
-        };
-        let (slots, names) = (each("*", "; "), each("", ", "));
-        let in_full = |text: &String| text.replace(&named, &names);
-        let mut form = raw.clone();
-        form.shapes = raw.shapes.replace(term, &slots).replace(&named, &names);
-        form.conditions.iter_mut().for_each(|condition| *condition = in_full(condition));
-        form.infer.values_mut().for_each(|inferred| *inferred = in_full(inferred));
-        let mut arguments = entry.arguments.clone();
-        arguments.extend(raw.arguments.clone());
-        arguments.values_mut().for_each(|argument| {
-            argument.expression = argument.expression.as_ref().map(in_full);
-        });
-        form.arguments = arguments;
-        let mut inputs = raw.inputs.as_ref().unwrap_or(&entry.inputs).clone();
-        if let Some(slot) = inputs.get(place).cloned() {
-            inputs.splice(place..=place, vec![slot; length]);
-        }
-        form.inputs = Some(inputs);
-        Ok(EntryForm { of_list: true, ..entry_form(&form, entry)? })
-    });
-    lengths.collect()
-}
-
-fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
+pub(super) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
     let inferred = raw.infer.iter().map(|(name, text)| Ok((name.clone(), Expr::parse(text)?)));
     let inferred = inferred.collect::<Result<_, Fault>>()?;
     let rule =
@@ -226,6 +181,12 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
             .map(InputSlot::LeftOut)
             .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
     }
+    if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
+        let [dtype] = &dtypes[..] else {
+            return Err(fault(dims, format!("`made: {dims}` needs `dtypes:` with one type")));
+        };
+        return Ok(InputSlot::Made { dims: Expr::parse(dims)?, dtype: dtype.clone() });
+    }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
             argument: argument.clone(),
@@ -248,7 +209,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
         }
         _ => Err(fault(
             "inputs:",
-            "each input has one of `argument:`, `host_dims:` and `left_out:`".to_owned(),
+            "each input has one of `argument:`, `host_dims:`, `made:` and `left_out:`".to_owned(),
         )),
     }
 }

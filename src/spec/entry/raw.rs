@@ -66,6 +66,7 @@ pub(super) struct RawInput {
     #[serde(default)]
     pub(super) shown_whole: bool,
     pub(super) host_dims: Option<String>,
+    pub(super) made: Option<String>,
     pub(super) used: Option<String>,
     pub(super) items: Option<String>,
     pub(super) left_out: Option<String>,

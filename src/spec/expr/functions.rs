@@ -22,6 +22,8 @@ pub(in crate::spec) enum Function {
     Axis,
     Joined,
     Joint,
+    Stacked,
+    Stacking,
     Tiled,
     Tiles,
     Padded,
@@ -44,7 +46,7 @@ pub(in crate::spec) enum Function {
 pub(super) const OR_MORE: usize = 100;
 
 /// (name, function, number of arguments)
-pub(super) const FUNCTIONS: [(&str, Function, usize); 33] = [
+pub(super) const FUNCTIONS: [(&str, Function, usize); 35] = [
     ("min", Function::Min, 2),
     ("max", Function::Max, 2),
     ("align", Function::Align, 2),
@@ -62,6 +64,8 @@ pub(super) const FUNCTIONS: [(&str, Function, usize); 33] = [
     ("axis", Function::Axis, 2),
     ("joined", Function::Joined, OR_MORE + 2),
     ("joint", Function::Joint, OR_MORE + 2),
+    ("stacked", Function::Stacked, OR_MORE + 2),
+    ("stacking", Function::Stacking, OR_MORE + 2),
     ("tiled", Function::Tiled, 2),
     ("tiles", Function::Tiles, 2),
     ("padded", Function::Padded, 2),
@@ -115,6 +119,8 @@ pub(super) fn call(function: Function, values: &[Value]) -> Result<Value, String
         Function::Axis => Value::Number(Value::List(shapes::axes(list(0)?, list(1)?, 1)?).number()?),
         Function::Joined => Value::List(shapes::joined(number(0)?, &lists(&values[1..])?)?),
         Function::Joint => Value::Number(shapes::joint(list(0)?, &lists(&values[1..])?)?),
+        Function::Stacked => Value::List(shapes::stacked(number(0)?, &lists(&values[1..])?)?),
+        Function::Stacking => Value::Number(shapes::stacking(list(0)?, &lists(&values[1..])?)?),
         Function::Tiled => Value::List(shapes::tiled(list(0)?, list(1)?)?),
         Function::Tiles => Value::List(shapes::tiles(list(0)?, list(1)?)?),
         Function::Padded => Value::List(shapes::padded(list(0)?, list(1)?)?),

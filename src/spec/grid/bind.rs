@@ -44,7 +44,8 @@ impl Binding<'_> {
         let axes = self.parts.axes.iter().map(|(names, source)| {
             let values = match source {
                 AxisSource::Values(values) => values.clone(),
-                AxisSource::Table(table) => self.column_values(table, names.len())?,
+                AxisSource::Table { name, beside: None } => self.column_values(name, names.len())?,
+                AxisSource::Table { name, beside: Some(beside) } => self.values_beside(name, beside),
             };
             Ok(Axis { names: names.clone(), values })
         });
@@ -59,6 +60,16 @@ impl Binding<'_> {
         let has = table.map_or(0, |table| table.width);
         let problem = format!("table `{name}` has {has} columns for {width} names");
         Err(self.words.error("axes", name, &problem, HINT))
+    }
+
+    /// Values of the file with those of a model that has any, ascending.
+    fn values_beside(&self, name: &str, beside: &[i64]) -> Vec<i64> {
+        let table = self.model.and_then(|model| model.tables.get(name)).filter(|table| table.width == 1);
+        let mut values = beside.to_vec();
+        values.extend(table.iter().flat_map(|table| &table.numbers));
+        values.sort_unstable();
+        values.dedup();
+        values
     }
 
     /// Puts what is derived into an order in which each can be computed; their names join the others.

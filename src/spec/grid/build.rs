@@ -154,7 +154,7 @@ fn bound<'m>(
     let parts = words.parts()?;
     let needed = words.needed_of_models(&parts)?;
     let space = |model| Binding { words, parts: &parts, model }.space(&kernel, grid);
-    if needed.is_empty() && parts.tables().next().is_none() {
+    if needed.is_empty() && !parts.has_tables() {
         return Ok(vec![space(None)?]);
     }
     let has_all = |model: &&ModelValues| {

@@ -1,11 +1,9 @@
 //! Ladders: the values of an axis, written as numbers and segments.
-//!
-//! A segment is `FROM..TO`, with `step N` (1 where left out) or `ratio R` behind it, and `align N` where values
-//! of a ratio are multiples of something. Both ends always belong to it, as they are written.
 
 use serde_yaml::Value;
 
-use crate::{model::nearest, spec::yaml};
+use super::segment::Segment;
+use crate::spec::yaml;
 
 /// More values than any axis needs; a mistyped segment ends here and not in memory.
 const MOST: usize = 1 << 16;
@@ -23,7 +21,9 @@ pub(super) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
                 _ => return Err((number.to_string(), format!("`{number}` is not a whole number from 1 on"))),
             },
             Value::String(text) => {
-                values.extend(segment(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?);
+                let segment =
+                    Segment::parse(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?;
+                values.extend(segment.values(MOST));
             }
             other => {
                 let word = yaml::print(other).trim().to_owned();
@@ -37,67 +37,6 @@ pub(super) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
     values.sort_unstable();
     values.dedup();
     if values.is_empty() { Err((String::new(), "has no values".to_owned())) } else { Ok(values) }
-}
-
-fn segment(text: &str) -> Result<Vec<i64>, String> {
-    const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
-    let mut words = text.split_whitespace();
-    let ends = words.next().and_then(|word| word.split_once(".."));
-    let ends = ends.and_then(|(from, to)| Some((from.parse::<i64>().ok()?, to.parse::<i64>().ok()?)));
-    let (from, to) = ends.filter(|(from, _)| *from >= 1).ok_or(EXPECTED)?;
-    if from > to {
-        return Err(format!("runs from {from} down to {to}; write the smaller end first"));
-    }
-    let (mut step, mut ratio, mut align) = (None, None, None);
-    while let Some(word) = words.next() {
-        let number = words.next();
-        if matches!(
-            (word, step, ratio, align),
-            ("step", Some(_), ..) | ("ratio", _, Some(_), _) | ("align", .., Some(_))
-        ) {
-            return Err(format!("has `{word}` twice"));
-        }
-        let whole = || number.and_then(|number| number.parse::<i64>().ok()).filter(|number| *number >= 1);
-        match word {
-            "step" => step = Some(whole().ok_or(EXPECTED)?),
-            "align" => align = Some(whole().ok_or(EXPECTED)?),
-            "ratio" => {
-                let number = number.and_then(|number| number.parse::<f64>().ok());
-                ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
-            }
-            other => {
-                let near = nearest(other, ["step", "ratio", "align"]);
-                let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
-                return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
-            }
-        }
-    }
-    if step.is_some() && ratio.is_some() {
-        return Err("has a step and a ratio; it can have one of them".to_owned());
-    }
-    if align.is_some() && ratio.is_none() {
-        return Err("has `align` without a ratio; begin at a multiple and step by it".to_owned());
-    }
-    let mut values = Vec::new();
-    let mut at = from;
-    while at < to && values.len() <= MOST {
-        values.push(at);
-        at =
-            ratio.map_or(at.saturating_add(step.unwrap_or(1)), |ratio| scaled(at, ratio, align.unwrap_or(1)));
-    }
-    values.push(to);
-    Ok(values)
-}
-
-/// The next value of a ratio: to the nearest multiple, and never the same again.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "dimensions have 53 bits at most"
-)]
-fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
-    let nearest = ((value as f64 * ratio / align as f64).round() as i64).saturating_mul(align);
-    nearest.max((value / align + 1).saturating_mul(align))
 }
 
 #[cfg(test)]
@@ -129,7 +68,7 @@ mod tests {
         #[test]
         fn what_is_aligned_is(from in 1_i64..5000, more in 0_i64..50_000, ratio in 1.001_f64..4.0, align in 1_i64..300) {
             let to = from + more;
-            let values = segment(&format!("{from}..{to} ratio {ratio} align {align}")).expect("a segment");
+            let values = read(&format!("[{from}..{to} ratio {ratio} align {align}]")).expect("a segment");
             prop_assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "{values:?}");
             prop_assert_eq!((values[0], values[values.len() - 1]), (from, to));
             let inside = values.iter().skip(1).take(values.len().saturating_sub(2));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{ModelValues, Table};
 use crate::{
     model::Dtype,
-    spec::{Gemm, GemmRole, LlmAttention, LlmModel, Product},
+    spec::{Gemm, GemmRole, LlmAttention, LlmModel, Product, Share},
 };
 
 impl ModelValues {
@@ -19,6 +19,10 @@ impl ModelValues {
     /// | `expert_gate_up`, `expert_gate_up_int8` | count, n, k |
     /// | `heads` | heads, heads of keys and values, of grouped attention |
     /// | `latent_heads` | heads, of latent attention |
+    /// | `widths` | width: of hidden states, queries, keys, latent vectors, and inside of feed-forwards |
+    /// | `norm_widths` | width: of hidden states and latent vectors, which are normalised |
+    /// | `quant_widths` | width: of what is multiplied in INT8 |
+    /// | `gate_widths` | width: of one half of what a gated feed-forward has inside |
     #[must_use]
     pub fn of(model: &LlmModel) -> Self {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -48,9 +52,19 @@ impl ModelValues {
         table("expert_gate_up", Product::Grouped, Some(GemmRole::ExpertGateUp), &Dtype::Bf16);
         table("expert_gate_up_int8", Product::Grouped, Some(GemmRole::ExpertGateUp), &Dtype::Int8);
         let layouts = model.layouts.usable(model);
-        let shares = layouts.iter().filter_map(|layout| model.share(*layout).ok());
+        let shares: Vec<Share> = layouts.iter().filter_map(|layout| model.share(*layout).ok()).collect();
         let heads: BTreeSet<(i64, i64)> =
-            shares.map(|share| (whole(share.heads), whole(share.kv_heads))).collect();
+            shares.iter().map(|share| (whole(share.heads), whole(share.kv_heads))).collect();
+        let int8 = gemms.iter().filter(|gemm| gemm.activations == Dtype::Int8).map(|gemm| gemm.k).collect();
+        let widths = [
+            ("widths", activations(model, &shares)),
+            ("norm_widths", normalised(model)),
+            ("quant_widths", int8),
+            ("gate_widths", gates(&shares)),
+        ];
+        for (name, widths) in widths.into_iter().filter(|(_, widths)| !widths.is_empty()) {
+            values.tables.insert(name.to_owned(), Table::list(widths.into_iter().map(whole)));
+        }
         match model.attention {
             LlmAttention::Grouped(_) => values.tables.insert("heads".to_owned(), Table::pairs(heads)),
             LlmAttention::Latent(_) => {
@@ -80,4 +94,41 @@ pub(super) fn without_table(model: &LlmModel) -> Option<String> {
             formats.join(" and ")
         )
     })
+}
+
+/// Widths of what passes between the products of a layer, on one device.
+fn activations(model: &LlmModel, shares: &[Share]) -> BTreeSet<u64> {
+    let mut widths = normalised(model);
+    widths.extend(gates(shares));
+    for share in shares {
+        match &model.attention {
+            LlmAttention::Grouped(grouped) => {
+                widths.extend([share.heads * grouped.head_dim, share.kv_heads * grouped.head_dim]);
+            }
+            LlmAttention::Latent(latent) => widths.extend([
+                share.heads * (latent.nope_head_dim + latent.rope_head_dim),
+                share.heads * latent.v_head_dim,
+                latent.kv_lora_rank + latent.rope_head_dim,
+            ]),
+        }
+    }
+    widths
+}
+
+/// Widths of hidden states and of latent vectors: no layout cuts them.
+fn normalised(model: &LlmModel) -> BTreeSet<u64> {
+    let mut widths = BTreeSet::from([model.hidden_size]);
+    if let LlmAttention::Latent(latent) = &model.attention {
+        widths.insert(latent.kv_lora_rank);
+        widths.extend(latent.q_lora_rank);
+    }
+    widths
+}
+
+/// Widths inside of feed-forwards, dense, shared and of experts.
+fn gates(shares: &[Share]) -> BTreeSet<u64> {
+    let each = shares.iter().flat_map(|share| {
+        [share.intermediate_size, share.shared_intermediate_size, share.expert_intermediate_size]
+    });
+    each.flatten().collect()
 }

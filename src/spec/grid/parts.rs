@@ -19,6 +19,9 @@ pub(super) type Ladders = BTreeMap<String, Vec<i64>>;
 /// What to read where nothing else helps.
 pub(super) const HINT: &str = "docs/grids.md explains every key";
 
+/// What is said of an axis that is none.
+const NO_AXIS: &str = "is no ladder, no list and no `{model: TABLE}` with or without `ladder: NAME`";
+
 /// Formats that a template can have.
 pub(super) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
@@ -41,8 +44,13 @@ pub(super) struct Words<'a> {
 pub(super) enum AxisSource {
     /// The file; rows of several numbers one after the other.
     Values(Vec<i64>),
-    /// A table of each model.
-    Table(String),
+    /// A table of each model, beside values of the file.
+    Table {
+        /// Its name.
+        name: String,
+        /// Values that are there for every model, also for one that has no such table.
+        beside: Option<Vec<i64>>,
+    },
 }
 
 /// A pattern, parsed and not yet bound to a model.
@@ -82,12 +90,17 @@ impl Parts {
             .chain(cells)
     }
 
-    /// The tables of models from which axes take their values.
+    /// The tables of models from which axes take all of their values.
     pub(super) fn tables(&self) -> impl Iterator<Item = &String> {
         self.axes.iter().filter_map(|(_, source)| match source {
-            AxisSource::Table(table) => Some(table),
-            AxisSource::Values(_) => None,
+            AxisSource::Table { name, beside: None } => Some(name),
+            AxisSource::Table { .. } | AxisSource::Values(_) => None,
         })
+    }
+
+    /// Whether axes take values of a model, be it some.
+    pub(super) fn has_tables(&self) -> bool {
+        self.axes.iter().any(|(_, source)| matches!(source, AxisSource::Table { .. }))
     }
 }
 
@@ -152,15 +165,23 @@ impl Words<'_> {
         if let Some(name) = parts.iter().find(|name| !is_name(name)) {
             return Err(wrong("", &format!("has `{name}`, which is no name"), HINT));
         }
+        let ladder = |name: &str| {
+            self.ladders.get(name).cloned().ok_or_else(|| {
+                let known = self.ladders.keys().map(String::as_str);
+                let hint = meant(name, known.clone(), || format!("the ladders are {}", listed(known)));
+                wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
+            })
+        };
         let source = match value {
             Value::Mapping(mapping) => {
-                let table = mapping.get("model").and_then(Value::as_str).filter(|_| mapping.len() == 1);
-                let table =
-                    table.ok_or_else(|| wrong("", "is no ladder, no list and no `{model: TABLE}`", HINT))?;
-                self.known_table(table).map_err(|hint| {
-                    wrong(table, &format!("is of the table `{table}`, which no model has"), &hint)
+                let word = |key: &str| mapping.get(key).and_then(Value::as_str);
+                let (table, beside) = (word("model"), word("ladder").filter(|_| parts.len() == 1));
+                let table = table.filter(|_| mapping.len() == 1 + usize::from(beside.is_some()));
+                let name = table.ok_or_else(|| wrong("", NO_AXIS, HINT))?;
+                self.known_table(name).map_err(|hint| {
+                    wrong(name, &format!("is of the table `{name}`, which no model has"), &hint)
                 })?;
-                AxisSource::Table(table.to_owned())
+                AxisSource::Table { name: name.to_owned(), beside: beside.map(ladder).transpose()? }
             }
             Value::Sequence(items) if items.iter().any(Value::is_sequence) => {
                 let values = rows(items, parts.len());
@@ -173,12 +194,8 @@ impl Words<'_> {
                 ladder::values(items)
                     .map_err(|(needle, why)| wrong(&needle, &format!("has a wrong value: {why}"), HINT))?,
             ),
-            Value::String(name) => AxisSource::Values(self.ladders.get(name).cloned().ok_or_else(|| {
-                let known = self.ladders.keys().map(String::as_str);
-                let hint = meant(name, known.clone(), || format!("the ladders are {}", listed(known)));
-                wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
-            })?),
-            _ => return Err(wrong("", "is no ladder, no list and no `{model: TABLE}`", HINT)),
+            Value::String(name) => AxisSource::Values(ladder(name)?),
+            _ => return Err(wrong("", NO_AXIS, HINT)),
         };
         Ok((parts, source))
     }

@@ -1,0 +1,143 @@
+//! A sample of what grids make, of all kernels: it fits the memory by a count of its own, and neither the catalogue's
+//! rules nor the vendor's own code reject any of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use npubench::{
+    model::KernelName,
+    spec::{
+        Assets, Catalogue,
+        grid::{Grids, Models},
+    },
+};
+use serde_json::Value;
+
+use crate::{
+    context::{Context, Ran},
+    vendor,
+};
+
+/// Kernels of the grids that no call gives by itself.
+const WITHOUT_ENTRY: [&str; 6] =
+    ["GatherV3", "LinearIndex", "MatMul", "_triton_rope", "_triton_rope_1", "muls_add_kernel"];
+
+fn grown(context: &Context, arguments: &[&str]) -> Ran {
+    let ran = context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran
+}
+
+fn replayable() -> BTreeSet<String> {
+    let models = Models::load(&Assets::embedded(), &[]).expect("models");
+    let grids = Grids::load(&Assets::embedded(), &models).expect("grids");
+    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let (with, without): (Vec<KernelName>, Vec<KernelName>) =
+        grids.kernels().into_iter().partition(|kernel| catalogue.entry(kernel).is_some());
+    let names = |kernels: &[KernelName]| kernels.iter().map(|kernel| kernel.as_str().to_owned()).collect();
+    let without: BTreeSet<String> = names(&without);
+    assert_eq!(without, WITHOUT_ENTRY.map(str::to_owned).into());
+    names(&with)
+}
+
+/// Bytes of the tensors of a row: whole blocks of FRACTAL_NZ, and nothing for slots that hold nothing.
+fn bytes(row: &BTreeMap<String, String>, side: &str) -> u64 {
+    let cells =
+        ["Shapes", "Data Types", "Formats"].map(|what| row[&format!("{side} {what}")].replace('"', ""));
+    let [shapes, dtypes, formats] = cells.each_ref().map(|cell| cell.split(';').collect::<Vec<_>>());
+    let slots = shapes.iter().zip(dtypes).zip(formats);
+    slots
+        .map(|((shape, dtype), format)| {
+            let element = match dtype {
+                "DT_UNDEFINED" => return 0,
+                "BOOL" | "INT8" => 1,
+                "DT_BF16" | "FLOAT16" => 2,
+                "FLOAT" | "INT32" => 4,
+                "INT64" => 8,
+                other => panic!("{other} is not in the table of this test"),
+            };
+            let mut dims: Vec<u64> = shape
+                .split(',')
+                .filter(|dim| !dim.is_empty())
+                .map(|dim| dim.parse().expect("a number"))
+                .collect();
+            if let ("FRACTAL_NZ", [.., rows, columns]) = (format, &mut dims[..]) {
+                *rows = rows.next_multiple_of(16);
+                *columns = columns.next_multiple_of(if *columns == 32 / element { 1 } else { 32 / element });
+            }
+            dims.iter().product::<u64>() * element
+        })
+        .sum()
+}
+
+/// All rows of a folder hold their tensors twice and their outputs once more in so much memory; gives their number.
+fn rows_within(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> usize {
+    let mut count = 0;
+    for kernel in kernels {
+        let rows = context.rows("db", kernel);
+        assert!(!rows.is_empty(), "{kernel} has no rows");
+        for row in &rows {
+            let (inputs, outputs) = (bytes(row, "Input"), bytes(row, "Output"));
+            let all = 2 * (inputs + outputs) + outputs;
+            assert!(all <= gib << 30, "{kernel} {}: {all} bytes", row["Input Shapes"]);
+        }
+        count += rows.len();
+    }
+    count
+}
+
+/// Nothing is rejected, and most is accepted by code that is not ours.
+fn is_accepted(context: &Context, rows: usize) {
+    let Some(python) = vendor::python() else { return };
+    let python = python.into_string().expect("UTF-8");
+    let arguments = ["check", "--db", "db", "--python", &python, "--processes", "2", "--format", "json"];
+    let mut command = context.command(&arguments);
+    let ran =
+        context.ran(&command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").output().expect("npubench runs"));
+    let judged: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let verdict = |line: &Value, word: &str| line["verdict"] == word;
+    let rejected: Vec<&Value> = judged.iter().filter(|line| verdict(line, "rejected")).take(5).collect();
+    assert!(rejected.is_empty(), "{rejected:#?}");
+    assert_eq!((ran.code, judged.len()), (0, rows), "{}", ran.stderr);
+    let accepted = judged.iter().filter(|line| verdict(line, "accepted")).count();
+    assert!(accepted * 10 >= rows * 7, "{accepted} of {rows}");
+    // What the vendor's code does not judge is known, kernel by kernel.
+    let others: BTreeSet<&str> = judged
+        .iter()
+        .filter(|line| !verdict(line, "accepted"))
+        .filter_map(|line| line["kernel"].as_str())
+        .collect();
+    let known = [
+        "AddRmsNormBias",
+        "ApplyTopKTopPCustom",
+        "AsStrided",
+        "AsStridedAiCore",
+        "BroadcastTo",
+        "DispatchFFNCombine",
+        "PagedCacheLoadNdKernel",
+        "Slice",
+        "SliceAiCore",
+        "split_qkv_rmsnorm_rope_kernel",
+        "split_qkv_rmsnorm_rope_kernel_0",
+    ];
+    assert!(others.is_subset(&known.into()), "{others:?}");
+}
+
+#[test]
+fn a_sample_of_all_kernels_is_taken_by_the_vendors_code() {
+    let context = Context::new();
+    grown(&context, &["--rows", "30", "--seed", "20"]);
+    let rows = rows_within(&context, 60, &replayable());
+    assert!(rows >= 2000, "{rows}");
+    is_accepted(&context, rows);
+}
+
+#[test]
+fn a_sample_of_models_fits_a_small_device_and_is_taken() {
+    let context = Context::new();
+    let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
+    grown(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
+    let rows = rows_within(&context, 2, &replayable());
+    assert!(rows >= 1500, "{rows}");
+    is_accepted(&context, rows);
+}
