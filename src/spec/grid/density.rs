@@ -8,10 +8,12 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 
-use super::{Pace, Segment, parts::HINT, place::Source, raw::Ordered};
+use super::{Pace, Segment, parts::HINT, raw::Ordered};
 use crate::{
     model::{Case, KernelName, meant},
-    spec::{Assets, Catalogue, Entry, Expr, Refusal, SpecError, device_profile::from_assets, yaml},
+    spec::{
+        Assets, Catalogue, Entry, Expr, Refusal, SpecError, device_profile::from_assets, source::Source, yaml,
+    },
 };
 
 /// The file's name among the grids.
