@@ -66,7 +66,10 @@ fn block_end(text: &str, key: usize) -> usize {
     let mut at = text[key..].find('\n').map_or(text.len(), |end| key + end + 1);
     for line in text[at..].split_inclusive('\n') {
         let bare = line.trim_start();
-        if !bare.trim().is_empty() && !bare.starts_with('#') && line.len() - bare.len() <= before.len() {
+        let indent = line.len() - bare.len();
+        // The items of a list may stand below their key without being indented.
+        let is_further = indent > before.len() || (indent == before.len() && bare.starts_with('-'));
+        if !bare.trim().is_empty() && !bare.starts_with('#') && !is_further {
             break;
         }
         at += line.len();
