@@ -239,6 +239,9 @@ impl Host {
                 if database.kind() == Kind::Rehearsal { " (rehearsal: simulated durations)" } else { "" };
             print_note(&format!("rows are in {}{marked}", database.folder().display()));
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+            if outcome.exit == Exit::Interrupted {
+                print_note(&format!("`npubench resume --db {}` goes on", database.folder().display()));
+            }
         }
         Ok(outcome.exit)
     }

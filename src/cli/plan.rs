@@ -1,6 +1,6 @@
 //! `npubench plan`: what a run would do.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -81,10 +81,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             let refused = plan.refused.iter().map(|(case, finding)| {
                 (&case.kernel, Fate::Refused(format!("{}: {}", finding.verdict, finding.reason)))
             });
-            let used: BTreeSet<u32> = preview.cases.iter().flatten().map(|place| place.device).collect();
             let sum = PlanSum {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
-                devices: used.len(),
+                devices: preview.devices.len(),
                 seconds: preview.ends,
                 already: plan.already,
             };

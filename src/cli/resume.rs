@@ -8,6 +8,7 @@ use super::{
     Failure,
     measure::{EndOptions, Host, Recipe, UpdateWord},
     options::{Format, kernels},
+    runs::{find_run, past_runs},
 };
 use crate::{
     engine::Resumed,
@@ -27,7 +28,7 @@ use crate::{
 /// when the run ended is measured again, and no sample is counted twice.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The run; the last one that was interrupted where not given
+    /// The run: its id, or an unambiguous beginning of it; the last one that was interrupted where not given
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Database folder
@@ -81,13 +82,9 @@ fn interrupted(ledger: &Ledger, wanted: Option<&str>, database: &Database) -> Re
             |run: &RunRecord| run.ended.is_none() || run.exit == Some(i64::from(Exit::Interrupted.code()));
         return runs.into_iter().rev().find(open).ok_or_else(|| nothing(database));
     };
-    let known: Vec<String> = runs.iter().map(|run| run.run.clone()).collect();
-    runs.into_iter().find(|run| run.run == wanted).ok_or_else(|| {
-        let hint = crate::model::meant(wanted, known.iter().map(String::as_str), || {
-            "`npubench runs` lists the runs of a database".to_owned()
-        });
-        Failure::bad_input(format!("`{}` has no run `{wanted}`", database.folder().display()), hint)
-    })
+    drop(runs);
+    let (_, past) = past_runs(database)?;
+    Ok(find_run(&past, wanted)?.record.clone())
 }
 
 fn nothing(database: &Database) -> Failure {

@@ -69,11 +69,14 @@ fn nothing_runs(database: &Database, last: Option<&PastRun>) -> Failure {
             "ask there; `npubench runs --db DIR` lists all",
         ),
         Some(PastRun { record, life, .. }) => {
-            let was = if *life == Life::Done { "is" } else { "was" };
-            (
-                format!("no run is going on; the last, {}, {was} {}", record.run, life.as_str()),
-                "`npubench show --db DIR` shows its cases",
-            )
+            let (was, hint) = match life {
+                Life::Done => ("is", "`npubench show --db DIR` shows its cases"),
+                _ => (
+                    "was",
+                    "`npubench resume --db DIR` goes on with it, `npubench show --db DIR` shows its cases",
+                ),
+            };
+            (format!("no run is going on; the last, {}, {was} {}", record.run, life.as_str()), hint)
         }
     };
     Failure::bad_input(message, hint)

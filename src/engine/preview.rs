@@ -1,6 +1,8 @@
 //! What a run would do: the scheduler in virtual time, on a host where everything takes what it is thought to take
 //! and nothing fails.
 
+use std::collections::BTreeSet;
+
 use super::run::{jobs, limits};
 use crate::{
     model::{Finding, Kind, Verdict},
@@ -28,6 +30,8 @@ pub struct Preview {
     pub cases: Vec<Result<Place, String>>,
     /// Collections.
     pub collections: u32,
+    /// Devices that would be used.
+    pub devices: BTreeSet<u32>,
     /// When everything would have ended.
     pub ends: Seconds,
 }
@@ -45,17 +49,19 @@ pub fn preview(
     let limits = limits(kind, budget);
     let mut state = State::new(jobs.clone(), devices, limits, 0);
     let left = Err("it is not reached".to_owned());
-    let mut host = Well { jobs, prior: limits.prior, cases: vec![left; cases.len()], collections: 0 };
+    let mut host = Well { jobs, prior: limits.prior, cases: vec![left; cases.len()], ..Well::default() };
     let (ends, _) = simulate(&mut state, &mut host, Vec::new());
-    Preview { cases: host.cases, collections: host.collections, ends }
+    Preview { cases: host.cases, collections: host.collections, devices: host.devices, ends }
 }
 
 /// A host on which nothing fails.
+#[derive(Default)]
 struct Well {
     jobs: Vec<Job>,
     prior: Prior,
     cases: Vec<Result<Place, String>>,
     collections: u32,
+    devices: BTreeSet<u32>,
 }
 
 impl Host for Well {
@@ -65,6 +71,7 @@ impl Host for Well {
         let seconds: Seconds = start.cases.iter().map(|case| self.jobs[*case].seconds).sum();
         let total = until_started + seconds + export + export_launch * launches;
         self.collections += 1;
+        self.devices.extend(&start.devices);
         let device = start.devices.first().copied().unwrap_or_default();
         let place = Place { collection: start.collection, device, begins: now, ends: now + total };
         let results = start.cases.iter().map(|&case| {

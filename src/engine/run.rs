@@ -158,7 +158,7 @@ fn begin<'a>(
         kind: settings.kind,
         cases: plan.cases.len(),
         refused: plan.refused.len(),
-        already: plan.already,
+        already: plan.already + resumed.findings.len(),
         devices: devices.clone(),
         is_resumed,
         budget,

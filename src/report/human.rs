@@ -49,6 +49,10 @@ impl Human {
 
     fn tell_refused(&mut self) {
         for ((verdict, reason), kernels) in std::mem::take(&mut self.refused) {
+            // What an interrupted run had measured.
+            if verdict == Verdict::Ok {
+                continue;
+            }
             let cases = plural(kernels.values().sum(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
@@ -131,10 +135,11 @@ impl Sink for Human {
                 let cases = plural(*cases, "case");
                 let devices = on_devices(devices);
                 let goes_on = if *is_resumed { " goes on" } else { "" };
+                let done = if *is_resumed { "have a verdict already" } else { "already measured" };
                 let until =
                     budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
                 self.say(&format!(
-                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} already measured{until}"
+                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} {done}{until}"
                 ));
             }
             Event::OrphansEnded { programs } => {

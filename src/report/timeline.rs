@@ -90,6 +90,10 @@ pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     struct About {
         tool: String,
     }
+    // Reading a pipe would wait for whoever writes into it.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(TimelineError::Foreign { path: path.to_owned() });
+    }
     match File::open(path) {
         Ok(file) => {
             let head: Option<Head> = serde_json::from_reader(BufReader::new(file)).ok();

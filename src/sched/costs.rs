@@ -23,8 +23,8 @@ pub(super) struct Costs {
     all: f64,
     /// How much longer collections took than predicted, as a mean of relative errors above 0.
     excess: f64,
-    /// Whether a collection has come to its end.
-    is_known: bool,
+    /// Collections that have come to their end.
+    ends: u32,
     patience: Seconds,
 }
 
@@ -37,7 +37,7 @@ impl Costs {
             kernels: vec![None; kernels],
             all: 1.0,
             excess: 0.2,
-            is_known: false,
+            ends: 0,
         }
     }
 
@@ -63,6 +63,12 @@ impl Costs {
         self.start + self.export.base
     }
 
+    /// How many cases a collection may have: few while nothing is known, for then predictions may be wrong by orders.
+    pub(super) fn cases(&self, most: usize) -> usize {
+        const FIRST: usize = 32;
+        most.min(FIRST << self.ends.min(16))
+    }
+
     /// By what a prediction is multiplied where being late is worse than being idle.
     pub(super) fn caution(&self) -> f64 {
         (1.0 + 2.0 * self.excess).clamp(1.05, 2.0)
@@ -70,7 +76,7 @@ impl Costs {
 
     /// How long a collection may take before it counts as hung.
     pub(super) fn limit(&self, predicted: Seconds) -> Seconds {
-        if self.is_known {
+        if self.ends > 0 {
             (10.0 * self.collection()).clamp(self.patience / 10.0, self.patience) + 3.0 * predicted
         } else {
             self.patience + 10.0 * predicted
@@ -95,7 +101,7 @@ impl Costs {
             }
         }
         self.export.learn(launches, (ended.total - start - cases).max(0.0));
-        self.is_known = true;
+        self.ends += 1;
         if purpose == Purpose::Measure && predicted > 0.0 {
             let error = (ended.total / predicted - 1.0).max(0.0);
             self.excess += WEIGHT * (error.min(2.0) - self.excess);
@@ -112,8 +118,9 @@ fn moved(estimate: f64, observed: f64) -> f64 {
     estimate * leap.powf(WEIGHT)
 }
 
-/// A base and a slope, by least squares over what was observed and two pretended observations of what was
-/// thought before.
+/// A base and a slope, by least squares over what was observed and two pretended observations of what was thought
+/// before: the base counts for half an observation, the slope for next to none, so that the first real one, far from
+/// the origin, decides it.
 #[derive(Clone, Debug)]
 struct Line {
     base: f64,
@@ -128,18 +135,18 @@ struct Line {
 impl Line {
     fn new(base: f64, slope: f64) -> Self {
         let mut line = Self { base, slope, count: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0 };
-        for x in [0.0, 2000.0] {
-            line.add(x, base + slope * x);
+        for (x, weight) in [(0.0, 0.5), (2000.0, 0.01)] {
+            line.add(x, base + slope * x, weight);
         }
         line
     }
 
-    fn add(&mut self, x: f64, y: f64) {
-        self.count += 1.0;
-        self.x += x;
-        self.y += y;
-        self.xx += x * x;
-        self.xy += x * y;
+    fn add(&mut self, x: f64, y: f64, weight: f64) {
+        self.count += weight;
+        self.x += weight * x;
+        self.y += weight * y;
+        self.xx += weight * x * x;
+        self.xy += weight * x * y;
     }
 
     fn learn(&mut self, x: f64, y: f64) {
@@ -147,7 +154,7 @@ impl Line {
         for sum in [&mut self.count, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy] {
             *sum *= 0.9;
         }
-        self.add(x, y);
+        self.add(x, y, 1.0);
         let spread = self.count * self.xx - self.x * self.x;
         if spread > 1e-9 * self.xx.max(1.0) {
             self.slope = ((self.count * self.xy - self.x * self.y) / spread).max(0.0);

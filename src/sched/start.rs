@@ -151,7 +151,7 @@ impl State {
             // What remains of dividing is not worth a collection of its own.
             seconds: (wanted * 1.001).min(longest).min(left),
             first: left,
-            cases: self.limits.most_cases,
+            cases: self.costs.cases(self.limits.most_cases),
             launches: self.limits.most_launches,
         })
     }

@@ -136,7 +136,7 @@ fn without_an_interrupted_run_there_is_nothing_to_go_on_with() {
     assert_eq!(context.run(&["resume", "--db", "db"]).code, 3);
     let ran = context.run(&["resume", "no-such-run", "--db", "db"]);
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("has no run `no-such-run`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no run of this database begins with `no-such-run`"), "{}", ran.stderr);
 }
 
 #[test]
