@@ -19,6 +19,9 @@ use crate::{
 /// The file's name among the grids.
 pub(super) const FILE: &str = "density.yaml";
 
+/// A segment that asks for more points than this asks for nothing that anybody would measure.
+const MOST: usize = 1 << 16;
+
 /// How dense the values of an axis must be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standard {
@@ -196,6 +199,10 @@ impl<'a> Reader<'a> {
                 let why =
                     format!("`{text}` begins at {}, the one in front ends at {}", segment.from, before.to);
                 return Err(wrong(text, why, "let each segment begin where the one in front of it ends"));
+            }
+            if segment.values(MOST).len() > MOST {
+                let why = format!("`{text}` has more than {MOST} values");
+                return Err(wrong(text, why, "widen its gap: a lookup needs no point for each number"));
             }
             segments.push(segment);
         }
