@@ -43,6 +43,9 @@ pub enum DeviceError {
     /// No device is healthy.
     #[error("no device can be used: {0}")]
     Unhealthy(String),
+    /// Somebody else uses every device that was meant.
+    #[error("no device is free: {0}")]
+    Busy(String),
     /// Devices are renamed by the environment.
     #[error("`{VISIBLE}` is set, which the profiler does not support")]
     Renamed,
@@ -79,6 +82,7 @@ impl DeviceError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "choose from these with `--devices`",
+            Self::Busy(_) => "wait for them with `--busy wait`, or name others with `--devices`",
             Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
             Self::Renamed => "unset it and choose devices with `--devices`",
             Self::InUse { .. } => "`fuser` on that file names the processes; wait for them or end them",
@@ -190,7 +194,7 @@ pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, Devic
 /// Leaves out the devices on which processes run before the run begins.
 ///
 /// # Errors
-/// [`DeviceError::Unhealthy`] where none is left.
+/// [`DeviceError::Busy`] where none is left.
 pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, DeviceError> {
     let Chosen { chips, mut left_out } = chosen;
     let user = |chip: &Chip| {
@@ -205,7 +209,7 @@ pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, Devic
         Some(format!("device {} is used by process {} ({})", chip.device, process.pid, process.name))
     }));
     if chips.is_empty() {
-        return Err(DeviceError::Unhealthy(left_out.join(", ")));
+        return Err(DeviceError::Busy(left_out.join(", ")));
     }
     Ok(Chosen { chips, left_out })
 }

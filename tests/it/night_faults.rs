@@ -126,3 +126,24 @@ fn mixed_faults_cost_only_the_guilty() {
         check(&format!("# mix {seed}\nseed: {seed}\nfaults:\n{faults}"), &guilty);
     }
 }
+
+#[test]
+fn a_device_in_use_is_waited_for_or_left_out() {
+    let context = ingested();
+    let used = "faults:\n  - leftover_process: {seconds: 600}\n    where: {devices: [1]}\n";
+    context.write("plan.yaml", used);
+    let run = |devices: &str, busy: &str| {
+        let arguments = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-faults", "plan.yaml"];
+        context.run(&[&arguments[..], &["--update", "all", "--devices", devices, "--busy", busy]].concat())
+    };
+    let waits = run("0-1", "wait");
+    assert_eq!(waits.code, 0, "{}", waits.stderr);
+    assert!(waits.stderr.contains("nothing begins on device 1: process "), "{}", waits.stderr);
+    let skips = run("0-1", "skip");
+    assert_eq!(skips.code, 0, "{}", skips.stderr);
+    assert!(skips.stderr.contains("left out: device 1 is used by process "), "{}", skips.stderr);
+    assert!(skips.stderr.contains(" on device 0;"), "{}", skips.stderr);
+    let none = run("1", "skip");
+    assert_eq!(none.code, 4);
+    assert!(none.stderr.contains("no device is free: device 1 is used by process "), "{}", none.stderr);
+}
