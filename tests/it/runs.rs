@@ -360,7 +360,7 @@ fn a_killed_run_is_called_killed() {
     assert_eq!(after.code, 3);
     insta::assert_snapshot!(steady(&after.stderr), @r"
     error: no run is going on; the last, RUN, was killed
-    hint: `npubench show --db DIR` shows its cases
+    hint: `npubench resume --db DIR` goes on with it, `npubench show --db DIR` shows its cases
     ");
     let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
     assert_eq!(
