@@ -114,10 +114,10 @@ fn current_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Kind;
+    use crate::domain::DataKind;
 
     fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), StoreError> {
-        Database::create(folder, &DatabaseFile::new(Kind::Npu), |draft| {
+        Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {
             meanwhile();
             fs::write(draft.join("Add.csv"), "mine").map_err(StoreError::io("write", draft))
         })

@@ -17,7 +17,7 @@ pub enum CheckVerdict {
 
 /// Who says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckedBy {
+pub enum CheckMethod {
     /// The operator's Meta kernel.
     Meta,
     /// Its fake implementation, under FakeTensorMode.
@@ -32,7 +32,7 @@ pub struct CheckOutcome {
     /// Whether the call would be taken.
     pub verdict: CheckVerdict,
     /// Who says so.
-    pub by: CheckedBy,
+    pub by: CheckMethod,
     /// What was raised; empty for a call that is accepted.
     pub message: String,
 }
@@ -43,8 +43,8 @@ const VERDICTS: [(CheckVerdict, &str); 4] = [
     (CheckVerdict::NoMeta, "no_meta"),
     (CheckVerdict::NotInTorchNpu, "not_in_torch_npu"),
 ];
-const JUDGES: [(CheckedBy, &str); 3] =
-    [(CheckedBy::Meta, "meta"), (CheckedBy::Fake, "fake"), (CheckedBy::Rule, "rule")];
+const JUDGES: [(CheckMethod, &str); 3] =
+    [(CheckMethod::Meta, "meta"), (CheckMethod::Fake, "fake"), (CheckMethod::Rule, "rule")];
 
 /// A word that names none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ impl CheckVerdict {
     }
 }
 
-impl CheckedBy {
+impl CheckMethod {
     /// Its word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -86,7 +86,7 @@ impl FromStr for CheckVerdict {
     }
 }
 
-impl FromStr for CheckedBy {
+impl FromStr for CheckMethod {
     type Err = UnknownOutcome;
     fn from_str(text: &str) -> Result<Self, UnknownOutcome> {
         find(&JUDGES, text)
@@ -103,6 +103,6 @@ impl CheckOutcome {
     /// What npubench's own rules say.
     #[must_use]
     pub fn by_rule(message: impl Into<String>) -> Self {
-        Self { verdict: CheckVerdict::Rejected, by: CheckedBy::Rule, message: message.into() }
+        Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }
     }
 }

@@ -7,4 +7,4 @@ pub(crate) mod row_ranges;
 pub(crate) mod simd_index;
 
 pub(crate) use blocks::pieces;
-pub(crate) use simd_index::{Index, Irregular};
+pub(crate) use simd_index::{CsvIndex, NeedsFullParser};

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 /// A value of the expression language.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum ExprValue {
     /// A whole number, such as a dimension.
     Number(i64),
     /// Dimensions of a shape or part of one.
@@ -13,7 +13,7 @@ pub enum Value {
     Truth(bool),
 }
 
-impl Value {
+impl ExprValue {
     /// The number; a list counts as the product of its dimensions.
     pub(crate) fn number(&self) -> Result<i64, String> {
         match self {
@@ -49,7 +49,7 @@ impl Value {
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ExprValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
@@ -64,22 +64,22 @@ impl fmt::Display for Value {
 
 /// Names and their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bindings(BTreeMap<String, Value>);
+pub struct Bindings(BTreeMap<String, ExprValue>);
 
 impl Bindings {
     /// The value of a name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&ExprValue> {
         self.0.get(name)
     }
 
     /// Gives a name a value, in place of the one it had.
-    pub fn set(&mut self, name: &str, value: Value) {
+    pub fn set(&mut self, name: &str, value: ExprValue) {
         self.0.insert(name.to_owned(), value);
     }
 
     /// Gives a name a value, or reports whether it already has just that one.
-    pub(crate) fn unify(&mut self, name: &str, value: Value) -> Result<(), String> {
+    pub(crate) fn unify(&mut self, name: &str, value: ExprValue) -> Result<(), String> {
         match self.0.get(name) {
             Some(known) if *known == value => Ok(()),
             Some(known) => Err(format!("{name} is both {known} and {value}")),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     domain::{
-        Attention, AttentionCall, Attributes, Case, KernelName, RUNTIME, agreed, attention_attribute,
+        AttentionCall, AttentionCase, Case, CaseAttributes, KernelName, RUNTIME, agreed, attention_attribute,
         best_fits,
     },
     profile::AttentionDump,
@@ -36,7 +36,7 @@ pub struct FilledRow {
 
 /// What a dump did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backfilled {
+pub struct BackfillReport {
     /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
     /// Rows that were added for calls.
@@ -45,7 +45,7 @@ pub struct Backfilled {
     pub unused: usize,
 }
 
-impl Backfilled {
+impl BackfillReport {
     /// Rows that are complete now.
     #[must_use]
     pub fn complete(&self) -> usize {
@@ -66,14 +66,14 @@ pub fn backfill(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<Backfilled, StoreError> {
+) -> Result<BackfillReport, StoreError> {
     let rows = row_cases(&kernel(), table)?;
-    let mut merge = Merge {
+    let mut merge = DumpMerge {
         known: rows.iter().filter_map(|row| Some(row.case.as_ref().ok()?.signature())).collect(),
         used: HashSet::new(),
         firsts: BTreeMap::new(),
         dump,
-        done: Backfilled::default(),
+        done: BackfillReport::default(),
     };
     for row in rows {
         match &row.case {
@@ -98,21 +98,21 @@ pub fn backfill(
 }
 
 /// A dump on its way into a table.
-struct Merge<'a> {
+struct DumpMerge<'a> {
     /// Signatures that a row has.
     known: HashSet<String>,
-    used: HashSet<Dumped<'a>>,
+    used: HashSet<DumpedCall<'a>>,
     /// The first row of each shapes, for calls that may need a row of their own.
     firsts: BTreeMap<String, (usize, Case)>,
     dump: &'a AttentionDump,
-    done: Backfilled,
+    done: BackfillReport,
 }
 
-type Dumped<'a> = (&'a AttentionCall, &'a Attributes);
+type DumpedCall<'a> = (&'a AttentionCall, &'a CaseAttributes);
 
-impl<'a> Merge<'a> {
+impl<'a> DumpMerge<'a> {
     fn row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), StoreError> {
-        let bare = Case { attributes: Attributes::default(), ..case.clone() };
+        let bare = Case { attributes: CaseAttributes::default(), ..case.clone() };
         self.firsts.entry(bare.signature()).or_insert_with(|| (row.row, case.clone()));
         let (fits, contradicted) = self.fits(case);
         let common = agreed(fits.iter().copied());
@@ -130,7 +130,7 @@ impl<'a> Merge<'a> {
             None
         };
         let told = if refusal.is_some() { case } else { &filled };
-        let kernel = Attention::new(told);
+        let kernel = AttentionCase::new(told);
         let is_disputed = kernel.missing().iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
         let remark = match (refusal, contradicted) {
             (Some(refusal), _) => Some(refusal.to_owned()),
@@ -153,7 +153,7 @@ impl<'a> Merge<'a> {
 
     /// The calls that fit a case and what it says of itself; and an attribute in which other calls of its
     /// shapes contradict it.
-    fn fits(&mut self, case: &Case) -> (Vec<&'a Attributes>, Option<String>) {
+    fn fits(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
         let mut contradicted = None;
         let mut fits = Vec::new();
         for (call, variants) in best_fits(case, self.dump.iter(), |(call, _)| call) {
@@ -193,7 +193,7 @@ const DIFFER: &str = "calls of the dump differ";
 
 /// What a cell says, where it says anything.
 fn says(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
-    table.cell(row, column).filter(|cell| Attributes::is_said(cell))
+    table.cell(row, column).filter(|cell| CaseAttributes::is_said(cell))
 }
 
 /// Whether a replay has said something of the row, be it a number or only a verdict.
@@ -206,14 +206,14 @@ fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
 
 /// The kernel's name.
 fn kernel() -> KernelName {
-    KernelName::new(Attention::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
+    KernelName::new(AttentionCase::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
 }
 
 /// Sets the cells of a row that say nothing, and its completeness; returns how many attributes it got.
 fn fill(
     table: &mut KernelCsv,
     row: usize,
-    attributes: &Attributes,
+    attributes: &CaseAttributes,
     completeness: &str,
 ) -> Result<usize, StoreError> {
     let cell = |column: &str| says(table, row, column);
@@ -248,7 +248,7 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreEr
     let kept = |name: &String| {
         columns::SIGNATURE.contains(&name.as_str())
             || [columns::STATE, columns::CORE].contains(&name.as_str())
-            || (name.starts_with(RUNTIME) && Attributes::name_of(name).is_none())
+            || (name.starts_with(RUNTIME) && CaseAttributes::name_of(name).is_none())
     };
     let of_row = table.cells(like)?;
     let mut cells: Vec<(&str, String)> = header
@@ -260,7 +260,7 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreEr
         .collect();
     cells.extend(case.attributes.iter().map(|(name, value)| (name, value.to_owned())));
     cells.push((SOURCE, DUMPED.to_owned()));
-    cells.push((COMPLETENESS, Attention::new(case).completeness()));
+    cells.push((COMPLETENESS, AttentionCase::new(case).completeness()));
     for (name, _) in &cells {
         table.ensure_column(name);
     }
@@ -276,7 +276,7 @@ pub fn backfill_database(
     database: &Database,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<Backfilled, StoreError> {
+) -> Result<BackfillReport, StoreError> {
     let kernel = kernel();
     if !database.kernel_path(&kernel).exists() {
         return Err(StoreError::NoKernel { path: database.folder().to_owned(), kernel });

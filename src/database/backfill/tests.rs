@@ -40,7 +40,7 @@ fn table(rows: &[(u64, &[(&str, &str)])]) -> KernelCsv {
     table
 }
 
-type Call = (AttentionCall, Attributes);
+type Call = (AttentionCall, CaseAttributes);
 
 fn dump(calls: &[Call]) -> AttentionDump {
     let mut dump = AttentionDump::default();
@@ -57,7 +57,7 @@ fn call(sequences: u64, lengths: &str) -> Call {
     call.set(2, vec![64, 128, 1, 128]);
     call.set(14, vec![sequences, 8]);
     call.set(6, vec![lengths.split(',').count() as u64]);
-    let mut attributes = Attributes::default();
+    let mut attributes = CaseAttributes::default();
     for (column, value) in [
         (name::LAYOUT, "TND"),
         (name::HEADS, "4"),

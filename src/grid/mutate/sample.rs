@@ -7,14 +7,19 @@ use crate::grid::sample::{log2, mixed, shares, unit};
 
 /// A mutant to choose from: what was changed, and how many bytes its case has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct MutantChoice {
     pub(crate) stratum: usize,
     pub(crate) bytes: u64,
 }
 
 /// Places of those that are taken, ascending, until with the rows that are there of each stratum there are so many; all
 /// where `None`. The same seed takes the same.
-pub(crate) fn spread(choices: &[Choice], there: &[usize], rows: Option<usize>, seed: u64) -> Vec<usize> {
+pub(crate) fn spread(
+    choices: &[MutantChoice],
+    there: &[usize],
+    rows: Option<usize>,
+    seed: u64,
+) -> Vec<usize> {
     let Some(rows) = rows else { return (0..choices.len()).collect() };
     let mut strata: Vec<Vec<usize>> = vec![Vec::new(); there.len()];
     for (place, choice) in choices.iter().enumerate() {
@@ -31,7 +36,7 @@ pub(crate) fn spread(choices: &[Choice], there: &[usize], rows: Option<usize>, s
 
 /// Takes so many, at even distances in log space: each point of an additive sequence takes the nearest that is
 /// free.
-fn of_stratum(choices: &[Choice], places: &[usize], wanted: usize, seed: u64) -> Vec<usize> {
+fn of_stratum(choices: &[MutantChoice], places: &[usize], wanted: usize, seed: u64) -> Vec<usize> {
     if wanted >= places.len() {
         return places.to_vec();
     }
@@ -78,8 +83,8 @@ mod tests {
             wanted in 0_usize..250,
             seed in any::<u64>(),
         ) {
-            let choices: Vec<Choice> =
-                sizes.iter().map(|&(stratum, bytes)| Choice { stratum, bytes }).collect();
+            let choices: Vec<MutantChoice> =
+                sizes.iter().map(|&(stratum, bytes)| MutantChoice { stratum, bytes }).collect();
             let taken = spread(&choices, &[0; 5], Some(wanted), seed);
             prop_assert_eq!(taken.len(), wanted.min(choices.len()));
             prop_assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
@@ -90,9 +95,9 @@ mod tests {
 
     #[test]
     fn each_stratum_has_its_share_and_sizes_are_spread() {
-        let large = (0..300).map(|power| Choice { stratum: 0, bytes: 1 << (power / 10) });
-        let small = (0..10).map(|_| Choice { stratum: 1, bytes: 1 << 20 });
-        let choices: Vec<Choice> = large.chain(small).collect();
+        let large = (0..300).map(|power| MutantChoice { stratum: 0, bytes: 1 << (power / 10) });
+        let small = (0..10).map(|_| MutantChoice { stratum: 1, bytes: 1 << 20 });
+        let choices: Vec<MutantChoice> = large.chain(small).collect();
         let taken = spread(&choices, &[0, 0], Some(70), 3);
         let of = |stratum: usize| taken.iter().filter(|place| choices[**place].stratum == stratum).count();
         assert_eq!((of(0), of(1)), (60, 10));

@@ -10,7 +10,7 @@ use crate::{
 
 /// Why nothing grows.
 #[derive(Debug, Error)]
-pub enum GrowthError {
+pub enum GridWriteError {
     /// A table or the folder.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -30,7 +30,7 @@ pub enum GrowthError {
     },
 }
 
-impl GrowthError {
+impl GridWriteError {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
