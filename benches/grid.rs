@@ -14,8 +14,8 @@ use npubench::{
     grid::{
         Candidates, CaseBuilder, ExistingCases, SelectionRequest, default_budget,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
-        grow,
-        mutate::{CaseMutator, MutationOrder, mutate},
+        mutate::{CaseMutator, MutationOrder, select_mutants},
+        select_candidates,
     },
 };
 
@@ -59,7 +59,8 @@ fn main() {
     let (mut candidates, mut rows) = (0, 0);
     for kernel in grids.kernels() {
         let order = SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
+        let grown =
+            select_candidates(grids.spaces_of_kernel(&kernel).collect(), &order, &ExistingCases::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }
@@ -81,7 +82,11 @@ fn main() {
             let order =
                 SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: Some(SOURCES), seed: 0 };
             let mut cases: Vec<Case> = Vec::new();
-            let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
+            let grown = select_candidates(
+                grids.spaces_of_kernel(&kernel).collect(),
+                &order,
+                &ExistingCases::default(),
+            );
             let _ = grown.for_each(|_, numbers, draft| {
                 cases.extend(draft.case(numbers).ok().cloned());
                 Ok::<(), std::convert::Infallible>(())
@@ -93,7 +98,7 @@ fn main() {
     let (mut cases, mut mutants, mut taken) = (0, 0, 0);
     for (kernel, sources) in &sources {
         let order = MutationOrder { mutator, budget, rows: None, seed: 0 };
-        let mutated = mutate(kernel, sources.iter().collect(), order, &ExistingCases::default());
+        let mutated = select_mutants(kernel, sources.iter().collect(), order, &ExistingCases::default());
         cases += sources.len();
         mutants += mutated.candidates;
         taken += mutated.rows();

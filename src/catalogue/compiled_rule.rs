@@ -78,7 +78,7 @@ impl CatalogueEntry {
         let mut forms = Vec::new();
         for form in &self.forms {
             if (form.of_list && form.inputs.len() != sample.inputs.len())
-                || self.suits(form, &sample).is_err()
+                || self.check_slots(form, &sample).is_err()
             {
                 continue;
             }
@@ -228,7 +228,7 @@ impl QuickForm {
         dims: &[CompiledNode],
         names: &mut Names,
     ) -> Result<(), CompileError> {
-        let sequence = terms.iter().any(|term| matches!(term, PatternTerm::Sequence(_)));
+        let sequence = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
         let fixed = terms.len() - usize::from(sequence);
         if dims.len() < fixed || (!sequence && dims.len() != fixed) {
             return Err(CompileError::Misfit);
@@ -236,14 +236,14 @@ impl QuickForm {
         let (mut at, spread) = (0, dims.len() - fixed);
         for term in terms {
             match term {
-                PatternTerm::Sequence(name) => {
+                PatternTerm::Rest(name) => {
                     self.unify(name, LoweredValue::List(dims[at..at + spread].to_vec()), names)?;
                     at += spread;
                     continue;
                 }
                 PatternTerm::Name(name) => self.unify(name, LoweredValue::Number(dims[at].clone()), names)?,
                 PatternTerm::Number(number) => {
-                    self.fits.push(dims[at].clone().equal(CompiledNode::Number(*number)))
+                    self.fits.push(dims[at].clone().equal(CompiledNode::Number(*number)));
                 }
             }
             at += 1;

@@ -130,7 +130,9 @@ pub fn main() -> u8 {
         TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {
-        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_data_lost() => ExitStatus::BadInput.code(),
+        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_output_incomplete() => {
+            ExitStatus::BadInput.code()
+        }
         Ok(exit) => exit.code(),
         Err(failure) => {
             report::print_note(&failure.to_string());

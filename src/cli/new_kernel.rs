@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::session::CommandError;
 use crate::{
-    catalogue::{Catalogue, draft_entry},
+    catalogue::{Catalogue, scaffold_entry},
     database::{Database, row_cases},
     domain::KernelName,
     exit::ExitStatus,
@@ -65,7 +65,7 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
         (None, Some(api)) => Some(schema_of(&python_program(&options.python)?, api)?),
         (None, None) => None,
     };
-    let text = draft_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
+    let text = scaffold_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
     let Some(folder) = &options.assets.assets else {
         print_data(&text);
         return Ok(ExitStatus::Done);

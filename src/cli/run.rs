@@ -115,7 +115,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let mut lock = host.database.lock()?;
     let plan = host.plan(&recipe, &kernels)?;
     // From here on there is something to keep.
-    host.database.adopt(&mut lock)?;
+    host.database.initialise(&mut lock)?;
     host.measure(run_id(kind), recipe, plan, None, &options.end, options.format)
 }
 

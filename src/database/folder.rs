@@ -157,7 +157,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn adopt(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
+    pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
         lock.keep();
         if self.has_file {
             Ok(())

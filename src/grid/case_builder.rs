@@ -85,7 +85,7 @@ impl<'a> CaseBuilder<'a> {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
                     match expr.value(bindings).map_err(|error| error.to_string())? {
                         ExprValue::Number(number) => number.to_string(),
-                        ExprValue::Truth(truth) => truth.to_string(),
+                        ExprValue::Bool(truth) => truth.to_string(),
                         ExprValue::List(items) => {
                             items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
                         }

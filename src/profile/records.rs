@@ -388,12 +388,12 @@ impl<'a> KernelRow<'a> {
     #[inline]
     fn millionths(&self, column: usize) -> Option<i64> {
         if let RowCells::Block(cells) = self.row
-            && let Some((word, length)) = cells.word(column)
-            && let Some(value) = decimal::short_millionths(word, length)
+            && let Some((word, length)) = cells.last_eight_bytes(column)
+            && let Some(value) = decimal::parse_micro_fast(word, length)
         {
             return Some(value);
         }
-        decimal::long_millionths(self.cell(column))
+        decimal::parse_micro(self.cell(column))
     }
 
     /// The counters in the order of [`COUNTERS`]; `None` where absent or `N/A`.

@@ -70,7 +70,7 @@ pub fn print_data(text: &str) {
 
 /// Whether data could not be printed.
 #[must_use]
-pub fn is_data_lost() -> bool {
+pub fn is_output_incomplete() -> bool {
     DATA_LOST.load(Ordering::Relaxed)
 }
 

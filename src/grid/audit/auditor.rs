@@ -10,7 +10,7 @@ use crate::{
     grid::{
         ExistingCases, KernelAudit, SelectionRequest,
         definition::{AuditedAxis, DensityFile, GridFiles},
-        grow,
+        select_candidates,
     },
 };
 
@@ -63,7 +63,11 @@ impl<'a> GridAuditor<'a> {
             let kernel = &kernels[index];
             let mut audit = self.audit(kernel)?;
             let order = SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
-            let grown = grow(grids.of(kernel).collect(), &order, &ExistingCases::default());
+            let grown = select_candidates(
+                grids.spaces_of_kernel(kernel).collect(),
+                &order,
+                &ExistingCases::default(),
+            );
             let Ok(()) = grown.for_each(|_, _, draft| {
                 audit.add(draft.filled(), true);
                 Ok::<(), Infallible>(())

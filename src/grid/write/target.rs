@@ -83,7 +83,7 @@ impl<'a> TargetDatabase<'a> {
                 database.existing_ledger()?;
                 let grown = grow(Some(database))?;
                 if grown.iter().any(|one| one.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                    database.adopt(&mut lock)?;
+                    database.initialise(&mut lock)?;
                 }
                 save(&grown)?;
                 grown
