@@ -7,16 +7,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalogue::{
-    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, TensorSlot,
-    expr::{
-        BinaryOperator,
-        compiled::{CompileExprError, CompiledNode, LoweredValue, meaning_of, product},
+use crate::{
+    catalogue::{
+        CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, TensorSlot,
+        expr::{
+            BinaryOperator,
+            compiled::{CompileExprError, CompiledNode, LoweredValue, meaning_of, product},
+        },
+        shape_rule::{OutputTerm, PatternTerm},
     },
-    shape_rule::{OutputTerm, PatternTerm},
+    domain::{Case, Tensor, TensorFormat},
+    grid::definition::{CandidateSpace, SlotTemplate},
 };
-use crate::domain::{Case, Tensor, TensorFormat};
-use crate::grid::definition::{CandidateSpace, SlotTemplate};
 
 /// The forms of an entry that a space's candidates may have, in their order.
 #[derive(Clone, Debug)]

@@ -17,7 +17,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts;
 
 use super::options::{AssetOptions, OutputFormat, kernels, python_program};
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -27,6 +26,7 @@ use crate::{
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select_cases},
     report::{print_data, print_note},
+    session::CommandError,
     vendor_check::{self as check, CheckSettings, digest, shown, software},
 };
 

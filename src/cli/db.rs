@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::options::{DataKindArg, OutputFormat};
-use crate::session::CommandError;
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, copy_shapes, lint_database,
@@ -13,6 +12,7 @@ use crate::{
     },
     exit::ExitStatus,
     report::{print_data, print_note},
+    session::CommandError,
 };
 
 /// Works on a database as a whole

@@ -8,7 +8,6 @@ use super::{
     options::{AssetOptions, OutputFormat},
     pause::pause_message,
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     database::Database,
@@ -16,6 +15,7 @@ use crate::{
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     report::print_data,
+    session::CommandError,
     vendor_check::{package_folders, software},
 };
 

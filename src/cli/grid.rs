@@ -13,7 +13,6 @@ use super::{
         self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile, YamlError},
@@ -28,6 +27,7 @@ use crate::{
         GridRequest, GrownKernel, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data,
         print_note,
     },
+    session::CommandError,
 };
 
 /// How a database is grown.

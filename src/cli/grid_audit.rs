@@ -8,7 +8,6 @@ use super::{
     grid,
     options::{self, AssetOptions, OutputFormat},
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -20,6 +19,7 @@ use crate::{
         definition::{DensityFile, GridModels},
     },
     report::{AuditRow, audit_json, audit_table, print_data, print_note},
+    session::CommandError,
 };
 
 /// Says where a database, or the grids themselves, fall short of the density standard

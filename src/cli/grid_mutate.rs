@@ -8,7 +8,6 @@ use super::{
     grid,
     options::{self, OutputFormat, check_device},
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -20,6 +19,7 @@ use crate::{
         mutate::{CaseMutator, MutationOrder, MutationSummary},
     },
     report::{GridRequest, mutants_json, mutants_notes, mutants_table, print_data, print_note},
+    session::CommandError,
 };
 
 /// Where the options stand in the help.

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 use clap::Args;
 
 use super::options::{AssetOptions, DataKindArg, OutputFormat, check_device};
-use crate::session::CommandError;
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, MergeReport, merge_groups},
@@ -16,6 +15,7 @@ use crate::{
         stack_of_profile,
     },
     report::{print_data, print_note},
+    session::CommandError,
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database

@@ -25,11 +25,10 @@ mod status;
 
 use std::{ffi::OsString, sync::Arc};
 
-use crate::session::CommandError;
 use clap::{Args, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-use crate::{exit::ExitStatus, rehearsal, report};
+use crate::{exit::ExitStatus, rehearsal, report, session::CommandError};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]

@@ -4,17 +4,16 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use crate::session::CommandError;
+use super::options::{AssetOptions, python_program};
 use crate::{
     catalogue::{Catalogue, scaffold_entry},
     database::{Database, row_cases},
     domain::KernelName,
     exit::ExitStatus,
     report::{print_data, print_note},
+    session::CommandError,
     vendor_check::schemas,
 };
-
-use super::options::{AssetOptions, python_program};
 
 /// Starts an entry of the catalogue from a kernel's rows, and from the schema of the function that launches it
 ///

@@ -9,12 +9,12 @@ use super::{
     runs::no_database,
     status::live_status,
 };
-use crate::session::CommandError;
 use crate::{
     database::Database,
     engine::PausedDevices,
     exit::ExitStatus,
     report::{DeviceStatus, RunStatusFile, Timestamp, print_data, ranges},
+    session::CommandError,
 };
 
 /// Lends devices to somebody else: a run begins nothing new on them

@@ -9,8 +9,6 @@ use super::{
     options::{AssetOptions, DeviceList, OutputFormat, kernels, parse_devices, python_program},
     run::{LAUNCHES, WARM_UP},
 };
-use crate::session::CommandError;
-use crate::session::{DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -21,6 +19,7 @@ use crate::{
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
+    session::{CommandError, DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of},
 };
 
 /// Tells what a run would do, and how long it would take

@@ -8,8 +8,6 @@ use super::{
     options::{OutputFormat, kernels},
     runs::{find_run, past_runs},
 };
-use crate::session::CommandError;
-use crate::session::{DeadlineOptions, RunContext, RunOptions, UpdateArg};
 use crate::{
     config::AssetFiles,
     database::Database,
@@ -18,6 +16,7 @@ use crate::{
     exit::ExitStatus,
     ledger::{CaseRecord, Ledger, RunRecord},
     plan::{PlannedCase, RunPlan},
+    session::{CommandError, DeadlineOptions, RunContext, RunOptions, UpdateArg},
 };
 
 /// Goes on with a run that was interrupted

@@ -11,11 +11,9 @@ use super::{COMPUTE_COLUMNS, KernelCsv, MICROBENCH_COLUMNS, StoreError, columns}
 use crate::{
     config::DatabaseFile,
     domain::{DataKind, KernelName, SoftwareVersions},
-    profile::COUNTERS,
-};
-use crate::{
     files::{FolderLock, LockState, stale, write_atomic},
     ledger::Ledger,
+    profile::COUNTERS,
 };
 
 /// How the ids of rehearsed runs begin, in a cell of their own.

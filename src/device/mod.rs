@@ -6,10 +6,6 @@ mod custom_operators;
 pub mod diagnosis;
 mod lease;
 
-pub use custom_operators::{CustomOperators, custom_operators, environment_of};
-pub use diagnosis::{CheckStatus, DoctorCheck};
-pub use lease::DeviceLease;
-
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -18,6 +14,9 @@ use std::{
     time::Duration,
 };
 
+pub use custom_operators::{CustomOperators, custom_operators, environment_of};
+pub use diagnosis::{CheckStatus, DoctorCheck};
+pub use lease::DeviceLease;
 use serde::Serialize;
 
 use crate::{

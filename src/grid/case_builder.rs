@@ -1,7 +1,9 @@
 //! A candidate as a case: one draft for a whole space, whose dimensions are filled in anew for each candidate.
 
-use super::MemoryFootprint;
-use super::definition::{AttributeTemplate, CandidateSpace};
+use super::{
+    MemoryFootprint,
+    definition::{AttributeTemplate, CandidateSpace},
+};
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
     domain::{Case, CaseAttributes, TensorFormat},

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::ConstraintViolation;
-use super::definition::CandidateSpace;
+use super::{ConstraintViolation, definition::CandidateSpace};
 use crate::domain::truncate_for_message;
 
 /// Why a candidate becomes no row.

@@ -7,10 +7,15 @@ use std::{
 
 use foldhash::quality::FixedState;
 
-use super::definition::CandidateSpace;
-use super::{Candidates, CaseBuilder, RejectCount, RejectReason, rejection::RejectTally, sample};
-use crate::catalogue::CompiledRule;
-use crate::{catalogue::CatalogueEntry, config::DeviceProfile, domain::Case};
+use super::{
+    Candidates, CaseBuilder, RejectCount, RejectReason, definition::CandidateSpace, rejection::RejectTally,
+    sample,
+};
+use crate::{
+    catalogue::{CatalogueEntry, CompiledRule},
+    config::DeviceProfile,
+    domain::Case,
+};
 
 /// What is there of a kernel: its cases, and which spaces or mutations made how many of them.
 ///

@@ -10,18 +10,19 @@ mod json;
 mod parallel_layout;
 mod products;
 
-pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
-pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
+pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{AssetFiles, YamlError, device_profile::from_assets};
-use crate::domain::nearest_name;
+use crate::{
+    config::{AssetFiles, YamlError, device_profile::from_assets},
+    domain::nearest_name,
+};
 
 /// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,10 @@ use std::{
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
 use super::{COUNTERS, ProfileError, RecordPosition, columns::RecordColumns, groups::has_shapes};
-use crate::domain::{Nanos, NanosError, SignatureCells};
-use crate::table::{decimal, simd_index};
+use crate::{
+    domain::{Nanos, NanosError, SignatureCells},
+    table::{decimal, simd_index},
+};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 

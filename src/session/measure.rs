@@ -10,9 +10,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::CommandError;
-use crate::cli::options::OutputFormat;
 use crate::{
     catalogue::Catalogue,
+    cli::options::OutputFormat,
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{self, HostFingerprint, custom_operators, environment_of},

@@ -11,8 +11,10 @@ use std::{
 };
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
-use crate::config::{YamlError, device_profile::ComputeUnit};
-use crate::domain::{Dtype, KernelName};
+use crate::{
+    config::{YamlError, device_profile::ComputeUnit},
+    domain::{Dtype, KernelName},
+};
 
 /// How a kernel is replayed.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! The functions of expressions: their names, how many arguments they take, and what they are.
 
-use super::overflow;
-use super::shape_functions;
+use super::{overflow, shape_functions};
 use crate::catalogue::ExprValue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

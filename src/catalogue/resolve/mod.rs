@@ -6,8 +6,10 @@ use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, OutputDtype,
     TensorSlot, arguments::ArgumentResolver,
 };
-use crate::config::KernelWork;
-use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
+use crate::{
+    config::KernelWork,
+    domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
+};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]

@@ -4,19 +4,18 @@ mod cells;
 mod remark;
 mod table;
 
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use csv::StringRecord;
 pub(crate) use remark::{FileIssues, join_list, quote_cell};
 pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
-use std::{collections::BTreeMap, fs, io, path::Path};
-
-use csv::StringRecord;
-
 use super::{Database, StoreError};
-use crate::table::raw_records::LFS;
 use crate::{
     config::check_yaml,
     domain::{DataKind, KernelName},
+    table::raw_records::LFS,
 };
 
 const DATABASE: &str = "database.yaml";

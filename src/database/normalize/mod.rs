@@ -15,8 +15,8 @@ use super::{
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
-use crate::domain::{DataKind, KernelName};
 use crate::{
+    domain::{DataKind, KernelName},
     files::{FolderLock, write_atomic},
     table::raw_records::BOM,
 };

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 
-use crate::grid::in_parallel;
 use crate::{
     catalogue::Catalogue,
     database::{Database, StoreError, for_each_point},
@@ -10,7 +9,7 @@ use crate::{
     grid::{
         ExistingCases, KernelAudit, SelectionRequest,
         definition::{AuditedAxis, DensityFile, GridFiles},
-        select_candidates,
+        in_parallel, select_candidates,
     },
 };
 

@@ -15,20 +15,20 @@ mod raw;
 mod segment;
 mod values;
 
-pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
-pub use mutations::{Mutation, MutationChange, MutationFile};
-pub use segment::{LadderSegment, SegmentSpacing};
-pub use values::{ModelValues, ValueTable};
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, did_you_mean_or};
+pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
+pub use mutations::{Mutation, MutationChange, MutationFile};
+pub use segment::{LadderSegment, SegmentSpacing};
+pub use values::{ModelValues, ValueTable};
+
 use crate::{
     catalogue::{Catalogue, CompiledExpr, Expr},
     config::{AssetError, AssetFiles, YamlError, assets::AssetFile, device_profile::from_assets},
+    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, did_you_mean_or},
     llm::LlmModel,
 };
 

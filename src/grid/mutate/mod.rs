@@ -9,12 +9,11 @@ mod sample;
 mod select;
 mod summary;
 
-pub use select::{MutationCount, MutationOrder, SelectedMutants, select_mutants, targets};
-pub use summary::MutationSummary;
-
 use std::collections::HashSet;
 
 use axes::{CaseAxes, MutationAxis};
+pub use select::{MutationCount, MutationOrder, SelectedMutants, select_mutants, targets};
+pub use summary::MutationSummary;
 
 use super::definition::{Mutation, MutationChange};
 use crate::{

@@ -1,13 +1,12 @@
 //! Rows of grids: the candidates that some kernels' patterns declare.
 
-use crate::grid::{GrownTable, in_parallel};
 use crate::{
     catalogue::Catalogue,
     database::{Database, KernelCsv, StoreError},
     domain::KernelName,
     grid::{
-        ExistingCases, GridRows, SelectedCandidates, SelectionRequest, definition::GridFiles,
-        select_candidates, tenants,
+        ExistingCases, GridRows, GrownTable, SelectedCandidates, SelectionRequest, definition::GridFiles,
+        in_parallel, select_candidates, tenants,
     },
 };
 

@@ -5,12 +5,11 @@ use std::{
     path::PathBuf,
 };
 
-use crate::grid::{GridWriteError, GrownTable, in_parallel};
 use crate::{
     database::{Database, KernelCsv, StoreError},
     domain::{Case, DataKind, KernelName},
     grid::{
-        ExistingCases, GridRows,
+        ExistingCases, GridRows, GridWriteError, GrownTable, in_parallel,
         mutate::{MutationOrder, MutationSummary, select_mutants, targets},
         tenants,
     },

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::database::{
-    KernelCsv, StoreError,
-    columns::{self, COMPLETENESS, GRID, SOURCE},
-    row_cases::RowColumns,
-};
 use crate::{
+    database::{
+        KernelCsv, StoreError,
+        columns::{self, COMPLETENESS, GRID, SOURCE},
+        row_cases::RowColumns,
+    },
     domain::{AttentionCase, Case, KernelName, Slot},
     grid::definition::{CandidateSpace, Mutation},
 };

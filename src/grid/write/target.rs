@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::grid::in_parallel;
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, StoreError},
     domain::DataKind,
+    grid::in_parallel,
 };
 
 /// The database that rows are for, which need not be there yet.

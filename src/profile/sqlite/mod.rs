@@ -18,22 +18,21 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-use super::sqlite::{
-    open::{database_error, open},
-    ordered_cursor::{OrderedCursor, TaskTime},
-    pmu::{PmuQuery, PmuValues},
-    schema::TableSchema,
-    strings::{NameCell, StringTable, TextError},
-};
+pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 use super::{
     ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
     columns::CELLS,
     error::ShapelessKind,
     kernel_record::{CounterSums, KernelRecord},
+    sqlite::{
+        open::{database_error, open},
+        ordered_cursor::{OrderedCursor, TaskTime},
+        pmu::{PmuQuery, PmuValues},
+        schema::TableSchema,
+        strings::{NameCell, StringTable, TextError},
+    },
 };
 use crate::domain::Nanos;
-
-pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 
 /// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
 const NAMES: [&str; 10] = [

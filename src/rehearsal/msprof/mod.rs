@@ -19,15 +19,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::fault_plan::RecordsKept;
-use super::msprof::{
-    corrupt::ExportFault,
-    export::{ExportError, ExportedTable, ProgramRecords},
-    options::{MsprofCollection, MsprofCommand},
-};
 use super::{
     HostConfig, HostError,
+    fault_plan::RecordsKept,
     faults::ActiveFaults,
+    msprof::{
+        corrupt::ExportFault,
+        export::{ExportError, ExportedTable, ProgramRecords},
+        options::{MsprofCollection, MsprofCommand},
+    },
     now,
     npu::{ApiServer, ApiSession, ScriptOutcome, ServerError},
     shims::{FAILED, host, print_error},
