@@ -27,6 +27,7 @@ mod night;
 mod night_faults;
 mod papers;
 mod plan;
+mod previous_version;
 mod real_profiles;
 mod rehearsal;
 mod rehearsal_faults;
