@@ -8,14 +8,14 @@
 use std::{process::Command, time::Instant};
 
 use npubench::{
+    catalogue::Catalogue,
+    config::{Assets, DeviceProfile},
+    domain::Case,
     grid::{
-        Candidates, Draft, Known, Order, default_budget, grow,
+        Candidates, Draft, Known, Order, default_budget,
+        definition::{Grids, Models, Mutation, Mutations},
+        grow,
         mutate::{MutationOrder, Mutator, mutate},
-    },
-    model::Case,
-    spec::{
-        Assets, Catalogue, DeviceProfile,
-        grid::{Grids, Models, Mutation, Mutations},
     },
 };
 

@@ -14,10 +14,10 @@ use std::{
 };
 
 use npubench::{
-    model::Kind,
+    config::DatabaseFile,
+    database::{Database, StoreError, merge_groups},
+    domain::Kind,
     profile::{Groups, ReadOptions, add_table},
-    spec::DatabaseFile,
-    store::{Database, StoreError, merge_groups},
 };
 
 const ROUNDS: usize = 8;

@@ -7,10 +7,10 @@
 use std::{fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
-    model::{KernelName, Kind},
+    config::DatabaseFile,
+    database::{COMPUTE_COLUMNS, Database, StoreError, merge_groups},
+    domain::{KernelName, Kind},
     profile::{Groups, ReadOptions, add_table},
-    spec::DatabaseFile,
-    store::{COMPUTE_COLUMNS, Database, StoreError, merge_groups},
 };
 
 const CHANGED: usize = 1000;

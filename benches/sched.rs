@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use npubench::{
-    model::{Finding, Purpose, Verdict},
+    domain::{Finding, Purpose, Verdict},
     sched::{Action, CaseEnd, End, Ended, Host, Job, Limits, Seconds, Start, State, simulate},
 };
 

@@ -12,15 +12,19 @@
 //! | 4 | [`engine`], [`check`], [`growth`], [`rehearsal`], [`report`] |
 //! | 5 | [`cli`] |
 
-pub mod check;
+pub mod catalogue;
 pub mod cli;
+pub mod config;
+pub mod database;
 pub mod device;
+pub mod domain;
 pub mod engine;
 pub mod events;
 pub mod exit;
+pub mod files;
 pub mod grid;
-pub mod growth;
-pub mod model;
+pub mod ledger;
+pub mod llm;
 pub mod plan;
 pub mod process;
 pub mod profile;
@@ -28,7 +32,8 @@ pub mod rehearsal;
 pub mod render;
 pub mod report;
 pub mod sched;
-pub mod spec;
+pub mod session;
 pub mod stats;
-pub mod store;
+pub mod table;
+pub mod vendor_check;
 pub mod verify;

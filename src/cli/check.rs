@@ -16,21 +16,18 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format, kernels, python_program},
-};
+use super::options::{AssetOptions, Format, kernels, python_program};
+use crate::session::Failure;
 use crate::{
-    check::{self, Settings, digest, shown, software},
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
     exit::Exit,
-    model::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
+    ledger::{Check, Ledger, NewCheck},
     plan::{NO_ENTRY, Planned, Selection, Update, select},
     report::{print_data, print_note},
-    spec::{Catalogue, DeviceProfile},
-    store::{
-        Database, Ledger,
-        ledger::{Check, NewCheck},
-    },
+    vendor_check::{self as check, Settings, digest, shown, software},
 };
 
 /// Holds every case against the vendor's own torch_npu, without a device

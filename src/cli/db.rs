@@ -4,14 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{
-    Failure,
-    options::{Format, KindWord},
-};
+use super::options::{Format, KindWord};
+use crate::session::Failure;
 use crate::{
+    database::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize, tables_left_out},
     exit::Exit,
     report::{print_data, print_note},
-    store::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize, tables_left_out},
 };
 
 /// Works on a database as a whole

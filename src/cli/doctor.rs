@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    Failure,
     options::{AssetOptions, Format},
     pause::sentence,
 };
+use crate::session::Failure;
 use crate::{
-    check::{package_folders, software},
+    catalogue::Catalogue,
+    database::Database,
     device::{self, Point, State, custom_operators, diagnosis},
     engine::{Paused, pause_file},
     exit::Exit,
     report::print_data,
-    spec::Catalogue,
-    store::Database,
+    vendor_check::{package_folders, software},
 };
 
 /// Says whether this host can measure: what is missing, and how to mend it

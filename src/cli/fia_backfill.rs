@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::Format};
+use super::options::Format;
+use crate::session::Failure;
 use crate::{
+    database::{Backfilled, Database, backfill_database},
     exit::Exit,
     profile::read_attention_dumps,
     report::print_data,
-    store::{Backfilled, Database, backfill_database},
 };
 
 /// Fills in what no profile shows of FusedInferAttentionScore, from a dump of a serving process

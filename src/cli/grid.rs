@@ -8,21 +8,24 @@ use std::{
 use clap::Args;
 
 use super::{
-    Failure,
     grid_mutate::{self, MutateOptions},
     options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
 };
+use crate::session::Failure;
 use crate::{
+    catalogue::Catalogue,
+    config::{Assets, DeviceProfile, SpecError},
+    domain::{KernelName, Kind, meant},
     exit::Exit,
-    grid::{Grown, Refused, default_budget},
-    growth::{DeclaredRows, Target},
-    model::{KernelName, Kind, meant},
-    report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
-    spec::{
-        Assets, Catalogue, DeviceProfile, LlmModel, SpecError,
-        grid::{Grids, Models},
+    grid::{
+        DeclaredRows, Grown, Refused, Target, default_budget,
+        definition::{Grids, Models},
     },
-    store::ImageFile,
+    llm::LlmModel,
+    report::{
+        Asked, GrownKernel, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data,
+        print_note,
+    },
 };
 
 /// How a database is grown.

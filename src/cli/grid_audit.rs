@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure, grid,
+    grid,
     options::{self, AssetOptions, Format},
 };
+use crate::session::Failure;
 use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::{KernelName, meant},
     exit::Exit,
-    grid::{Audit, AxisAudit, default_budget},
-    growth::Auditor,
-    model::{KernelName, meant},
-    report::{AuditedKernel, audit_json, audit_table, print_data, print_note},
-    spec::{
-        Catalogue, DeviceProfile,
-        grid::{Density, Models},
+    grid::{
+        Audit, Auditor, AxisAudit, default_budget,
+        definition::{Density, Models},
     },
-    store::Database,
+    report::{AuditedKernel, audit_json, audit_table, print_data, print_note},
 };
 
 /// Says where a database, or the grids themselves, fall short of the density standard

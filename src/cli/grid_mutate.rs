@@ -5,22 +5,21 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Failure, grid,
+    grid,
     options::{self, Format, check_device},
 };
+use crate::session::Failure;
 use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    domain::{KernelName, Kind, meant},
     exit::Exit,
     grid::{
-        default_budget,
+        MutantRows, Target, cases_of_profiles, default_budget,
+        definition::{Mutation, Mutations},
         mutate::{MutationOrder, MutationSummary, Mutator},
     },
-    growth::{MutantRows, Target, cases_of_profiles},
-    model::{KernelName, Kind, meant},
     report::{Asked, mutants_json, mutants_notes, mutants_table, print_data, print_note},
-    spec::{
-        Catalogue, DeviceProfile,
-        grid::{Mutation, Mutations},
-    },
 };
 
 /// Where the options stand in the help.

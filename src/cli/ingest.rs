@@ -4,17 +4,15 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format, KindWord, check_device},
-};
+use super::options::{AssetOptions, Format, KindWord, check_device};
+use crate::session::Failure;
 use crate::{
+    config::DatabaseFile,
+    database::{Database, KernelCsv, Merged, merge_groups},
+    domain::{KernelName, Kind, Stack},
     exit::Exit,
-    model::{KernelName, Kind, Stack},
     profile::{Found, Group, Groups, ProfileFile, ReadOptions, add_table, say_attributes, stack_of_profile},
     report::{print_data, print_note},
-    spec::DatabaseFile,
-    store::{Database, KernelCsv, Merged, merge_groups},
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database

@@ -2,14 +2,12 @@
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format},
-};
+use super::options::{AssetOptions, Format};
+use crate::session::Failure;
 use crate::{
+    catalogue::Catalogue,
     exit::Exit,
     report::{kernels_table, print_data},
-    spec::Catalogue,
 };
 
 /// Lists the kernels that can be replayed

@@ -6,16 +6,14 @@
 mod check;
 mod db;
 mod doctor;
-mod failure;
 mod fia_backfill;
 mod grid;
 mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
-mod measure;
 mod new_kernel;
-mod options;
+pub(crate) mod options;
 mod pause;
 mod plan;
 mod render;
@@ -27,8 +25,8 @@ mod status;
 
 use std::{ffi::OsString, sync::Arc};
 
+use crate::session::Failure;
 use clap::{Args, Parser, Subcommand};
-use failure::Failure;
 use nix::sys::signal::Signal;
 
 use crate::{exit::Exit, rehearsal, report};

@@ -4,14 +4,14 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use super::Failure;
+use crate::session::Failure;
 use crate::{
-    check::schemas,
+    catalogue::{Catalogue, draft_entry},
+    database::{Database, row_cases},
+    domain::KernelName,
     exit::Exit,
-    model::KernelName,
     report::{print_data, print_note},
-    spec::{Catalogue, draft_entry},
-    store::{Database, row_cases},
+    vendor_check::schemas,
 };
 
 use super::options::{AssetOptions, python_program};

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::Failure;
+use crate::session::Failure;
 use crate::{
+    config::{Assets, DeviceProfile},
+    database::Database,
     device::search_path,
-    model::{KernelName, Kind},
+    domain::{KernelName, Kind},
     process::find_program,
-    spec::{Assets, DeviceProfile},
-    store::Database,
 };
 
 /// Which templates, catalogue and device profiles are used.
@@ -95,7 +95,7 @@ impl From<KindWord> for Kind {
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// For a person
     #[default]
     Plain,

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure,
     options::{DeviceList, parse_devices},
     runs::no_database,
     status::live_status,
 };
+use crate::session::Failure;
 use crate::{
+    database::Database,
     engine::Paused,
     exit::Exit,
     report::{DeviceLine, Moment, Status, print_data, ranges},
-    store::Database,
 };
 
 /// Lends devices to somebody else: a run begins nothing new on them

@@ -6,20 +6,21 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    Failure,
-    measure::{EndOptions, REHEARSED_DEVICES, Recipe, UpdateWord, plan_of},
     options::{AssetOptions, DeviceList, Format, kernels, parse_devices, python_program},
     run::{LAUNCHES, WARM_UP},
 };
+use crate::session::Failure;
+use crate::session::{EndOptions, REHEARSED_DEVICES, Recipe, UpdateWord, plan_of};
 use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
     device,
+    domain::Kind,
     engine::{Preview, preview},
     exit::Exit,
-    model::Kind,
     plan::{Costs, Plan},
     report::{Fate, PlanSum, plan_table, print_data, print_note},
-    spec::{Catalogue, DeviceProfile},
-    store::Database,
 };
 
 /// Tells what a run would do, and how long it would take

@@ -4,17 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, parse_skew},
-};
+use super::options::{AssetOptions, parse_skew};
+use crate::session::Failure;
 use crate::{
+    catalogue::Catalogue,
+    database::{Database, row_cases},
+    domain::KernelName,
     exit::Exit,
-    model::KernelName,
     render::{Manifest, ManifestCase, Sentinels, replay_script},
     report::{print_data, print_note},
-    spec::Catalogue,
-    store::{Database, row_cases},
 };
 
 /// Prints the replay script of a kernel, and the manifest of its cases

@@ -5,21 +5,19 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Failure,
-    measure::{EndOptions, Host, Recipe, UpdateWord},
     options::{Format, kernels},
     runs::{find_run, past_runs},
 };
+use crate::session::Failure;
+use crate::session::{EndOptions, Host, Recipe, UpdateWord};
 use crate::{
+    config::Assets,
+    database::Database,
+    domain::{Case, CaseId, Finding, Verdict},
     engine::Resumed,
     exit::Exit,
-    model::{Case, CaseId, Finding, Verdict},
+    ledger::{CaseRecord, Ledger, RunRecord},
     plan::{Plan, Planned},
-    spec::Assets,
-    store::{
-        Database, Ledger,
-        ledger::{CaseRecord, RunRecord},
-    },
 };
 
 /// Goes on with a run that was interrupted

@@ -7,18 +7,18 @@ use std::{
 
 use clap::Args;
 
-use super::{
-    Failure,
-    measure::{BusyWord, EndOptions, Host, ModelWord, REHEARSED_DEVICES, Recipe, UpdateWord, now},
-    options::{
-        AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
-    },
+use super::options::{
+    AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
 };
+use crate::session::Failure;
+use crate::session::{BusyWord, EndOptions, Host, ModelWord, REHEARSED_DEVICES, Recipe, UpdateWord, now};
 use crate::{
+    catalogue::{Catalogue, Entry},
+    config::Assets,
+    database::REHEARSAL_RUN,
+    domain::Kind,
     exit::Exit,
-    model::Kind,
-    spec::{Assets, Catalogue, Entry, faults},
-    store::REHEARSAL_RUN,
+    rehearsal::fault_plan,
 };
 
 /// Launches of a case before its samples.
@@ -118,9 +118,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// What is to go wrong on the rehearsal host: nothing where nothing is said.
-fn fault_plan(file: Option<&Path>, kind: Kind, assets: &Assets) -> Result<faults::Plan, Failure> {
+fn fault_plan(file: Option<&Path>, kind: Kind, assets: &Assets) -> Result<fault_plan::Plan, Failure> {
     match file {
-        None => Ok(faults::Plan::default()),
+        None => Ok(fault_plan::Plan::default()),
         Some(file) if kind == Kind::Npu => Err(Failure {
             message: format!(
                 "`{}` is a plan for the rehearsal host; real devices fail by themselves",
@@ -132,7 +132,10 @@ fn fault_plan(file: Option<&Path>, kind: Kind, assets: &Assets) -> Result<faults
         Some(file) => {
             let catalogue = Catalogue::load(assets)?;
             let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
-            Ok(faults::Plan::load(file, &faults::Known { kernels: &kernels, devices: REHEARSED_DEVICES })?)
+            Ok(fault_plan::Plan::load(
+                file,
+                &fault_plan::Known { kernels: &kernels, devices: REHEARSED_DEVICES },
+            )?)
         }
     }
 }

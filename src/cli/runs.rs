@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::Format};
+use super::options::Format;
+use crate::session::Failure;
 use crate::{
+    database::Database,
     exit::Exit,
+    ledger::Ledger,
     report::{Moment, PastRun, history, print_data, print_note, runs_json, runs_table},
-    store::{Database, Ledger},
 };
 
 /// Lists the runs of a database, the oldest first, and says how each ended

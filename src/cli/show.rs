@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure,
     options::Format,
     runs::{find_run, past_runs},
 };
+use crate::session::Failure;
 use crate::{
+    database::Database,
     exit::Exit,
     report::{Moment, cases_table, print_data, print_note, shown_cases, summary, timeline, write_timeline},
-    store::Database,
 };
 
 /// Shows every case of a run: verdict, reason, device, attempts, collections, log

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::Format, runs::past_runs};
+use super::{options::Format, runs::past_runs};
+use crate::session::Failure;
 use crate::{
+    database::Database,
     exit::Exit,
     report::{Life, Moment, PastRun, Status, print_data, status_table},
-    store::Database,
 };
 
 /// Says what the running run does on each device, how far it is and when it will end

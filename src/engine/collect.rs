@@ -8,14 +8,15 @@ use std::{
 
 use super::{EngineError, lane::Shared};
 use crate::{
+    catalogue::{Catalogue, Entry},
+    config::Assets,
     device::Lease,
-    model::Kind,
+    domain::Kind,
+    ledger::Attempt,
     plan::{Costs, Planned},
     process::{self, Ended, Job},
     render::{CollectScript, Manifest, ManifestCase, Sentinels, collect_script, files, replay_script},
     sched::{End, Start},
-    spec::{Assets, Catalogue, Entry},
-    store::ledger::Attempt,
     verify::{CollectionEnd, Expected, Journal, RawRecord, judge, read_journal, read_records},
 };
 

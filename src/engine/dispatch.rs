@@ -11,23 +11,21 @@ use tokio::{sync::mpsc::UnboundedSender, time};
 use super::{
     EngineError,
     collect::Collected,
+    device_monitor::Sentry,
+    host_monitor::{Change, Watch},
     lane::{Lane, Report, Shared},
     run::{Inbox, Outcome, now},
-    sentry::Sentry,
-    watch::{Change, Watch},
     write_back::WriteBack,
 };
 use crate::{
+    database::{Database, Written},
+    domain::{Case, Finding, KernelName, Purpose, Verdict},
     events::Event,
     exit::Exit,
-    model::{Case, Finding, KernelName, Purpose, Verdict},
+    ledger::{Attempt, DeviceReading, Ledger, NewCollection},
     plan::Planned,
     profile::npu_smi::{Chip, NpuSmiInfo},
     sched::{self, Action, CaseEnd, End, Ended, Seconds, Start, State},
-    store::{
-        Database, Ledger, Written,
-        ledger::{Attempt, DeviceReading, NewCollection},
-    },
 };
 
 /// Signals closer together than this are one request to stop; nobody presses Ctrl-C twice so fast.

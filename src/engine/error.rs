@@ -3,8 +3,8 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    device::DeviceError, exit::Exit, process::ProcessError, profile::ProfileError, render::RenderError,
-    store::StoreError,
+    database::StoreError, device::DeviceError, exit::Exit, process::ProcessError, profile::ProfileError,
+    render::RenderError,
 };
 
 /// A failure of the run itself; a case that fails is a verdict instead.

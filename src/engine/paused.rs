@@ -12,7 +12,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::pause_file;
-use crate::store::{Database, StoreError, write_atomic};
+use crate::{
+    database::{Database, StoreError},
+    files::write_atomic,
+};
 
 /// Held while the file is read and written, so that two who pause at once both count.
 const LOCK: &str = "paused.lock";

@@ -19,16 +19,17 @@ use super::{
     write_back::WriteBack,
 };
 use crate::{
+    database::Database,
     device::Lease,
+    domain::{Case, CaseId, Finding, Format, KernelName, Kind, Nanos},
     events::Event,
     exit::Exit,
     grid::Footprint,
-    model::{Case, CaseId, Finding, Format, KernelName, Kind, Nanos},
+    ledger::{Ledger, NewRun},
     plan::{Costs, Plan, Planned},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
     sched::{Job, Limits, Prior, Seconds, State},
-    store::{Database, Ledger, ledger::NewRun},
 };
 
 /// Everything a run needs.
@@ -251,7 +252,7 @@ pub(super) fn jobs(costs: &Costs, cases: &[Planned]) -> Vec<Job> {
 /// Bytes of device memory that a case needs.
 fn memory(case: &Case) -> u64 {
     let mut footprint = Footprint::default();
-    let sizes = |tensor: &crate::model::Tensor| {
+    let sizes = |tensor: &crate::domain::Tensor| {
         (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
     };
     for tensor in case.inputs.iter().flatten() {

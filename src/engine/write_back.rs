@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    model::{CaseId, Finding, KernelName, Verdict},
-    store::{Database, Ledger, RowResult, Written, write_back_kernel},
+    database::{Database, RowResult, Written, write_back_kernel},
+    domain::{CaseId, Finding, KernelName, Verdict},
+    ledger::Ledger,
     verify::measurement,
 };
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::model::{CaseId, Finding, KernelName, Kind, Purpose, Verdict};
+use crate::domain::{CaseId, Finding, KernelName, Kind, Purpose, Verdict};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, Serialize)]

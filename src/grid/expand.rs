@@ -1,7 +1,7 @@
 //! The candidates of a space, one after the other: a number with a digit for each axis, the last one moving
 //! fastest. Nothing is allocated on the way.
 
-use crate::spec::grid::Space;
+use super::definition::Space;
 
 /// The expression of a space that a candidate fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

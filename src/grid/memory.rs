@@ -4,7 +4,7 @@
 //! at a multiple of 512 bytes, inputs and outputs are there twice, so that a launch can be made ready while another
 //! runs, and the kernel has a workspace as large as its outputs beside a fixed one.
 
-use crate::model::{Case, Format, Tensor};
+use crate::domain::{Case, Format, Tensor};
 
 /// Each tensor begins at a multiple of so many bytes.
 const ALIGNMENT: u64 = 512;

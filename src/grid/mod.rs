@@ -8,17 +8,23 @@
 //! of what is left is a sample taken.
 
 mod audit;
-mod draft;
+mod case_builder;
+pub mod definition;
 mod expand;
-mod grow;
 mod memory;
 pub mod mutate;
-mod refused;
+mod rejection;
 mod sample;
+mod select;
+mod write;
 
-pub use audit::{Audit, AxisAudit, Gap, Group, Shortfall};
-pub use draft::Draft;
+pub use audit::{Audit, Auditor, AxisAudit, Gap, Group, Shortfall};
+pub use case_builder::Draft;
 pub use expand::{Candidates, Unfit};
-pub use grow::{Grown, Known, Order, Range, grow};
 pub use memory::{Footprint, default_budget};
-pub use refused::{Refusals, Refused};
+pub use rejection::{Refusals, Refused};
+pub use select::{Grown, Known, Order, Range, grow};
+pub use write::{
+    Cases, DeclaredRows, Grew, GridRows, GrowthError, MutantRows, Target, Tenants, cases_of_profiles,
+    in_parallel, tenants,
+};

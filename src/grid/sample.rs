@@ -7,7 +7,7 @@
 //! evenly. The same seed gives the same choice on every machine: all
 //! arithmetic is exact or rounded as IEEE 754 says.
 
-use crate::spec::grid::{Axis, Space};
+use super::definition::{Axis, Space};
 
 /// Points tried for each candidate wanted or there, before the rest is filled up evenly.
 const TRIALS: u64 = 16;
@@ -15,14 +15,14 @@ const TRIALS: u64 = 16;
 const MOST_TRIALS: u64 = 1 << 23;
 
 /// The candidates of a space that may be taken.
-pub(super) struct Stratum<'a> {
-    pub(super) space: &'a Space,
+pub(crate) struct Stratum<'a> {
+    pub(crate) space: &'a Space,
     /// Those that are valid and not there, in ascending order.
-    pub(super) valid: &'a [u64],
+    pub(crate) valid: &'a [u64],
     /// Rows that earlier growths of the space made.
-    pub(super) grown: usize,
+    pub(crate) grown: usize,
     /// Candidates that are there, whoever made them.
-    pub(super) there: u64,
+    pub(crate) there: u64,
 }
 
 impl Stratum<'_> {
@@ -37,7 +37,7 @@ impl Stratum<'_> {
 /// Takes candidates until all strata together have so many rows, those of earlier growths included; all of them
 /// where `None`. Strata end up with rows as evenly as they can, and what a small one cannot give the others do. The
 /// candidates of each stratum are in ascending order.
-pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
+pub(crate) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
     let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
     let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
     let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
@@ -47,7 +47,7 @@ pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> 
 
 /// How many each is given, none above its size, so that with what they had they have `rows` together and the
 /// poorest as many as can be. The seed decides who gets the last ones.
-pub(super) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
+pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
     let up_to = |level: usize| -> Vec<usize> {
         sizes.iter().zip(had).map(|(size, had)| level.saturating_sub(*had).min(*size)).collect()
     };
@@ -147,7 +147,7 @@ impl Cells {
 
 /// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
 #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
-pub(super) fn log2(value: i64) -> f64 {
+pub(crate) fn log2(value: i64) -> f64 {
     let value = value.max(1);
     let whole = value.ilog2();
     f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
@@ -170,7 +170,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-pub(super) const fn mixed(number: u64) -> u64 {
+pub(crate) const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -178,7 +178,7 @@ pub(super) const fn mixed(number: u64) -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-pub(super) fn unit(number: u64) -> f64 {
+pub(crate) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::KernelName;
+    use crate::domain::KernelName;
 
     fn space(axes: &[&[i64]]) -> Space {
         let axes = axes

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    model::{Case, CaseId, Finding, KernelName, Nanos, Verdict, nearest},
+    catalogue::{Catalogue, Fill, Reading, Refusal, Supplied},
+    config::DeviceProfile,
+    database::{Database, KernelCsv, StoreError, row_cases},
+    domain::{Case, CaseId, Finding, KernelName, Nanos, Verdict, nearest},
     render::call_digest,
-    spec::{Catalogue, DeviceProfile, Fill, Reading, Refusal, Supplied},
-    store::{Database, KernelCsv, StoreError, row_cases},
 };
 
 /// Why a kernel outside of the catalogue is not measured.

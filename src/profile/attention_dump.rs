@@ -13,7 +13,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{Place, ProfileError};
-use crate::model::{AttentionCall, AttentionSlot, Attributes, attention_attribute as name, joined};
+use crate::domain::{AttentionCall, AttentionSlot, Attributes, attention_attribute as name, joined};
 
 /// Distinct calls by the shapes of their tensors, each with everything else that decides its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use super::{Group, HostCalls, ProfileError, ProfileFile, describe_attention};
-use crate::model::{Attention, EP_SIZE, KernelName};
+use crate::domain::{Attention, EP_SIZE, KernelName};
 
 /// The kernel whose time depends on how many ranks share its experts, which no profile records.
 const DISPATCH: &str = "DispatchFFNCombine";

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, btree_map};
 use super::{
     ProfileError,
     columns::CELLS,
-    sums::{CounterSums, KernelRecord},
+    kernel_record::{CounterSums, KernelRecord},
 };
 use crate::{
-    model::{Attributes, Case, Cells, KernelName, Nanos},
+    domain::{Attributes, Case, Cells, KernelName, Nanos},
     stats::Summary,
 };
 

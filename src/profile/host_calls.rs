@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::{Group, ProfileError, operator_details, sqlite};
-use crate::model::{Attention, AttentionCall, AttentionSlot, RUNTIME, best_fits, joined};
+use crate::domain::{Attention, AttentionCall, AttentionSlot, RUNTIME, best_fits, joined};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

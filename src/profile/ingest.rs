@@ -15,9 +15,11 @@ use std::{
 use super::{
     Groups, Place, ProfileError, Record,
     records::{Rows, Table},
-    scan::{Block, Blocks},
-    split::{Index, Irregular},
     sqlite,
+};
+use crate::table::{
+    blocks::{Block, Blocks},
+    simd_index::{Index, Irregular},
 };
 
 /// Large enough that taking one costs nothing, small enough that it stays in a core's own cache.

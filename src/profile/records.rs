@@ -12,8 +12,9 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::{COUNTERS, Place, ProfileError, columns::Columns, decimal, groups::has_shapes, split};
-use crate::model::{Cells, Nanos, NanosError};
+use super::{COUNTERS, Place, ProfileError, columns::Columns, groups::has_shapes};
+use crate::domain::{Cells, Nanos, NanosError};
+use crate::table::{decimal, simd_index};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 
@@ -174,8 +175,8 @@ pub struct Record<'a> {
 enum Row<'a> {
     /// As the csv crate split them.
     Csv(&'a ByteRecord),
-    /// As [`super::split`] did.
-    Block(split::Cells<'a>),
+    /// As [`crate::table::simd_index`] did.
+    Block(simd_index::Cells<'a>),
 }
 
 impl RecordReader {
@@ -212,7 +213,7 @@ pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
 impl<'a> Record<'a> {
     /// A record whose cells lie in a block of the file. It does not know its line: whoever needs one
     /// reads the table through [`Rows`].
-    pub(super) const fn in_block(table: &'a Table, cells: split::Cells<'a>) -> Self {
+    pub(super) const fn in_block(table: &'a Table, cells: simd_index::Cells<'a>) -> Self {
         Self { table, row: Row::Block(cells), line: 0 }
     }
 

@@ -9,7 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use crate::spec::{Assets, DeviceProfile, faults::Plan};
+use super::fault_plan::Plan;
+use crate::config::{Assets, DeviceProfile};
 
 /// How durations come about; [`super::timing`] states both models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,9 @@ use std::{
 
 use super::{Config, faults::Strikes, variables};
 use crate::{
+    catalogue::Catalogue,
+    config::{AssetsError, SpecError},
     render::shell_quoted,
-    spec::{AssetsError, Catalogue, SpecError},
 };
 
 /// The Python packages, by their place below `python/`.
@@ -100,7 +101,7 @@ pub(super) fn install_with(
     folder: &Path,
     config: &Config,
 ) -> Result<Vec<(String, String)>, HostError> {
-    crate::spec::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
+    crate::config::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
     fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
     let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
     let searchable = |path: &Path| {

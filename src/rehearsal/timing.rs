@@ -18,8 +18,8 @@
 
 use super::Model;
 use crate::{
-    model::Nanos,
-    spec::{DeviceProfile, Unit, Work},
+    config::{DeviceProfile, Unit, Work},
+    domain::Nanos,
     stats::SplitMix64,
 };
 
@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{model::Dtype, spec::Assets};
+    use crate::{config::Assets, domain::Dtype};
 
     fn profile() -> DeviceProfile {
         DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("the default profile")

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{RenderError, files, replay::render};
-use crate::spec::Assets;
+use crate::config::Assets;
 
 /// What the script needs to know.
 #[derive(Clone, Debug)]

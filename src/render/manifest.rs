@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model::{Case, CaseId, Dtype, Format, Kind, Tensor},
-    spec::{Fill, Reading, Supplied, SuppliedTensor},
+    catalogue::{Fill, Reading, Supplied, SuppliedTensor},
+    domain::{Case, CaseId, Dtype, Format, Kind, Tensor},
 };
 
 /// Everything that one collection launches.

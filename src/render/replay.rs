@@ -8,8 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::ManifestCase;
 use crate::{
-    model::{Case, KernelName},
-    spec::{Assets, AssetsError, Entry, Reading},
+    catalogue::{Entry, Reading},
+    config::{Assets, AssetsError},
+    domain::{Case, KernelName},
 };
 
 /// A template that cannot be rendered.
@@ -152,7 +153,7 @@ fn call(entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Catalogue;
+    use crate::catalogue::Catalogue;
 
     #[test]
     fn calls_are_written_as_a_person_would() {

@@ -6,8 +6,8 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use crate::{
+    domain::KernelName,
     grid::{Audit, AxisAudit, Gap, Group},
-    model::KernelName,
 };
 
 /// One kernel.

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
+    domain::KernelName,
     grid::{Grown, Range, Refusals, Refused},
-    model::KernelName,
 };
 
 /// One kernel.
@@ -117,7 +117,7 @@ pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 fn seconds(seconds: f64) -> String {

@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
-use super::{Moment, Status, moment::clock};
+use super::{Moment, Status, timestamp::clock};
 use crate::{
+    database::{Database, StoreError},
     exit::Exit,
-    store::{Database, Ledger, LockState, Owner, StoreError, ledger::RunRecord},
+    files::{LockState, Owner},
+    ledger::{Ledger, RunRecord},
 };
 
 /// A run on another host whose lock cannot be seen here lives if it said something so many seconds ago.
@@ -170,7 +172,7 @@ pub fn runs_table(runs: &[PastRun], now: Moment) -> String {
     for column in table.column_iter_mut().skip(3).take(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 /// `43 ok, 1 hung, 2 open`.
@@ -187,7 +189,7 @@ pub(super) fn counts(record: &RunRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Nanos, report::Board};
+    use crate::{domain::Nanos, report::Board};
 
     #[test]
     fn the_lock_and_its_owner_tell_a_live_run_from_a_dead_one() {

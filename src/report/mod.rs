@@ -4,37 +4,39 @@
 //! output carries data (the closing table, JSON lines), standard error everything else.
 
 mod audit;
-mod board;
 mod grid;
 mod history;
-mod human;
 mod json;
-mod keep;
-mod live;
-mod moment;
-mod mutants;
+mod mutations;
 mod plan;
+mod plot_file;
+mod progress;
+mod recorder;
+mod run_state;
 mod show;
 mod status;
 mod status_table;
-mod table;
+mod summary_tables;
+mod text;
 mod timeline;
+mod timestamp;
 
 pub use audit::{AuditedKernel, audit_json, audit_table};
-pub use board::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
 pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use history::{Life, PastRun, history, runs_json, runs_table};
-pub use human::{Human, ranges};
 pub use json::JsonLines;
-pub use keep::Recorded;
-pub use moment::Moment;
-pub use mutants::{mutants_json, mutants_notes, mutants_table};
+pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use plan::{Fate, PlanSum, plan_table};
+pub use plot_file::ImageFile;
+pub use recorder::Recorded;
+pub use run_state::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
 pub use show::{ShownCase, cases_table, shown_cases, summary};
 pub use status::Status;
 pub use status_table::status_table;
-pub use table::{closing_table, kernels_table};
+pub use summary_tables::{closing_table, kernels_table};
+pub use text::{Human, ranges};
 pub use timeline::{TimelineError, timeline, write_timeline};
+pub use timestamp::Moment;
 
 use std::{
     io::{self, Write as _},

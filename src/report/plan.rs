@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
-use super::{human::plural, moment::span};
-use crate::model::KernelName;
+use super::{text::plural, timestamp::span};
+use crate::domain::KernelName;
 
 /// What becomes of a case of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use serde::Serialize;
 use super::{
     Moment, PastRun,
     history::counts,
-    human::{plural, ranges},
-    keep::{case_log, collection_log},
-    moment::clock,
+    recorder::{case_log, collection_log},
+    text::{plural, ranges},
+    timestamp::clock,
 };
 use crate::{
-    model::{CaseId, KernelName, Verdict},
-    store::ledger::{CaseRecord, CollectionRecord},
+    domain::{CaseId, KernelName, Verdict},
+    ledger::{CaseRecord, CollectionRecord},
 };
 
 /// A case of a run. The order of the keys is that of the JSON.
@@ -104,7 +104,7 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     for column in table.column_iter_mut().skip(4).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 /// What stands below the table: how the run ended, its cases by verdict, its collections, its folder.

@@ -13,8 +13,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Board, Moment, keep::say};
-use crate::{events::Event, store::Owner};
+use super::{Board, Moment, recorder::say};
+use crate::{events::Event, files::Owner};
 
 const FILE: &str = "status.json";
 /// Two writes are so far apart.
@@ -157,7 +157,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Kind;
+    use crate::domain::Kind;
 
     #[test]
     fn the_last_word_is_in_the_file() {

@@ -4,8 +4,8 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
 use super::{
     DeviceLine, DeviceState, Moment, Phase, Status,
-    human::plural,
-    moment::{clock, span},
+    text::plural,
+    timestamp::{clock, span},
 };
 
 /// A run that lives says something every ten seconds.
@@ -29,7 +29,7 @@ pub fn status_table(status: &Status, now: Moment) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    text.push_str(&super::table::trimmed(&table));
+    text.push_str(&super::summary_tables::trimmed(&table));
     text
 }
 
@@ -98,8 +98,8 @@ fn reading(line: &DeviceLine) -> String {
 mod tests {
     use super::*;
     use crate::{
+        domain::{CaseId, KernelName, Kind, Purpose},
         events::Event,
-        model::{CaseId, KernelName, Kind, Purpose},
         report::Board,
     };
 

@@ -16,12 +16,10 @@ use serde_json::{Value, json};
 
 use super::{Life, Moment, PastRun};
 use crate::{
-    model::{CaseId, KernelName, Nanos},
-    store::{
-        StoreError,
-        ledger::{CaseRecord, CollectionRecord},
-        write_atomic,
-    },
+    database::StoreError,
+    domain::{CaseId, KernelName, Nanos},
+    files::write_atomic,
+    ledger::{CaseRecord, CollectionRecord},
 };
 
 /// Tells our files from others.

@@ -5,7 +5,7 @@
 //! host, the second to the kernels.
 
 use super::{Ended, Job, Prior, Seconds};
-use crate::model::Purpose;
+use crate::domain::Purpose;
 
 /// How much the last observation counts.
 const WEIGHT: f64 = 0.25;
@@ -167,7 +167,7 @@ impl Line {
 mod tests {
     use super::*;
     use crate::{
-        model::{Finding, Verdict},
+        domain::{Finding, Verdict},
         sched::{CaseEnd, End},
     };
 

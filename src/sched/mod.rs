@@ -7,26 +7,26 @@
 //! A case is at any moment in one place: it waits ([`ready`]), it is tried alone, it waits for a search
 //! ([`inquiry`]), it runs, or it has its verdict.
 
+mod bisect;
 mod costs;
 mod device;
 mod forecast;
-mod inquiry;
-mod ready;
-mod settle;
+mod on_finished;
+mod queue;
 mod simulate;
 mod start;
 mod state;
-mod words;
+mod types;
 
+use bisect::Inquiry;
 use costs::Costs;
 use device::Device;
-use inquiry::Inquiry;
-use ready::{Ready, Room};
+use queue::{Ready, Room};
 
 pub use forecast::Forecast;
 pub use simulate::{Host, simulate};
 pub use state::State;
-pub use words::{Action, CaseEnd, End, Ended, Event, Job, Limits, Prior, Seconds, Start};
+pub use types::{Action, CaseEnd, End, Ended, Event, Job, Limits, Prior, Seconds, Start};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use super::{
     Action, Room, Seconds, Start,
     state::{Running, State, Task},
 };
-use crate::model::Purpose;
+use crate::domain::Purpose;
 
 /// Before the deadline, an ended process gets this long to be gone.
 const GRACE: Seconds = 10.0;

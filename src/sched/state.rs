@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Action, Costs, Device, Event, Inquiry, Job, Limits, Ready, Seconds};
-use crate::model::{Finding, Purpose, Verdict};
+use crate::domain::{Finding, Purpose, Verdict};
 
 /// After so many collections in a row without a single launch, and none before, the host is at fault.
 const DEAD_COLLECTIONS: u32 = 3;

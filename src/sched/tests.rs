@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{Finding, Purpose, Verdict},
+    domain::{Finding, Purpose, Verdict},
     stats::SplitMix64,
 };
 

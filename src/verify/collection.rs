@@ -11,10 +11,10 @@ use super::{
     samples::{accepted, noise},
 };
 use crate::{
-    model::{Case, Dtype, Finding, KernelName, Nanos, Slot, Tensor, Verdict},
+    domain::{Case, Dtype, Finding, KernelName, Nanos, Slot, Tensor, Verdict},
+    ledger::{Attempt, Launch},
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
-    store::ledger::{Attempt, Launch},
 };
 
 /// A kernel record of a collection.

@@ -2,9 +2,10 @@
 
 use super::samples::{interval, noise};
 use crate::{
-    model::{CaseId, Finding, Verdict},
+    database::{Measurement, RowResult},
+    domain::{CaseId, Finding, Verdict},
+    ledger::Evidence,
     stats::Summary,
-    store::{Measurement, RowResult, ledger::Evidence},
 };
 
 /// What a row shows for all evidence there is of a case: attempts that ended `ok`, or noisy ones where

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::{Journal, RawRecord};
 use crate::{
-    model::{Finding, Verdict},
+    domain::{Finding, Verdict},
     render::Manifest,
 };
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use npubench::spec::{Assets, Catalogue, grid::Density};
+use npubench::{catalogue::Catalogue, config::Assets, grid::definition::Density};
 use serde_json::Value;
 
 use crate::context::{Context, Ran, profile};

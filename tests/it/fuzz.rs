@@ -12,10 +12,10 @@ use std::{
 };
 
 use npubench::{
-    model::{KernelName, Kind, Stack},
+    config::DatabaseFile,
+    database::{Database, KernelCsv, check, normalize},
+    domain::{KernelName, Kind, Stack},
     profile::{COUNTERS, Groups, ReadOptions, Record, RecordReader, add_table, stack_of_profile},
-    spec::DatabaseFile,
-    store::{Database, KernelCsv, check, normalize},
 };
 use proptest::{prelude::*, sample::Index};
 use tempfile::TempDir;

@@ -6,12 +6,15 @@ use std::{
 };
 
 use npubench::{
-    grid::{Candidates, Draft, Grown, Known, Order, Refused, default_budget, grow},
-    model::KernelName,
-    spec::{
-        Assets, Catalogue, LlmModel,
-        grid::{Grids, ModelValues, Models, Table},
+    catalogue::Catalogue,
+    config::Assets,
+    domain::KernelName,
+    grid::{
+        Candidates, Draft, Grown, Known, Order, Refused, default_budget,
+        definition::{Grids, ModelValues, Models, Table},
+        grow,
     },
+    llm::LlmModel,
 };
 use proptest::prelude::*;
 

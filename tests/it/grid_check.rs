@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use npubench::{
-    model::KernelName,
-    spec::{
-        Assets, Catalogue,
-        grid::{Grids, Models},
-    },
+    catalogue::Catalogue,
+    config::Assets,
+    domain::KernelName,
+    grid::definition::{Grids, Models},
 };
 use serde_json::Value;
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use npubench::{
-    grid::{Candidates, Draft},
-    spec::{
-        Assets, LlmModel,
-        grid::{Grids, ModelValues, Models},
+    config::Assets,
+    grid::{
+        Candidates, Draft,
+        definition::{Grids, ModelValues, Models},
     },
+    llm::LlmModel,
 };
 
 use crate::context::{Context, Ran};

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
-use npubench::spec::{
-    Assets, Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, Layouts, LlmAttention, LlmModel,
-    Product, Quantisation,
+use npubench::{
+    config::Assets,
+    llm::{
+        Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, Layouts, LlmAttention, LlmModel,
+        Product, Quantisation,
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

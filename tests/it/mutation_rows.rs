@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use npubench::spec::grid::Mutations;
+use npubench::grid::definition::Mutations;
 
 use crate::{
     context::{Context, Ran, SWIGLU, profile},

@@ -7,20 +7,20 @@ use std::{
 };
 
 use npubench::{
+    catalogue::Catalogue,
+    config::{Assets, DeviceProfile},
+    domain::{Attributes, Case, Cells, KernelName, Slot},
     grid::{
-        Footprint, Known, Order, Refused, default_budget, grow,
+        Footprint, Known, Order, Refused, default_budget,
+        definition::{Change, Grids, Models, Mutation, Mutations},
+        grow,
         mutate::{Mutant, MutationOrder, Mutator, mutate, targets},
     },
-    model::{Attributes, Case, Cells, KernelName, Slot},
     profile::{Groups, ProfileFile, ReadOptions, add_table},
-    spec::{
-        Assets, Catalogue, DeviceProfile,
-        grid::{Change, Grids, Models, Mutation, Mutations},
-    },
 };
 use proptest::prelude::*;
 
-use crate::consistent::{assert_consistent, dims};
+use crate::oracle::{assert_consistent, dims};
 
 /// What all tests read.
 struct World {

@@ -10,15 +10,14 @@ use std::{
 };
 
 use npubench::{
-    model::{Attributes, Case, Cells, KernelName, Nanos, Verdict},
+    catalogue::{Catalogue, Entry},
+    config::Assets,
+    domain::{Attributes, Case, Cells, KernelName, Nanos, Verdict},
+    ledger::Attempt,
     process::{self, Ended, Job},
     profile::npu_smi::{NpuSmiInfo, parse_info},
+    rehearsal::fault_plan::{Known, Plan},
     render::Manifest,
-    spec::{
-        Assets, Catalogue, Entry,
-        faults::{Known, Plan},
-    },
-    store::ledger::Attempt,
     verify::{CollectionEnd, Expected, Journal, judge, read_journal, read_records},
 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::spec::grid::{Pace, Standard};
+use crate::grid::definition::{Pace, Standard};
 
 /// Two neighbours that lie too far apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::{Assets, Catalogue, grid::Density};
+    use crate::{catalogue::Catalogue, config::Assets, grid::definition::Density};
 
     /// A standard as files have it.
     fn standard(segments: &str, required: &str) -> Standard {
@@ -134,7 +134,7 @@ mod tests {
         );
         let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
         let density = Density::parse(Path::new("d.yaml"), &text, &catalogue).expect("a standard");
-        let add = crate::model::KernelName::new("Add").expect("a name");
+        let add = crate::domain::KernelName::new("Add").expect("a name");
         density.axes(&add, catalogue.entry(&add).expect("there"))[0].standard.clone()
     }
 

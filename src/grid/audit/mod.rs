@@ -4,19 +4,16 @@
 //! judged besides for each of what must stay the same there. What is not seen is which combinations of other axes
 //! there are.
 
+mod auditor;
 mod gaps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use auditor::Auditor;
 pub use gaps::{Gap, Shortfall};
 
-use crate::{
-    model::Case,
-    spec::{
-        Entry,
-        grid::{AuditedAxis, AxisPoint},
-    },
-};
+use super::definition::{AuditedAxis, AxisPoint};
+use crate::{catalogue::Entry, domain::Case};
 
 /// The cases of one kernel, as its axes see them.
 #[derive(Debug)]

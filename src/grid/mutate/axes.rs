@@ -2,18 +2,18 @@
 //! which are values of inputs that several shapes follow from.
 
 use crate::{
-    model::{Attention, AttentionSlot, Case, Sequences},
-    spec::{Anatomy, Dimension, Role},
+    catalogue::{Anatomy, Dimension, Role},
+    domain::{Attention, AttentionSlot, Case, Sequences},
 };
 
 /// Something with a number.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
-    pub(super) name: String,
-    pub(super) value: u64,
-    pub(super) role: Option<Role>,
+pub(crate) struct Axis {
+    pub(crate) name: String,
+    pub(crate) value: u64,
+    pub(crate) role: Option<Role>,
     /// Bytes of an element, where rows are along it.
-    pub(super) element: Option<u64>,
+    pub(crate) element: Option<u64>,
     kind: Kind,
 }
 
@@ -28,19 +28,19 @@ enum Kind {
 
 /// A case with its axes.
 #[derive(Debug)]
-pub(super) struct Axes<'a> {
-    pub(super) anatomy: Anatomy<'a>,
-    pub(super) sequences: Option<Sequences>,
+pub(crate) struct Axes<'a> {
+    pub(crate) anatomy: Anatomy<'a>,
+    pub(crate) sequences: Option<Sequences>,
 }
 
 impl<'a> Axes<'a> {
-    pub(super) fn new(anatomy: Anatomy<'a>) -> Self {
+    pub(crate) fn new(anatomy: Anatomy<'a>) -> Self {
         let is_attention = anatomy.entry().kernel.as_str() == Attention::KERNEL;
         let sequences = is_attention.then(|| Attention::new(anatomy.case()).sequences()).flatten();
         Self { anatomy, sequences }
     }
 
-    pub(super) fn all(&self) -> Vec<Axis> {
+    pub(crate) fn all(&self) -> Vec<Axis> {
         let dimensions = self.anatomy.dimensions().into_iter().filter_map(|dimension| {
             Some(Axis {
                 name: dimension.to_string(),
@@ -64,7 +64,7 @@ impl<'a> Axes<'a> {
     }
 
     /// The case with another number on an axis.
-    pub(super) fn with(&self, axis: &Axis, value: u64) -> Result<Case, String> {
+    pub(crate) fn with(&self, axis: &Axis, value: u64) -> Result<Case, String> {
         match (&axis.kind, &self.sequences) {
             (Kind::Dimension(dimension), _) => self.anatomy.with(&[(dimension.clone(), value)], None),
             (Kind::Batch, Some(sequences)) => {
@@ -85,7 +85,7 @@ impl<'a> Axes<'a> {
 
     /// The case with other sequences. Pool and block table stay as they are where they hold them, as those of a
     /// server do, and grow where they do not.
-    pub(super) fn with_sequences(&self, sequences: &Sequences) -> Result<Case, String> {
+    pub(crate) fn with_sequences(&self, sequences: &Sequences) -> Result<Case, String> {
         let at = |slot: AttentionSlot, place| self.anatomy.dimension_at(slot as usize, place);
         let mut changes: Vec<(Dimension, u64)> = Vec::new();
         if let Some(batch) = at(AttentionSlot::QueryLengths, 0) {
@@ -113,7 +113,7 @@ impl<'a> Axes<'a> {
     }
 
     /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
-    pub(super) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
+    pub(crate) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
         let dimensions = self.anatomy.dimensions();
         let of = |role: Role| dimensions.iter().filter(move |one| self.anatomy.role(one) == Some(role));
         let sizes: Vec<&Dimension> = of(Role::BlockSize).collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Mutated, Tried};
 use crate::{
+    domain::KernelName,
     grid::{Refusals, Refused},
-    model::KernelName,
 };
 
 /// What became of the mutants of a kernel, without the cases that they were made of.

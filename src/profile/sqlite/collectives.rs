@@ -8,11 +8,11 @@ use std::path::Path;
 use rusqlite::{Connection, types::ValueRef};
 
 use super::{
-    super::{Groups, Place, ProfileError, REHEARSAL_PREFIX},
     database_error,
     schema::Schema,
     strings::{ABSENT, Strings, Text, TextError},
 };
+use crate::profile::{Groups, Place, ProfileError, REHEARSAL_PREFIX};
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
 

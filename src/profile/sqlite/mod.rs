@@ -7,9 +7,9 @@
 mod collectives;
 mod open;
 mod operators;
+mod ordered_cursor;
 mod pmu;
 mod schema;
-mod sorted;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -18,22 +18,22 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-use self::{
+use super::sqlite::{
     open::{database_error, open},
+    ordered_cursor::{Sorted, Stamp},
     pmu::{Pmu, PmuQuery},
     schema::Schema,
-    sorted::{Sorted, Stamp},
     strings::{Strings, Text, TextError},
 };
 use super::{
     Groups, Place, ProfileError, REHEARSAL_PREFIX,
     columns::CELLS,
     error::ShapelessKind,
-    sums::{CounterSums, KernelRecord},
+    kernel_record::{CounterSums, KernelRecord},
 };
-use crate::model::Nanos;
+use crate::domain::Nanos;
 
-pub(super) use self::{open::is_database, operators::for_each_operator};
+pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 
 /// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
 const NAMES: [&str; 10] = [

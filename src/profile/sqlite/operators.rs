@@ -5,13 +5,13 @@ use std::path::Path;
 use rusqlite::OptionalExtension as _;
 
 use super::{
-    super::ProfileError,
     open::{database_error, open},
     schema::Schema,
 };
+use crate::profile::ProfileError;
 
 /// Gives name and input shapes of every different call to `visit`. Nothing where the host was not recorded.
-pub(in super::super) fn for_each_operator(
+pub(in crate::profile) fn for_each_operator(
     file: &Path,
     mut visit: impl FnMut(&str, &str),
 ) -> Result<(), ProfileError> {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use rusqlite::{Connection, Row, Statement, types::ValueRef};
 
 use super::{
-    super::{COUNTERS, sums::CounterSums},
+    ordered_cursor::Sorted,
     schema::Schema,
-    sorted::Sorted,
     strings::{Strings, Text, TextError},
 };
+use crate::profile::{COUNTERS, kernel_record::CounterSums};
 
 /// A value of one counter.
 type Value = (i64, f64);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::super::{COUNTERS, Group, GroupStatistics, Groups, Place, ProfileError, ReadOptions, add_table};
+use crate::profile::{COUNTERS, Group, GroupStatistics, Groups, Place, ProfileError, ReadOptions, add_table};
 
 const TABLES: &str = "
     CREATE TABLE STRING_IDS (id INTEGER PRIMARY KEY, value TEXT);

@@ -1,19 +1,19 @@
 //! Which faults of the plan strike the host's parts, and when. What a strike does is done where it happens: in
 //! the pretend NPU, in msprof, in npu-smi.
 
-mod pace;
-mod strikes;
+mod fire_count;
+mod latency;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-pub(super) use self::{pace::Pace, strikes::Strikes};
+use super::fault_plan::{Costs, DrawnBy, Fault, Kind, Leftover, Place, Plan, Scope, Throttling};
+pub(super) use super::faults::{fire_count::Strikes, latency::Pace};
 use super::{Config, timing};
 use crate::{
-    model::Nanos,
+    domain::Nanos,
     render::{Manifest, ManifestCase},
-    spec::faults::{Costs, DrawnBy, Fault, Kind, Leftover, Place, Plan, Scope, Throttling},
 };
 
 /// The faults of one host, as one of its processes sees them.

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{CaseId, Kind as HostKind},
+    domain::{CaseId, Kind as HostKind},
+    rehearsal::fault_plan::Known,
     render::Sentinels,
-    spec::faults::Known,
 };
 
 const KNOWN: Known<'_> = Known { kernels: &["Add", "Mul"], devices: 16 };

@@ -1,7 +1,7 @@
 //! Counters of the cores: 25 columns that hang together as real ones do, and mean nothing.
 
-use super::super::npu::{Launch, Task};
-use crate::{rehearsal::timing, spec::DeviceProfile};
+use crate::rehearsal::npu::{Launch, Task};
+use crate::{config::DeviceProfile, rehearsal::timing};
 
 /// Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on
 /// matrix cores; vec, scalar, mte2, mte3 on vector cores.

@@ -8,8 +8,9 @@ use std::{
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::json;
 
-use super::{super::npu::Launch, op_summary};
-use crate::{model::Nanos, rehearsal::timing, spec::DeviceProfile};
+use super::op_summary;
+use crate::rehearsal::npu::Launch;
+use crate::{config::DeviceProfile, domain::Nanos, rehearsal::timing};
 
 /// A folder or file that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -204,10 +205,10 @@ fn text(file: &Path, content: &str) -> Result<(), ExportError> {
 mod tests {
     use super::*;
     use crate::{
-        model::{Dtype, Tensor},
+        config::{Assets, DeviceProfile, Unit, Work},
+        domain::{Dtype, Tensor},
         profile::{RecordReader, collection_summaries},
         rehearsal::npu::{Operation, Task},
-        spec::{Assets, DeviceProfile, Unit, Work},
     };
 
     const START: Nanos = Nanos(1_764_246_877_073_569_640);

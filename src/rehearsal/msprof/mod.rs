@@ -3,8 +3,8 @@
 //! Exit codes, console lines and folders are the real one's. So are its weaknesses: the program's exit
 //! status is not passed on, and every message goes to standard output.
 
+mod corrupt;
 mod counters;
-mod damage;
 mod export;
 mod op_summary;
 mod options;
@@ -19,8 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{
-    damage::Export,
+use super::fault_plan::Records;
+use super::msprof::{
+    corrupt::Export,
     export::{Collected, ExportError, Table},
     options::{Parsed, Start},
 };
@@ -29,12 +30,12 @@ use super::{
     faults::Faults,
     now,
     npu::{Outcome, Server, ServerError, Session},
-    stand_in::{FAILED, host, say},
+    shims::{FAILED, host, say},
     variables,
 };
 use crate::{
+    config::DeviceProfile,
     render::{Manifest, files},
-    spec::{DeviceProfile, faults::Records},
 };
 
 /// Why a collection fails.
@@ -129,7 +130,7 @@ fn collect(start: &Start) -> Result<(), Failure> {
     // Each process that used a device leaves a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
         let mut collected = Collected { devices, launches, started, ended };
-        damage::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
+        corrupt::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
         report(&config, &profile, &collected, number, &outcome, start)?;
         slowness = slowness.max(outcome.slowness);
     }
@@ -156,7 +157,7 @@ fn report(
         return Ok(());
     }
     let mut tables = export::tables(profile, &collected.launches);
-    damage::damage_text(&mut tables, &outcome.struck);
+    corrupt::damage_text(&mut tables, &outcome.struck);
     let written = export::write(&parent, &folder, profile, collected)?;
     say(&format!("[INFO] Start export data in {folder}."));
     match fate {
@@ -166,7 +167,7 @@ fn report(
         }
         Export::NoRoom(full) => {
             keep(full.second_export, &written, &tables)?;
-            tables.iter_mut().for_each(|(_, table)| damage::cut_at(table, full.keeps));
+            tables.iter_mut().for_each(|(_, table)| corrupt::cut_at(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
             say(&format!("[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"));
         }

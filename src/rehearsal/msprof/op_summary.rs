@@ -5,14 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    super::npu::{Launch, Task},
-    counters,
-};
+use super::counters;
+use crate::rehearsal::npu::{Launch, Task};
 use crate::{
-    model::{Nanos, Slot, Tensor},
+    config::DeviceProfile,
+    domain::{Nanos, Slot, Tensor},
     profile::{COUNTERS, REHEARSAL_PREFIX},
-    spec::DeviceProfile,
 };
 
 /// The columns in front of the counters.
@@ -164,9 +162,9 @@ pub(super) fn task_time(launches: &[Launch]) -> String {
 mod tests {
     use super::*;
     use crate::{
-        model::{Dtype, Format},
+        config::{Assets, Unit, Work},
+        domain::{Dtype, Format},
         rehearsal::npu::Operation,
-        spec::{Assets, Unit, Work},
     };
 
     fn launch(device: u32, start: i64, task: Task) -> Launch {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Arguments, Class, Given, Raised};
-use crate::spec::{Schema, SchemaArgument, SchemaType};
+use super::protocol::{Arguments, Class, Given, Raised};
+use crate::catalogue::{Schema, SchemaArgument, SchemaType};
 
 /// The arguments that were given, by name; those left out are absent.
 pub(super) type Bound = BTreeMap<String, Given>;

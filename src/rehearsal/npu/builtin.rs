@@ -3,13 +3,13 @@
 use super::{
     arguments::{Bound, bind},
     factories,
-    memory::{Contents, Handle, Layout, Memory, Operand, Place},
+    protocol::{Arguments, Given, Raised, Reply, runtime},
     session::{Session, plain_operation},
-    wire::{Arguments, Given, Raised, Reply, runtime},
+    tensors::{Contents, Handle, Layout, Memory, Operand, Place},
 };
 use crate::{
-    model::{Dtype, Tensor},
-    spec::Schema,
+    catalogue::Schema,
+    domain::{Dtype, Tensor},
 };
 
 /// Answers a call of this module or of [`factories`]; `None` where the function is none of theirs.

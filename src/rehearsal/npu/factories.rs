@@ -7,12 +7,12 @@
 use super::{
     arguments::Bound,
     builtin::{bound, int, place},
-    memory::{Contents, Place},
+    launch_log::{Operation, Task},
+    protocol::{Arguments, Given, Raised, Reply, runtime},
     session::{Session, plain_operation},
-    tape::{Operation, Task},
-    wire::{Arguments, Given, Raised, Reply, runtime},
+    tensors::{Contents, Place},
 };
-use crate::model::{Dtype, Tensor};
+use crate::domain::{Dtype, Tensor};
 
 /// How tensors come about, and the signatures of the functions that make them.
 const FACTORIES: [(&str, &str); 8] = [

@@ -126,7 +126,7 @@ fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::{
-        model::Nanos,
+        domain::Nanos,
         rehearsal::{Config, faults::Faults},
     };
 

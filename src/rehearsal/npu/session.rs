@@ -7,18 +7,19 @@ use std::{
 
 use super::{
     builtin,
-    course::{Course, Outcome},
-    group::Group,
-    judge::{Accepted, judge},
-    memory::{Contents, Memory, Place},
-    tape::{Launch, Operation, Tape, Task},
-    wire::{Arguments, Class, Raised, Reply, Request, answer, runtime},
+    fault_injector::{Course, Outcome},
+    launch_log::{Launch, Operation, Tape, Task},
+    process_group::Group,
+    protocol::{Arguments, Class, Raised, Reply, Request, answer, runtime},
+    tensors::{Contents, Memory, Place},
+    validate::{Accepted, judge},
 };
 use crate::{
-    model::{Dtype, Nanos, Slot, Tensor},
+    catalogue::{Catalogue, Entry, OutputDtype},
+    config::{DeviceProfile, Unit, Work},
+    domain::{Dtype, Nanos, Slot, Tensor},
     rehearsal::{Config, HostError, faults::Faults},
     render::Manifest,
-    spec::{Catalogue, DeviceProfile, Entry, OutputDtype, Unit, Work},
 };
 
 /// State behind a connection to the socket. A clone of one that was not used is another process's, of the same gang.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Launch, Session, Task};
 use crate::{
-    model::{CaseId, Kind, Nanos},
+    domain::{CaseId, Kind, Nanos},
     rehearsal::{Config, Model, faults::Faults},
     render::{Manifest, ManifestArgument, ManifestCase, Sentinels},
 };
@@ -81,11 +81,11 @@ fn launched(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Vec
 }
 
 fn shown(launch: &Launch) -> String {
-    let side = |tensors: &[crate::model::Tensor]| {
+    let side = |tensors: &[crate::domain::Tensor]| {
         tensors.iter().map(|t| format!("{t}{}", t.format)).collect::<Vec<_>>().join(" ")
     };
     let operation = &launch.operation;
-    let inputs: Vec<crate::model::Tensor> = operation.inputs.iter().flatten().cloned().collect();
+    let inputs: Vec<crate::domain::Tensor> = operation.inputs.iter().flatten().cloned().collect();
     format!("{} {} -> {}", operation.kernel, side(&inputs), side(&operation.outputs))
 }
 

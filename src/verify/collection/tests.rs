@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    model::{Attributes, CaseId, KernelName, Kind, Tensor},
+    domain::{Attributes, CaseId, KernelName, Kind, Tensor},
     render::Sentinels,
     verify::journal::Raised,
 };
