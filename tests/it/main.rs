@@ -32,6 +32,7 @@ mod profiler_databases;
 mod real_profiles;
 mod rehearsal;
 mod rehearsal_faults;
+mod requirements;
 mod row_identity;
 mod runs;
 mod vendor;
