@@ -5,12 +5,13 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 0 | [`model`], [`stats`] |
-//! | 1 | [`spec`], [`profile`], [`events`] |
-//! | 2 | [`grid`], [`render`], [`store`], [`process`] |
-//! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 4 | [`engine`], [`check`], [`growth`], [`rehearsal`], [`report`] |
-//! | 5 | [`cli`] |
+//! | 0 | [`exit`], [`domain`], [`stats`] |
+//! | 1 | [`files`], [`table`], [`config`], [`events`] |
+//! | 2 | [`process`], [`catalogue`], [`llm`], [`profile`] |
+//! | 3 | [`render`], [`ledger`], [`database`], [`grid`] |
+//! | 4 | [`device`], [`plan`], [`sched`], [`verify`] |
+//! | 5 | [`engine`], [`vendor_check`], [`rehearsal`], [`report`], [`session`] |
+//! | 6 | [`cli`] |
 
 pub mod catalogue;
 pub mod cli;

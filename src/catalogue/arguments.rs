@@ -1,25 +1,26 @@
 //! What a call is given: tensors to build and what they are filled with, constants, types.
 
 use super::{
-    Argument, Bindings, Entry, EntryForm, Expr, Refusal, SchemaType, TensorSlot, Value, Values,
+    Bindings, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue, NotReplayable,
+    SchemaType, TensorSlot,
     resolve::{contradiction, logical_dims, not_known},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
 /// What one argument of the call is given.
 #[derive(Clone, Debug)]
-pub enum Supplied {
+pub enum CallArgument {
     /// A tensor with values.
-    Tensor(SuppliedTensor),
+    Tensor(TensorArgument),
     /// A list of several tensors.
-    Tensors(Vec<SuppliedTensor>),
+    Tensors(Vec<TensorArgument>),
     /// A Python number, where the profiler shows a scalar of that type.
     Number(Dtype),
     /// A constant or something that follows from the shapes.
     Constant(serde_json::Value),
     /// A type, by torch's name.
     Dtype(String),
-    /// See [`Argument::ProcessGroup`]; so many ranks.
+    /// See [`DeclaredArgument::ProcessGroup`]; so many ranks.
     ProcessGroup(i64),
     /// A buffer that the call writes.
     Destination(Tensor),
@@ -29,7 +30,7 @@ pub enum Supplied {
 
 /// A tensor to build.
 #[derive(Clone, Debug)]
-pub struct SuppliedTensor {
+pub struct TensorArgument {
     /// As the profiler shows it.
     pub tensor: Tensor,
     /// Its dimensions for torch, which does not see blocks.
@@ -39,45 +40,45 @@ pub struct SuppliedTensor {
     /// Whether the call takes a list of such tensors.
     pub listed: bool,
     /// What it is filled with.
-    pub fill: Fill,
+    pub fill: ResolvedFill,
     /// Whether it stays on the host.
     pub on_host: bool,
 }
 
-/// What a tensor is filled with; see [`Values`].
+/// What a tensor is filled with; see [`DeclaredFill`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fill {
-    /// See [`Values::Activation`].
+pub enum ResolvedFill {
+    /// See [`DeclaredFill::Activation`].
     Activation,
-    /// See [`Values::Weight`].
+    /// See [`DeclaredFill::Weight`].
     Weight,
     /// Ones.
     Ones,
     /// Zeros.
     Zeros,
-    /// See [`Values::Scales`].
+    /// See [`DeclaredFill::Scales`].
     Scales,
-    /// See [`Values::Causal`].
+    /// See [`DeclaredFill::Causal`].
     Causal,
     /// Whole numbers, uniform from 0 to below this bound.
     Index(i64),
-    /// See [`Values::Zipf`].
+    /// See [`DeclaredFill::Zipf`].
     Zipf(i64),
-    /// See [`Values::Counting`].
+    /// See [`DeclaredFill::Counting`].
     Counting(i64),
-    /// See [`Values::Distinct`].
+    /// See [`DeclaredFill::Distinct`].
     Distinct(i64),
-    /// See [`Values::Experts`].
+    /// See [`DeclaredFill::Experts`].
     Experts(i64),
-    /// See [`Values::Cumulative`].
+    /// See [`DeclaredFill::Cumulative`].
     Cumulative(i64),
-    /// See [`Values::Counts`].
+    /// See [`DeclaredFill::Counts`].
     Counts(i64),
-    /// See [`Values::Picks`].
+    /// See [`DeclaredFill::Picks`].
     Picks(i64),
-    /// See [`Values::Listed`].
+    /// See [`DeclaredFill::Listed`].
     Listed(Vec<i64>),
-    /// See [`Values::Blocks`].
+    /// See [`DeclaredFill::Blocks`].
     Blocks {
         /// Blocks of the pool.
         below: i64,
@@ -87,28 +88,28 @@ pub enum Fill {
 }
 
 /// Everything that one call is given.
-pub(crate) struct Supply<'a> {
-    pub(crate) entry: &'a Entry,
+pub(crate) struct ArgumentResolver<'a> {
+    pub(crate) entry: &'a CatalogueEntry,
     pub(crate) form: &'a EntryForm,
     pub(crate) bindings: &'a Bindings,
     pub(crate) outputs: &'a [Tensor],
     pub(crate) case: &'a Case,
 }
 
-impl Supply<'_> {
+impl ArgumentResolver<'_> {
     /// All arguments, in the schema's order.
-    pub(crate) fn all(&self) -> Result<Vec<(String, Supplied)>, Refusal> {
+    pub(crate) fn all(&self) -> Result<Vec<(String, CallArgument)>, NotReplayable> {
         let mut supplied = Vec::new();
         for argument in &self.entry.schema.arguments {
             let list = self.form.list(&argument.name);
             if list.len() > 1 {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (index, slot) in list {
-                    if let Supplied::Tensor(tensor) = self.slot(index, slot, argument.kind)? {
+                    if let CallArgument::Tensor(tensor) = self.slot(index, slot, argument.kind)? {
                         tensors.push(tensor);
                     }
                 }
-                supplied.push((argument.name.clone(), Supplied::Tensors(tensors)));
+                supplied.push((argument.name.clone(), CallArgument::Tensors(tensors)));
             } else if let Some((index, slot)) = self.form.tensor(&argument.name) {
                 supplied.push((argument.name.clone(), self.slot(index, slot, argument.kind)?));
             } else if let Some(other) = self.form.arguments.get(&argument.name) {
@@ -118,22 +119,22 @@ impl Supply<'_> {
         Ok(supplied)
     }
 
-    fn slot(&self, index: usize, slot: &TensorSlot, kind: SchemaType) -> Result<Supplied, Refusal> {
+    fn slot(&self, index: usize, slot: &TensorSlot, kind: SchemaType) -> Result<CallArgument, NotReplayable> {
         let tensor = self.case.inputs.get(index).and_then(Option::as_ref);
         let tensor = tensor.ok_or_else(|| contradiction(format!("input slot {index} is empty")))?;
         if tensor.is_scalar() && slot.number_for.contains(&tensor.dtype) {
-            return Ok(Supplied::Number(tensor.dtype.clone()));
+            return Ok(CallArgument::Number(tensor.dtype.clone()));
         }
-        if let Values::SameAs(other) = &slot.values {
+        if let DeclaredFill::SameAs(other) = &slot.values {
             let first = self.form.tensor(other).and_then(|(index, _)| self.case.inputs.get(index)?.as_ref());
             return match first.filter(|first| first.dims == tensor.dims && first.dtype == tensor.dtype) {
-                Some(_) => Ok(Supplied::Same(other.clone())),
+                Some(_) => Ok(CallArgument::Same(other.clone())),
                 None => Err(contradiction(format!("`{}` must be like `{other}`", slot.argument))),
             };
         }
         let logical = logical_dims(slot, tensor)?;
         let fill = self.fill(&slot.values, &slot.argument, &logical)?;
-        Ok(Supplied::Tensor(SuppliedTensor {
+        Ok(CallArgument::Tensor(TensorArgument {
             tensor: tensor.clone(),
             logical,
             transposed: self.form.is_transposed(&slot.argument),
@@ -143,7 +144,12 @@ impl Supply<'_> {
         }))
     }
 
-    fn fill(&self, values: &Values, argument: &str, dims: &[u64]) -> Result<Fill, Refusal> {
+    fn fill(
+        &self,
+        values: &DeclaredFill,
+        argument: &str,
+        dims: &[u64],
+    ) -> Result<ResolvedFill, NotReplayable> {
         let number =
             |expr: &Expr| expr.number(self.bindings).map_err(|error| contradiction(error.to_string()));
         let range = |expr: &Expr| match number(expr)? {
@@ -162,24 +168,28 @@ impl Supply<'_> {
             value.items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
         };
         Ok(match values {
-            Values::Activation => Fill::Activation,
-            Values::Weight => Fill::Weight,
-            Values::Ones => Fill::Ones,
-            Values::Zeros => Fill::Zeros,
-            Values::Scales => Fill::Scales,
-            Values::Causal => Fill::Causal,
-            Values::SameAs(_) => return Err(contradiction(format!("`{argument}` has no values of its own"))),
-            Values::Index(bound) => Fill::Index(range(bound)?),
-            Values::Zipf(bound) => Fill::Zipf(range(bound)?),
-            Values::Counting(bound) => Fill::Counting(range(bound)?),
-            Values::Distinct(bound) => Fill::Distinct(enough(range(bound)?, elements(dims)?)?),
-            Values::Experts(bound) => {
-                Fill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
+            DeclaredFill::Activation => ResolvedFill::Activation,
+            DeclaredFill::Weight => ResolvedFill::Weight,
+            DeclaredFill::Ones => ResolvedFill::Ones,
+            DeclaredFill::Zeros => ResolvedFill::Zeros,
+            DeclaredFill::Scales => ResolvedFill::Scales,
+            DeclaredFill::Causal => ResolvedFill::Causal,
+            DeclaredFill::SameAs(_) => {
+                return Err(contradiction(format!("`{argument}` has no values of its own")));
             }
-            Values::Cumulative(total) => Fill::Cumulative(number(total)?),
-            Values::Counts(total) => Fill::Counts(number(total)?),
-            Values::Picks(bound) => Fill::Picks(enough(range(bound)?, dims.last().copied().unwrap_or(1))?),
-            Values::Listed(items) => {
+            DeclaredFill::Index(bound) => ResolvedFill::Index(range(bound)?),
+            DeclaredFill::Zipf(bound) => ResolvedFill::Zipf(range(bound)?),
+            DeclaredFill::Counting(bound) => ResolvedFill::Counting(range(bound)?),
+            DeclaredFill::Distinct(bound) => ResolvedFill::Distinct(enough(range(bound)?, elements(dims)?)?),
+            DeclaredFill::Experts(bound) => {
+                ResolvedFill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
+            }
+            DeclaredFill::Cumulative(total) => ResolvedFill::Cumulative(number(total)?),
+            DeclaredFill::Counts(total) => ResolvedFill::Counts(number(total)?),
+            DeclaredFill::Picks(bound) => {
+                ResolvedFill::Picks(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
+            }
+            DeclaredFill::Listed(items) => {
                 let (items, count) = (list(items)?, elements(dims)?);
                 if items.len() as u64 != count {
                     return Err(contradiction(format!(
@@ -187,9 +197,9 @@ impl Supply<'_> {
                         items.len()
                     )));
                 }
-                Fill::Listed(items)
+                ResolvedFill::Listed(items)
             }
-            Values::Blocks { below, used } => {
+            DeclaredFill::Blocks { below, used } => {
                 let (below, used) = (range(below)?, list(used)?);
                 let (&[rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
                     return Err(contradiction(format!(
@@ -209,48 +219,48 @@ impl Supply<'_> {
                     )));
                 }
                 let all = used.iter().fold(0_u64, |sum, blocks| sum.saturating_add(blocks.unsigned_abs()));
-                Fill::Blocks { below: enough(below, all)?, used }
+                ResolvedFill::Blocks { below: enough(below, all)?, used }
             }
         })
     }
 
-    fn other(&self, argument: &Argument, kind: SchemaType) -> Result<Supplied, Refusal> {
+    fn other(&self, argument: &DeclaredArgument, kind: SchemaType) -> Result<CallArgument, NotReplayable> {
         let output = |index: usize| {
             self.outputs.get(index).ok_or_else(|| contradiction(format!("there is no output {index}")))
         };
         Ok(match argument {
-            Argument::Constant(constant) => Supplied::Constant(constant.clone()),
-            Argument::Expression(expr) => {
+            DeclaredArgument::Constant(constant) => CallArgument::Constant(constant.clone()),
+            DeclaredArgument::Expression(expr) => {
                 let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-                Supplied::Constant(match value {
+                CallArgument::Constant(match value {
                     // A list of one is a number in a row's attributes.
-                    Value::Number(number) if kind == SchemaType::IntList => vec![number].into(),
-                    Value::Number(number) => number.into(),
-                    Value::Truth(truth) => truth.into(),
-                    Value::List(list) => list.into(),
+                    ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
+                    ExprValue::Number(number) => number.into(),
+                    ExprValue::Bool(truth) => truth.into(),
+                    ExprValue::List(list) => list.into(),
                 })
             }
-            Argument::InverseRoot(expr) => {
+            DeclaredArgument::InverseRoot(expr) => {
                 let number = expr.number(self.bindings).map_err(|error| contradiction(error.to_string()))?;
                 let number = u32::try_from(number).ok().filter(|number| *number > 0);
                 let number = number.ok_or_else(|| contradiction(format!("`{expr}` has no root")))?;
-                Supplied::Constant((1.0 / f64::from(number).sqrt()).into())
+                CallArgument::Constant((1.0 / f64::from(number).sqrt()).into())
             }
-            Argument::Destination(index) => Supplied::Destination(output(*index)?.clone()),
-            Argument::DtypeOf { output: index, quantised } => {
+            DeclaredArgument::Destination(index) => CallArgument::Destination(output(*index)?.clone()),
+            DeclaredArgument::DtypeOf { output: index, quantised } => {
                 let dtype = &output(*index)?.dtype;
                 let name = dtype.torch_name().unwrap_or_default();
-                Supplied::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
+                CallArgument::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
-            Argument::Attribute(column) => Supplied::Constant(self.attribute(column, kind)?),
-            Argument::ProcessGroup(ranks) => Supplied::ProcessGroup(
+            DeclaredArgument::Attribute(column) => CallArgument::Constant(self.attribute(column, kind)?),
+            DeclaredArgument::ProcessGroup(ranks) => CallArgument::ProcessGroup(
                 ranks.number(self.bindings).map_err(|error| contradiction(error.to_string()))?,
             ),
-            Argument::Tensor { dims, dtype, values, on_host } => {
+            DeclaredArgument::Tensor { dims, dtype, values, on_host } => {
                 let dims =
                     dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();
                 let fill = self.fill(values, "tensor", &dims)?;
-                Supplied::Tensor(SuppliedTensor {
+                CallArgument::Tensor(TensorArgument {
                     tensor: Tensor::new(dims.clone(), dtype.clone()),
                     logical: dims,
                     transposed: false,
@@ -262,7 +272,7 @@ impl Supply<'_> {
         })
     }
 
-    fn attribute(&self, column: &str, kind: SchemaType) -> Result<serde_json::Value, Refusal> {
+    fn attribute(&self, column: &str, kind: SchemaType) -> Result<serde_json::Value, NotReplayable> {
         let text = self.case.attributes.get(column).ok_or_else(|| not_known(column))?;
         let numbers = || {
             let numbers = self.case.attributes.numbers(column);
@@ -276,7 +286,7 @@ impl Supply<'_> {
     }
 }
 
-fn elements(dims: &[u64]) -> Result<u64, Refusal> {
+fn elements(dims: &[u64]) -> Result<u64, NotReplayable> {
     let product = dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim));
     product.ok_or_else(|| contradiction("a tensor has more elements than 64 bits count"))
 }

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Argument, Entry};
-use crate::config::{Assets, SpecError, device_profile::from_assets};
-use crate::domain::KernelName;
+use super::{CatalogueEntry, DeclaredArgument};
+use crate::{
+    config::{AssetFiles, YamlError, device_profile::from_assets},
+    domain::KernelName,
+};
 
 /// All entries, by kernel and by the other names that the profiler gives it.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, CatalogueEntry>,
     aliases: BTreeMap<String, String>,
 }
 
@@ -17,16 +19,16 @@ impl Catalogue {
     /// Loads and checks every entry.
     ///
     /// # Errors
-    /// [`SpecError`] for the first file that is wrong, or where two entries claim one name.
-    pub fn load(assets: &Assets) -> Result<Self, SpecError> {
+    /// [`YamlError`] for the first file that is wrong, or where two entries claim one name.
+    pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut catalogue = Self { entries: BTreeMap::new(), aliases: BTreeMap::new() };
         for asset in assets.catalogue().map_err(|error| from_assets(&error))?.into_values() {
-            let entry = Entry::parse(&asset.path, &asset.text)?;
+            let entry = CatalogueEntry::parse(&asset.path, &asset.text)?;
             for name in entry.names() {
                 if let Some(other) =
                     catalogue.aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned())
                 {
-                    return Err(SpecError::at(
+                    return Err(YamlError::at(
                         &asset.path,
                         &asset.text,
                         name,
@@ -42,7 +44,7 @@ impl Catalogue {
 
     /// The entry that replays a kernel.
     #[must_use]
-    pub fn entry(&self, kernel: &KernelName) -> Option<&Entry> {
+    pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
 
@@ -52,7 +54,7 @@ impl Catalogue {
     }
 
     /// Every entry, by name.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &CatalogueEntry> {
         self.entries.values()
     }
 
@@ -63,7 +65,7 @@ impl Catalogue {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {
             let taken = form.arguments.values().filter_map(|argument| match argument {
-                Argument::Attribute(column) => Some(column),
+                DeclaredArgument::Attribute(column) => Some(column),
                 _ => None,
             });
             form.with.keys().chain(taken)
@@ -72,7 +74,7 @@ impl Catalogue {
     }
 
     /// Every entry that calls that Python function.
-    pub fn callers<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a Entry> {
+    pub fn callers<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
         self.entries().filter(move |entry| entry.api == api)
     }
 }

@@ -12,20 +12,21 @@ mod scaffold;
 mod schema;
 mod shape_rule;
 
-pub use arguments::{Fill, Supplied, SuppliedTensor};
-pub use case_editor::{Anatomy, Dimension};
-pub use compiled_rule::QuickRule;
+pub use arguments::{CallArgument, ResolvedFill, TensorArgument};
+pub use case_editor::{CaseEditor, FormDimension};
+pub use compiled_rule::CompiledRule;
 pub use entry::{
-    Argument, Entry, EntryForm, InputSlot, JudgedBy, Needs, OutputDtype, Role, TensorSlot, Values,
+    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, DimensionRole, EntryCheckMethod,
+    EntryForm, InputSlot, OutputDtype, TensorSlot,
 };
 pub use expr::{
     Expr, ExprError,
-    bindings::{Bindings, Value},
-    compiled::{Formula, FormulaError, NoValue, Place},
+    bindings::{Bindings, ExprValue},
+    compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
 };
 pub use loader::Catalogue;
 pub(crate) use resolve::logical_dims;
-pub use resolve::{Reading, Refusal};
-pub use scaffold::draft_entry;
-pub use schema::{Schema, SchemaArgument, SchemaError, SchemaType};
-pub use shape_rule::{Form, Returns, RuleError};
+pub use resolve::{NotReplayable, ResolvedCall};
+pub use scaffold::scaffold_entry;
+pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
+pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};

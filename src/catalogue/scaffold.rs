@@ -5,13 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Schema, SchemaType};
-use crate::domain::{Case, Dtype, Format, KernelName, Slot, Tensor};
+use super::{OperatorSchema, SchemaType};
+use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
 /// The text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 #[must_use]
-pub fn draft_entry(kernel: &KernelName, cases: &[Case], api: Option<&str>, schema: Option<&str>) -> String {
-    let parsed = schema.and_then(|text| Schema::parse(text).ok());
+pub fn scaffold_entry(
+    kernel: &KernelName,
+    cases: &[Case],
+    api: Option<&str>,
+    schema: Option<&str>,
+) -> String {
+    let parsed = schema.and_then(|text| OperatorSchema::parse(text).ok());
     let arguments = parsed.as_ref().map(tensor_arguments).unwrap_or_default();
     let slots = cases.iter().map(|case| case.inputs.len()).max().unwrap_or_default();
     let outputs = cases.iter().map(|case| case.outputs.len()).max().unwrap_or_default();
@@ -53,7 +58,7 @@ fn is_tensor(kind: SchemaType) -> bool {
     matches!(kind, SchemaType::Tensor | SchemaType::TensorList)
 }
 
-fn tensor_arguments(schema: &Schema) -> Vec<String> {
+fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
     let tensors = schema.arguments.iter().filter(|argument| is_tensor(argument.kind));
     tensors.map(|argument| argument.name.clone()).collect()
 }
@@ -87,8 +92,8 @@ fn input(index: usize, cases: &[Case], arguments: &[String]) -> String {
     let mut formats: Vec<&str> = tensors
         .iter()
         .filter_map(|tensor| match &tensor.format {
-            Format::Private(name) => Some(name.as_str()),
-            Format::Base(_) => None,
+            TensorFormat::Private(name) => Some(name.as_str()),
+            TensorFormat::Base(_) => None,
         })
         .collect();
     formats.sort_unstable();
@@ -113,13 +118,13 @@ fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
 }
 
 /// The dimensions of every slot; `None` where it is left out.
-type Shape = Vec<Option<Vec<u64>>>;
+type SlotShapes = Vec<Option<Vec<u64>>>;
 
 /// One rule per way in which slots are there and have ranks, with an example.
 fn forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
-    let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(Shape, String)>> = BTreeMap::new();
+    let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(SlotShapes, String)>> = BTreeMap::new();
     for case in cases {
-        let dims = |slots: &[Slot], count: usize| -> Shape {
+        let dims = |slots: &[Slot], count: usize| -> SlotShapes {
             (0..count).map(|at| slots.get(at).cloned().flatten().map(|tensor| tensor.dims)).collect()
         };
         let shape = [dims(&case.inputs, slots), dims(&case.outputs, outputs)].concat();
@@ -136,7 +141,7 @@ fn forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> 
 }
 
 /// The rule that all shapes follow.
-fn rule(shapes: &[Shape], slots: usize) -> String {
+fn rule(shapes: &[SlotShapes], slots: usize) -> String {
     let mut names: Vec<(Vec<u64>, String)> = Vec::new();
     let mut cells = Vec::new();
     for (at, first) in shapes[0].iter().enumerate() {
@@ -186,16 +191,17 @@ fn term(values: &[u64], names: &mut Vec<(Vec<u64>, String)>, is_input: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Attributes, Cells};
+    use crate::domain::{CaseAttributes, SignatureCells};
 
     fn case(inputs: [&str; 2], outputs: [&str; 2]) -> Case {
-        let side =
-            |[shapes, dtypes]: [&str; 2]| Cells { shapes, dtypes, formats: "" }.parse().expect("cells");
+        let side = |[shapes, dtypes]: [&str; 2]| {
+            SignatureCells { shapes, dtypes, formats: "" }.parse().expect("cells")
+        };
         Case {
             kernel: KernelName::new("SwiGlu").expect("a name"),
             inputs: side(inputs),
             outputs: side(outputs),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -208,7 +214,7 @@ mod tests {
         ];
         let schema = "npu::npu_swiglu(Tensor self, int dim=-1) -> Tensor";
         let kernel = KernelName::new("SwiGlu").expect("a name");
-        insta::assert_snapshot!(draft_entry(&kernel, &cases, Some("torch_npu.npu_swiglu"), Some(schema)), @r#"
+        insta::assert_snapshot!(scaffold_entry(&kernel, &cases, Some("torch_npu.npu_swiglu"), Some(schema)), @r#"
         kernel: SwiGlu
         summary: TODO, in one line
         api: torch_npu.npu_swiglu

@@ -5,7 +5,7 @@ use crate::config::yaml::split_outside_brackets;
 
 /// The signature of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schema {
+pub struct OperatorSchema {
     /// With namespace and overload, such as `aten::add.Tensor`.
     pub name: String,
     /// In order; arguments behind `*` can be given by keyword only.
@@ -82,7 +82,7 @@ pub struct SchemaError {
     problem: &'static str,
 }
 
-impl Schema {
+impl OperatorSchema {
     /// Parses one schema.
     ///
     /// # Errors
@@ -156,10 +156,10 @@ mod tests {
     fn keyword_only_defaults_and_lists() {
         let text = "npu::npu_x(Tensor(a!) self, int[] size, *, Tensor? bias=None, float eps=1e-06, \
                     SymInt[]? lengths=None, str layout=\"BSH\", int[2] k=[1, 2]) -> (Tensor, Tensor[])";
-        let schema = Schema::parse(text).expect("a schema");
+        let schema = OperatorSchema::parse(text).expect("a schema");
         assert_eq!(schema.short_name(), "npu_x");
         assert_eq!((schema.returns, schema.returns_list), (2, false));
-        let list = Schema::parse("npu::npu_x(Tensor[] x) -> Tensor[]").expect("a schema");
+        let list = OperatorSchema::parse("npu::npu_x(Tensor[] x) -> Tensor[]").expect("a schema");
         assert_eq!((list.returns, list.returns_list), (1, true));
         let names: Vec<&str> = schema.arguments.iter().map(|argument| argument.name.as_str()).collect();
         assert_eq!(names, ["self", "size", "bias", "eps", "lengths", "layout", "k"]);
@@ -173,14 +173,14 @@ mod tests {
     #[test]
     fn overloads_and_namespaces_are_not_part_of_the_python_name() {
         let schema =
-            Schema::parse("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
+            OperatorSchema::parse("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
         assert_eq!(schema.expect("a schema").short_name(), "add");
     }
 
     #[test]
     fn text_that_is_no_schema_says_what_is_missing() {
         for text in ["", "mm", "mm(Tensor self", "mm(Tensor) -> Tensor", "mm(Tensor a b) Tensor"] {
-            assert!(Schema::parse(text).is_err(), "{text}");
+            assert!(OperatorSchema::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -7,19 +7,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Bindings, Expr, ExprError, Value};
+use super::{Bindings, Expr, ExprError, ExprValue};
 use crate::config::yaml::split_outside_brackets;
 
 /// One way in which a kernel's shapes may hang together.
 #[derive(Clone, Debug)]
-pub struct Form {
+pub struct ShapeRule {
     /// What the form is called in rows and messages, such as `A x B^T`.
     pub name: String,
     /// Arguments that are passed as transposed views of what lies in memory.
     pub transposed: Vec<String>,
     source: String,
     /// `None` where the slot must hold nothing.
-    pub(crate) inputs: Vec<Option<Vec<InputTerm>>>,
+    pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: Vec<Vec<OutputTerm>>,
     pub(crate) conditions: Vec<Expr>,
     /// Names that follow from the recorded output backwards.
@@ -27,10 +27,10 @@ pub struct Form {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum InputTerm {
+pub(crate) enum PatternTerm {
     Name(String),
     Number(i64),
-    Sequence(String),
+    Rest(String),
 }
 
 #[derive(Clone, Debug)]
@@ -41,9 +41,9 @@ pub(crate) enum OutputTerm {
 
 /// Shapes that follow from a rule's names, such as `T,N,D; 0`.
 #[derive(Clone, Debug)]
-pub struct Returns(pub(crate) Vec<Vec<OutputTerm>>);
+pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
 
-impl Returns {
+impl ReturnShapes {
     /// Parses shapes, with `;` between them; `-` is nothing that Python sees.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ pub enum RuleError {
     Expr(#[from] ExprError),
 }
 
-impl Form {
+impl ShapeRule {
     /// Parses a rule and its conditions.
     ///
     /// # Errors
@@ -146,8 +146,8 @@ impl Form {
     #[must_use]
     pub fn names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
-            InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
-            InputTerm::Number(_) => None,
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
+            PatternTerm::Number(_) => None,
         });
         let outputs = self.outputs.iter().flatten().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
@@ -165,8 +165,8 @@ impl Form {
             .flatten()
             .flatten()
             .filter_map(|term| match term {
-                InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
-                InputTerm::Number(_) => None,
+                PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
+                PatternTerm::Number(_) => None,
             })
             .collect();
         self.outputs.iter().flatten().all(|term| match term {
@@ -220,7 +220,7 @@ impl Form {
                 continue;
             }
             let mut known = bindings.clone();
-            known.set("output", Value::List(signed(outputs.first().map_or(&[], Vec::as_slice))));
+            known.set("output", ExprValue::List(signed(outputs.first().map_or(&[], Vec::as_slice))));
             let value = expr.value(&known).map_err(|error| error.to_string())?;
             bindings.set(name, value);
         }
@@ -239,20 +239,20 @@ impl Form {
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
             {
-                bindings.set(name, Value::List(recorded));
+                bindings.set(name, ExprValue::List(recorded));
                 continue;
             }
             bind_open_names(terms, &recorded, bindings);
             let expected = output_dims(terms, bindings).map_err(|why| format!("output {slot}: {why}"))?;
             if expected != recorded {
-                let (recorded, expected) = (Value::List(recorded), Value::List(expected));
+                let (recorded, expected) = (ExprValue::List(recorded), ExprValue::List(expected));
                 return Err(format!("output {slot} is {recorded}, the inputs give {expected}"));
             }
         }
         Ok(())
     }
 
-    /// The shapes of the outputs under bindings that [`Form::bind`] made.
+    /// The shapes of the outputs under bindings that [`ShapeRule::bind`] made.
     ///
     /// # Errors
     /// The reason in words where a name has no value or a dimension comes out negative.
@@ -273,7 +273,7 @@ pub(crate) fn signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
-fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<InputTerm>>, RuleError> {
+fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
     let slot = slot.trim();
     if slot == "-" {
         return Ok(None);
@@ -281,7 +281,7 @@ fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<InputTerm>>, RuleErr
     if slot.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let terms: Vec<InputTerm> = slot
+    let terms: Vec<PatternTerm> = slot
         .split(',')
         .map(|term| {
             let term = term.trim();
@@ -289,14 +289,14 @@ fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<InputTerm>>, RuleErr
             let is_name = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             match (is_name, sequence, name.parse()) {
-                (true, true, _) => Ok(InputTerm::Sequence(name.to_owned())),
-                (true, false, _) => Ok(InputTerm::Name(name.to_owned())),
-                (false, false, Ok(number)) => Ok(InputTerm::Number(number)),
+                (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
+                (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
+                (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
                 _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
             }
         })
         .collect::<Result<_, _>>()?;
-    if terms.iter().filter(|term| matches!(term, InputTerm::Sequence(_))).count() > 1 {
+    if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
         return Err(RuleError::TwoSequences(slot.to_owned()));
     }
     Ok(Some(terms))
@@ -316,8 +316,8 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
         .collect()
 }
 
-fn bind_slot(terms: &[InputTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
-    let sequence = terms.iter().position(|term| matches!(term, InputTerm::Sequence(_)));
+fn bind_slot(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
+    let sequence = terms.iter().position(|term| matches!(term, PatternTerm::Rest(_)));
     let fixed = terms.len() - usize::from(sequence.is_some());
     if dims.len() < fixed || (sequence.is_none() && dims.len() != fixed) {
         let least = if sequence.is_some() { "at least " } else { "" };
@@ -327,14 +327,14 @@ fn bind_slot(terms: &[InputTerm], dims: &[i64], bindings: &mut Bindings) -> Resu
     let mut at = 0;
     for term in terms {
         match term {
-            InputTerm::Sequence(name) => {
-                bindings.unify(name, Value::List(dims[at..at + spread].to_vec()))?;
+            PatternTerm::Rest(name) => {
+                bindings.unify(name, ExprValue::List(dims[at..at + spread].to_vec()))?;
                 at += spread;
                 continue;
             }
-            InputTerm::Name(name) => bindings.unify(name, Value::Number(dims[at]))?,
-            InputTerm::Number(number) if *number == dims[at] => {}
-            InputTerm::Number(number) => return Err(format!("dimension {} must be {number}", dims[at])),
+            PatternTerm::Name(name) => bindings.unify(name, ExprValue::Number(dims[at]))?,
+            PatternTerm::Number(number) if *number == dims[at] => {}
+            PatternTerm::Number(number) => return Err(format!("dimension {} must be {number}", dims[at])),
         }
         at += 1;
     }
@@ -350,7 +350,7 @@ fn bind_open_names(terms: &[OutputTerm], recorded: &[i64], bindings: &mut Bindin
             && bindings.get(name).is_none()
             && let Some(dim) = recorded.get(at)
         {
-            bindings.set(name, Value::Number(*dim));
+            bindings.set(name, ExprValue::Number(*dim));
         }
         match output_dims(std::slice::from_ref(term), bindings) {
             Ok(dims) => at += dims.len(),
@@ -369,9 +369,9 @@ pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<V
             OutputTerm::Expr(expr) => expr.value(bindings).map_err(|error| error.to_string())?,
         };
         match value {
-            Value::Number(number) => dims.push(number),
-            Value::List(list) => dims.extend(list),
-            Value::Truth(_) => return Err("a comparison is not a dimension".to_owned()),
+            ExprValue::Number(number) => dims.push(number),
+            ExprValue::List(list) => dims.extend(list),
+            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned()),
         }
     }
     Ok(dims)
@@ -381,12 +381,12 @@ pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<V
 mod tests {
     use super::*;
 
-    fn form(rule: &str, conditions: &[&str]) -> Form {
+    fn form(rule: &str, conditions: &[&str]) -> ShapeRule {
         let conditions: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
-        Form::parse("form", rule, &conditions, Vec::new()).expect("a rule")
+        ShapeRule::parse("form", rule, &conditions, Vec::new()).expect("a rule")
     }
 
-    fn outputs(form: &Form, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
+    fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
         form.outputs(&form.bind(&present(inputs), None, Bindings::default())?)
     }
 
@@ -400,7 +400,7 @@ mod tests {
         let bind =
             |outputs: &[Vec<u64>]| top.bind(&present(&[vec![64, 256]]), Some(outputs), Bindings::default());
         let bound = bind(&[vec![64, 8], vec![64, 8], vec![64, 256]]).expect("fits");
-        assert_eq!(bound.get("K"), Some(&Value::Number(8)));
+        assert_eq!(bound.get("K"), Some(&ExprValue::Number(8)));
         let why = |outputs: &[Vec<u64>]| bind(outputs).expect_err("does not fit");
         assert_eq!(
             why(&[vec![64, 8], vec![64, 6], vec![64, 256]]),
@@ -432,11 +432,11 @@ mod tests {
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
         let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
-        assert_eq!(bound.get("Y"), Some(&Value::List(vec![4096, 8, 256])));
+        assert_eq!(bound.get("Y"), Some(&ExprValue::List(vec![4096, 8, 256])));
         let heads = form("T,W -> T,Q; T,(W-Q)/2", &[]);
         let bound =
             heads.bind(&present(&[vec![8, 96]]), Some(&[vec![8, 64], vec![8, 16]]), Bindings::default());
-        assert_eq!(bound.expect("fits").get("Q"), Some(&Value::Number(64)));
+        assert_eq!(bound.expect("fits").get("Q"), Some(&ExprValue::Number(64)));
         let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
         assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
     }
@@ -447,10 +447,10 @@ mod tests {
         let rule = form("*X; R -> permuted(X, P)", &["R == rank(X)"]).with_inferred(inferred);
         let inputs = present(&[vec![32, 5], vec![2]]);
         let bound = rule.bind(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
-        assert_eq!(bound.get("P"), Some(&Value::List(vec![1, 0])));
+        assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));
         assert!(rule.bind(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
         let mut known = Bindings::default();
-        known.set("P", Value::List(vec![0, 1]));
+        known.set("P", ExprValue::List(vec![0, 1]));
         let bound = rule.bind(&inputs, None, known).expect("fits");
         assert_eq!(rule.outputs(&bound), Ok(vec![vec![32, 5]]));
     }
@@ -481,7 +481,8 @@ mod tests {
 
     #[test]
     fn unreadable_rules_quote_the_term() {
-        let error = |rule: &str| Form::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
+        let error =
+            |rule: &str| ShapeRule::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");
         assert_eq!(error("M,K+1 -> M"), "`K+1` in `M,K+1 -> M` is not a name, a number or `*NAME`");
         assert!(error("*A,*B -> 1").contains("more than one"));

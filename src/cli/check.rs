@@ -16,18 +16,18 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts;
 
-use super::options::{AssetOptions, Format, kernels, python_program};
-use crate::session::Failure;
+use super::options::{AssetOptions, OutputFormat, kernels, python_program};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
     domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
-    exit::Exit,
-    ledger::{Check, Ledger, NewCheck},
-    plan::{NO_ENTRY, Planned, Selection, Update, select},
+    exit::ExitStatus,
+    ledger::{Ledger, NewCheck, StoredCheck},
+    plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select_cases},
     report::{print_data, print_note},
-    vendor_check::{self as check, Settings, digest, shown, software},
+    session::CommandError,
+    vendor_check::{self as check, CheckSettings, digest, shown, software},
 };
 
 /// Holds every case against the vendor's own torch_npu, without a device
@@ -37,7 +37,7 @@ use crate::{
 /// are in the ledger as they come: the same command goes on where it was stopped, and `run` leaves out what was
 /// rejected. Ends with 1 where a case is rejected.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct CheckOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -55,7 +55,7 @@ pub(super) struct Options {
     again: bool,
     /// `json` prints an object per case
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -65,7 +65,7 @@ const KEPT_AT_ONCE: usize = 256;
 /// None waits longer to be kept and told.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = Database::open(&options.db)?;
@@ -76,52 +76,56 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 
     let mut lock = database.lock()?;
     let measured = BTreeSet::new();
-    let selection = Selection {
-        update: Update::All,
+    let selection = CaseSelection {
+        update: UpdateMode::All,
         kernels: &kernels,
         measured: &measured,
         rejected: None,
         weight_column: None,
     };
-    let plan = select(&database, &catalogue, &device, &selection)?;
-    database.adopt(&mut lock)?;
+    let plan = select_cases(&database, &catalogue, &device, &selection)?;
+    database.initialise(&mut lock)?;
     let mut ledger = database.ledger()?;
     let known = if options.again { HashMap::new() } else { ledger.checks()? };
     let digests: Vec<String> = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
     let is_known = |place: usize| known_outcome(&known, &plan.cases[place], &digests[place], &versions);
     let (done, open): (Vec<usize>, Vec<usize>) =
         (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
-    let mut told = Told::new(options.format, plan.cases.len() + plan.refused.len());
+    let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.rejected.len());
     let refused: Vec<(&Case, CheckOutcome)> =
-        plan.refused.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
+        plan.rejected.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
     let checks: Vec<NewCheck<'_>> =
         refused.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
     ledger.add_checks(&versions, now(), &checks)?;
     for (case, outcome) in &refused {
-        told.tell(case, outcome);
+        told.report_case(case, outcome);
     }
     for place in done {
         if let Some(outcome) = is_known(place) {
-            told.tell(&plan.cases[place].case, outcome);
+            told.report_case(&plan.cases[place].case, outcome);
         }
     }
-    let cases: Vec<Planned> = open.iter().map(|&place| plan.cases[place].clone()).collect();
+    let cases: Vec<PlannedCase> = open.iter().map(|&place| plan.cases[place].clone()).collect();
     let digests: Vec<&str> = open.iter().map(|&place| digests[place].as_str()).collect();
-    let settings =
-        Settings { python, processes: options.processes.unwrap_or_else(processes).max(1), catalogue, assets };
+    let settings = CheckSettings {
+        python,
+        processes: options.processes.unwrap_or_else(processes).max(1),
+        catalogue,
+        assets,
+    };
     let is_stopped = check_open(&settings, &cases, &digests, &versions, &mut ledger, &mut told)?;
-    for problem in &plan.unreadable {
+    for problem in &plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
     told.close(&versions);
     Ok(match () {
-        () if is_stopped => Exit::Interrupted,
+        () if is_stopped => ExitStatus::Interrupted,
         () if told.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected)
-            || !plan.unreadable.is_empty() =>
+            || !plan.unreadable_rows.is_empty() =>
         {
-            Exit::SomeNotOk
+            ExitStatus::SomeNotOk
         }
-        () => Exit::Done,
+        () => ExitStatus::Done,
     })
 }
 
@@ -130,8 +134,8 @@ fn processes() -> usize {
 }
 
 fn known_outcome<'a>(
-    known: &'a HashMap<CaseId, Check>,
-    planned: &Planned,
+    known: &'a HashMap<CaseId, StoredCheck>,
+    planned: &PlannedCase,
     digest: &str,
     versions: &str,
 ) -> Option<&'a CheckOutcome> {
@@ -141,13 +145,13 @@ fn known_outcome<'a>(
 
 /// Checks what is open; every outcome is in the ledger before it is told. Says whether it was stopped.
 fn check_open(
-    settings: &Settings,
-    cases: &[Planned],
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     digests: &[&str],
     versions: &str,
     ledger: &mut Ledger,
-    told: &mut Told,
-) -> Result<bool, Failure> {
+    told: &mut CheckReporter,
+) -> Result<bool, CommandError> {
     if cases.is_empty() {
         return Ok(false);
     }
@@ -158,7 +162,7 @@ fn check_open(
     }
     let mut waiting: Vec<(usize, CheckOutcome)> = Vec::new();
     let mut failure = None;
-    let mut keep = |waiting: &mut Vec<(usize, CheckOutcome)>, told: &mut Told| {
+    let mut keep = |waiting: &mut Vec<(usize, CheckOutcome)>, told: &mut CheckReporter| {
         let checks: Vec<NewCheck<'_>> = waiting
             .iter()
             .map(|(place, outcome)| NewCheck {
@@ -168,7 +172,9 @@ fn check_open(
             })
             .collect();
         match ledger.add_checks(versions, now(), &checks) {
-            Ok(()) => waiting.drain(..).for_each(|(place, outcome)| told.tell(&cases[place].case, &outcome)),
+            Ok(()) => {
+                waiting.drain(..).for_each(|(place, outcome)| told.report_case(&cases[place].case, &outcome));
+            }
             Err(error) => {
                 failure.get_or_insert(error);
                 stop.store(true, Ordering::Relaxed);
@@ -177,7 +183,7 @@ fn check_open(
         }
     };
     let mut kept = Instant::now();
-    let checked = check::check(settings, cases, &stop, &mut |place, outcome| {
+    let checked = check::check_cases(settings, cases, &stop, &mut |place, outcome| {
         waiting.push((place, outcome));
         if waiting.len() >= KEPT_AT_ONCE || kept.elapsed() >= KEPT_EVERY {
             keep(&mut waiting, told);
@@ -198,8 +204,8 @@ fn now() -> Nanos {
 }
 
 /// What was told so far.
-struct Told {
-    format: Format,
+struct CheckReporter {
+    format: OutputFormat,
     bar: Option<ProgressBar>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
     rejected: BTreeMap<(String, String), (usize, Case)>,
@@ -208,8 +214,8 @@ struct Told {
     total: usize,
 }
 
-impl Told {
-    fn new(format: Format, total: usize) -> Self {
+impl CheckReporter {
+    fn new(format: OutputFormat, total: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(4));
@@ -226,13 +232,13 @@ impl Told {
         }
     }
 
-    fn tell(&mut self, case: &Case, outcome: &CheckOutcome) {
+    fn report_case(&mut self, case: &Case, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             let object = serde_json::json!({
                 "case": case.id().as_str(), "kernel": kernel, "inputs": shown(&case.inputs),
                 "outputs": shown(&case.outputs),
@@ -251,7 +257,7 @@ impl Told {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             return;
         }
         let mut text = String::new();

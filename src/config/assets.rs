@@ -9,8 +9,8 @@ use std::{
 
 use include_dir::{Dir, include_dir};
 
-use super::{SpecError, device_profile::from_assets};
-use crate::domain::nearest;
+use super::{YamlError, device_profile::from_assets};
+use crate::domain::nearest_name;
 
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
@@ -21,14 +21,14 @@ const BUILT_IN: &str = "built-in";
 
 /// The embedded files, overlaid by those of a folder.
 #[derive(Clone, Debug, Default)]
-pub struct Assets {
+pub struct AssetFiles {
     folder: Option<PathBuf>,
 }
 
 /// A folder of assets that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{}`", path.display())]
-pub struct AssetsError {
+pub struct AssetError {
     /// File or folder.
     pub path: PathBuf,
     /// The system's reason.
@@ -37,15 +37,15 @@ pub struct AssetsError {
 }
 
 /// One file: where it is (for messages) and its text.
-pub(crate) struct Asset {
+pub(crate) struct AssetFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-impl Asset {
+impl AssetFile {
     /// A file of somebody's.
-    pub(crate) fn read(path: &Path) -> Result<Self, AssetsError> {
-        let failed = |source| AssetsError { path: path.to_owned(), source };
+    pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
+        let failed = |source| AssetError { path: path.to_owned(), source };
         let text = String::from_utf8(fs::read(path).map_err(failed)?).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -60,7 +60,7 @@ impl Asset {
     }
 }
 
-impl Assets {
+impl AssetFiles {
     /// Only what ships with the program.
     #[must_use]
     pub const fn embedded() -> Self {
@@ -72,8 +72,8 @@ impl Assets {
     ///
     /// # Errors
     /// Where the folder cannot be listed.
-    pub fn overlaid(folder: &Path) -> Result<Self, AssetsError> {
-        fs::read_dir(folder).map_err(|source| AssetsError { path: folder.to_owned(), source })?;
+    pub fn overlaid(folder: &Path) -> Result<Self, AssetError> {
+        fs::read_dir(folder).map_err(|source| AssetError { path: folder.to_owned(), source })?;
         Ok(Self { folder: Some(folder.to_owned()) })
     }
 
@@ -81,12 +81,12 @@ impl Assets {
     /// names, and in them files of the right names.
     ///
     /// # Errors
-    /// [`SpecError`] of the first thing that would be passed over.
-    pub fn check(&self) -> Result<(), SpecError> {
+    /// [`YamlError`] of the first thing that would be passed over.
+    pub fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
         let wrong = |path: &Path, problem: &str, hint: String| {
-            Err(SpecError {
+            Err(YamlError {
                 file: path.to_owned(),
                 line: None,
                 column: None,
@@ -97,7 +97,7 @@ impl Assets {
         let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for path in &folders {
-            let near = nearest(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
+            let near = nearest_name(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
                 return wrong(
                     path,
@@ -129,11 +129,11 @@ impl Assets {
     }
 
     /// What stands in a folder, in the order of names; nothing where it is missing.
-    fn listed(folder: &Path) -> Result<Vec<PathBuf>, SpecError> {
+    fn listed(folder: &Path) -> Result<Vec<PathBuf>, YamlError> {
         if !folder.is_dir() {
             return Ok(Vec::new());
         }
-        let failed = |source| from_assets(&AssetsError { path: folder.to_owned(), source });
+        let failed = |source| from_assets(&AssetError { path: folder.to_owned(), source });
         let entries = fs::read_dir(folder).map_err(failed)?;
         let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
         let mut paths = paths.map_err(failed)?;
@@ -148,25 +148,25 @@ impl Assets {
     ///
     /// # Panics
     /// If the program asks for a template that it does not carry.
-    pub fn template(&self, name: &str) -> Result<String, AssetsError> {
+    pub fn template(&self, name: &str) -> Result<String, AssetError> {
         let mut all = self.files("templates", &TEMPLATES, "")?;
         Ok(all.remove(name).map(|asset| asset.text).expect("templates are asked for by constant names"))
     }
 
-    pub(crate) fn catalogue(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+    pub(crate) fn catalogue(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         self.files("op_replay", &OP_REPLAY, ".yaml")
     }
 
-    pub(crate) fn grids(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+    pub(crate) fn grids(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         self.files("grids", &GRIDS, ".yaml")
     }
 
-    pub(crate) fn device_profiles(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+    pub(crate) fn device_profiles(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         let devices = GRIDS.get_dir("devices").unwrap_or(&GRIDS);
         self.files("grids/devices", devices, ".yaml")
     }
 
-    pub(crate) fn models(&self) -> Result<BTreeMap<String, Asset>, AssetsError> {
+    pub(crate) fn models(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         let models = GRIDS.get_dir("models").unwrap_or(&GRIDS);
         self.files("grids/models", models, ".yaml")
     }
@@ -177,13 +177,13 @@ impl Assets {
         under: &str,
         embedded: &Dir<'_>,
         suffix: &str,
-    ) -> Result<BTreeMap<String, Asset>, AssetsError> {
+    ) -> Result<BTreeMap<String, AssetFile>, AssetError> {
         let mut found = BTreeMap::new();
         for file in embedded.files() {
             let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
             if let (true, Some(text)) = (name.ends_with(suffix), file.contents_utf8()) {
                 let path = Path::new(BUILT_IN).join(under).join(&name);
-                found.insert(name, Asset { path, text: text.to_owned() });
+                found.insert(name, AssetFile { path, text: text.to_owned() });
             }
         }
         let Some(folder) =
@@ -191,12 +191,12 @@ impl Assets {
         else {
             return Ok(found);
         };
-        let failed = |path: &Path, source| AssetsError { path: path.to_owned(), source };
+        let failed = |path: &Path, source| AssetError { path: path.to_owned(), source };
         for file in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
             let path = file.map_err(|error| failed(&folder, error))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.ends_with(suffix) && path.is_file() {
-                found.insert(name, Asset::read(&path)?);
+                found.insert(name, AssetFile::read(&path)?);
             }
         }
         Ok(found)

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceProfile, SpecError, yaml};
-use crate::domain::{Kind, Stack};
+use super::{DeviceProfile, YamlError, yaml};
+use crate::domain::{DataKind, SoftwareVersions};
 
 /// The content of `database.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,12 +14,12 @@ pub struct DatabaseFile {
     /// Version of this file's layout; grows when a field changes its meaning.
     pub npubench_database: u32,
     /// Measured or rehearsed; given when the folder is made, never changed.
-    pub kind: Kind,
+    pub kind: DataKind,
     /// Device profile whose roofline the rows are held against.
     pub device: String,
     /// Software that the production profiles were taken on; profiles of others are not mixed in silently.
-    #[serde(default, skip_serializing_if = "Stack::is_unknown")]
-    pub profiled_on: Stack,
+    #[serde(default, skip_serializing_if = "SoftwareVersions::is_unknown")]
+    pub profiled_on: SoftwareVersions,
 }
 
 const LAYOUT: u32 = 1;
@@ -27,19 +27,19 @@ const LAYOUT: u32 = 1;
 impl DatabaseFile {
     /// What a new folder of that kind gets.
     #[must_use]
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: DataKind) -> Self {
         let device = DeviceProfile::default_name().to_owned();
-        Self { npubench_database: LAYOUT, kind, device, profiled_on: Stack::default() }
+        Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
     }
 
     /// Reads the file's text.
     ///
     /// # Errors
-    /// [`SpecError`] with the line, also where a newer npubench wrote the file.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, SpecError> {
+    /// [`YamlError`] with the line, also where a newer npubench wrote the file.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: Self = yaml::parse(path, text)?;
         if file.npubench_database > LAYOUT {
-            return Err(SpecError::at(
+            return Err(YamlError::at(
                 path,
                 text,
                 "npubench_database",
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn printing_and_parsing_are_inverse() {
-        let mut file = DatabaseFile::new(Kind::Rehearsal);
+        let mut file = DatabaseFile::new(DataKind::Rehearsal);
         assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file.clone()));
         file.profiled_on.cann = Some("8.3.RC1".to_owned());
         assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file));

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Assets, AssetsError, SpecError, yaml};
+use super::{AssetError, AssetFiles, YamlError, yaml};
 use crate::domain::{Dtype, Nanos};
 
 /// The unit of the device that bounds a kernel's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unit {
+pub enum ComputeUnit {
     /// Matrix unit.
     Cube,
     /// Vector unit.
@@ -21,13 +21,13 @@ pub enum Unit {
 
 /// What a kernel has to do at the least.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Work {
+pub struct KernelWork {
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must be read and written once.
     pub bytes: f64,
     /// Which unit computes.
-    pub unit: Unit,
+    pub unit: ComputeUnit,
     /// In which type.
     pub dtype: Dtype,
 }
@@ -71,12 +71,12 @@ impl DeviceProfile {
     /// Loads the profile of that name.
     ///
     /// # Errors
-    /// [`SpecError`] where there is none of that name, with those there are, or its file is bad.
-    pub fn load(assets: &Assets, name: &str) -> Result<Self, SpecError> {
+    /// [`YamlError`] where there is none of that name, with those there are, or its file is bad.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
             let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
-            return Err(SpecError {
+            return Err(YamlError {
                 file: PathBuf::new(),
                 line: None,
                 column: None,
@@ -97,10 +97,10 @@ impl DeviceProfile {
     /// peak, all traffic through the cache at its ceiling, and only what the cache cannot hold through
     /// device memory. A recorded duration below it cannot be that work.
     #[must_use]
-    pub fn fastest(&self, work: &Work) -> Nanos {
+    pub fn fastest(&self, work: &KernelWork) -> Nanos {
         let (rates, fallback) = match work.unit {
-            Unit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
-            Unit::Vector | Unit::Mte => {
+            ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
+            ComputeUnit::Vector | ComputeUnit::Mte => {
                 (&self.vector_tflops, self.vector_tflops.values().copied().fold(0.0, f64::max))
             }
         };
@@ -120,8 +120,8 @@ impl DeviceProfile {
     }
 }
 
-pub(crate) fn from_assets(error: &AssetsError) -> SpecError {
-    SpecError {
+pub(crate) fn from_assets(error: &AssetError) -> YamlError {
+    YamlError {
         file: error.path.clone(),
         line: None,
         column: None,
@@ -135,25 +135,25 @@ mod tests {
     use super::*;
 
     fn profile() -> DeviceProfile {
-        DeviceProfile::load(&Assets::embedded(), DEFAULT_DEVICE).expect("the default profile")
+        DeviceProfile::load(&AssetFiles::embedded(), DEFAULT_DEVICE).expect("the default profile")
     }
 
-    fn work(flops: f64, bytes: f64, unit: Unit) -> Work {
-        Work { flops, bytes, unit, dtype: Dtype::Bf16 }
+    fn work(flops: f64, bytes: f64, unit: ComputeUnit) -> KernelWork {
+        KernelWork { flops, bytes, unit, dtype: Dtype::Bf16 }
     }
 
     #[test]
     fn arithmetic_bounds_large_matmuls() {
         // 4096 x 4096 x 4096 in bf16 at 353.9 TFLOPS.
-        let fastest = profile().fastest(&work(2.0 * 4096_f64.powi(3), 1e8, Unit::Cube));
+        let fastest = profile().fastest(&work(2.0 * 4096_f64.powi(3), 1e8, ComputeUnit::Cube));
         assert_eq!(fastest, Nanos::from_seconds(2.0 * 4096_f64.powi(3) / 353.9e12));
     }
 
     #[test]
     fn only_traffic_beyond_the_cache_needs_device_memory() {
         let profile = profile();
-        let small = profile.fastest(&work(0.0, 50e6, Unit::Mte));
-        let large = profile.fastest(&work(0.0, 2e9, Unit::Mte));
+        let small = profile.fastest(&work(0.0, 50e6, ComputeUnit::Mte));
+        let large = profile.fastest(&work(0.0, 2e9, ComputeUnit::Mte));
         assert!(small.seconds() < 50e6 / profile.hbm_bytes_per_second());
         let beyond = 2e9 - f64::from(192 << 20);
         assert_eq!(large, Nanos::from_seconds(beyond / profile.hbm_bytes_per_second()));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_wrong_name_lists_the_right_ones() {
-        let error = DeviceProfile::load(&Assets::embedded(), "ATLAS").expect_err("no such profile");
+        let error = DeviceProfile::load(&AssetFiles::embedded(), "ATLAS").expect_err("no such profile");
         assert!(error.hint.contains(DEFAULT_DEVICE), "{}", error.hint);
     }
 }

@@ -2,25 +2,25 @@
 
 use std::{ops::Range, path::Path};
 
-use super::SpecError;
-use crate::domain::shortened;
+use super::YamlError;
+use crate::domain::truncate_for_message;
 
 /// A place on the way into a file: below these keys, at this text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct YamlPath<'a> {
     pub(crate) file: &'a Path,
     pub(crate) text: &'a str,
 }
 
-impl Source<'_> {
+impl YamlPath<'_> {
     /// An error below the keys, at the first line and column that has `needle` there; at the last key found
     /// where it does not stand there.
-    pub(crate) fn error(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
+    pub(crate) fn error(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> YamlError {
         let (line, column) = self.find(keys, needle).unzip();
         // An expression of a page says no more than its beginning does.
-        let pieces: Vec<String> = problem.split('`').map(shortened).collect();
+        let pieces: Vec<String> = problem.split('`').map(truncate_for_message).collect();
         let problem = pieces.join("`");
-        SpecError { file: self.file.to_owned(), line, column, problem, hint: hint.to_owned() }
+        YamlError { file: self.file.to_owned(), line, column, problem, hint: hint.to_owned() }
     }
 
     fn find(&self, keys: &[&str], needle: &str) -> Option<(usize, usize)> {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn keys_lead_to_the_right_one_of_equal_texts() {
         let text = "patterns:\n  one:\n    axes: {m: M}\n  two:\n    axes: {m: M, \"n,k\": Z}\n";
-        let source = Source { file: Path::new("a.yaml"), text };
+        let source = YamlPath { file: Path::new("a.yaml"), text };
         let place = |keys: &[&str], needle: &str| source.find(keys, needle);
         assert_eq!(place(&["patterns", "two", "axes", "m"], "M"), Some((5, 15)));
         assert_eq!(place(&["patterns", "two", "axes", "n,k"], "Z"), Some((5, 25)));
@@ -135,7 +135,7 @@ mod tests {
     fn keys_inside_braces_end_where_their_values_do() {
         let text =
             "patterns: {one: {text: {a: \"}\"}, let: {m: 1}}, two: {let: {m: 2, mm: 3}, where: [m > 2]}}\n";
-        let source = Source { file: Path::new("a.yaml"), text };
+        let source = YamlPath { file: Path::new("a.yaml"), text };
         let place = |keys: &[&str], needle: &str| source.find(keys, needle).map(|(_, column)| column);
         assert_eq!(
             place(&["patterns", "one", "let"], "2"),

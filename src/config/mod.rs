@@ -6,7 +6,7 @@ pub(crate) mod device_profile;
 pub(crate) mod locate;
 pub(crate) mod yaml;
 
-pub use assets::{Assets, AssetsError};
+pub use assets::{AssetError, AssetFiles};
 pub use database_file::DatabaseFile;
-pub use device_profile::{DeviceProfile, Unit, Work};
-pub use yaml::{SpecError, check_yaml};
+pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
+pub use yaml::{YamlError, check_yaml};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::domain::nearest;
+use crate::domain::nearest_name;
 
 /// Bytes of the largest file that is read.
 const LARGEST: usize = 1 << 20;
@@ -14,7 +14,7 @@ const DEEPEST: usize = 100;
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", place(.file, *.line, *.column))]
-pub struct SpecError {
+pub struct YamlError {
     /// The file, or the name it has inside the program; empty where something is in no file.
     pub file: PathBuf,
     /// From 1, where known.
@@ -36,7 +36,7 @@ fn place(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
     format!("{}{}{}: ", file.display(), behind_colon(line), behind_colon(column))
 }
 
-impl SpecError {
+impl YamlError {
     /// An error found after parsing; the line is the first that holds `needle`.
     pub(crate) fn at(file: &Path, text: &str, needle: &str, problem: String, hint: &str) -> Self {
         let line = text.lines().position(|line| !needle.is_empty() && line.contains(needle));
@@ -48,19 +48,19 @@ impl SpecError {
 /// Whether a text is YAML, with a key once at most in each mapping.
 ///
 /// # Errors
-/// [`SpecError`] with the line.
-pub fn check_yaml(file: &Path, text: &str) -> Result<(), SpecError> {
+/// [`YamlError`] with the line.
+pub fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
     parse::<serde_yaml::Value>(file, text).map(drop)
 }
 
 /// Parses a file's text.
-pub(crate) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
+pub(crate) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, YamlError> {
     // Where a field has a wrong name or type, the column is that of the mapping around it, or of its value.
-    parse_with_column(file, text).map_err(|error| SpecError { column: None, ..error })
+    parse_with_column(file, text).map_err(|error| YamlError { column: None, ..error })
 }
 
 /// The same, with the column in errors.
-pub(crate) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, SpecError> {
+pub(crate) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, YamlError> {
     // Some editors put a byte-order mark in front.
     let text = text.trim_start_matches('\u{feff}');
     check_size(file, text)?;
@@ -72,13 +72,13 @@ pub(crate) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) ->
         let problem = message.split(" at line ").next().unwrap_or(&message);
         let second = line.and_then(|line| second_place(text, line, problem));
         let (line, column) = second.map_or((line, column), |(line, column)| (Some(line), Some(column)));
-        SpecError { file: file.to_owned(), line, column, problem: in_words(problem), hint }
+        YamlError { file: file.to_owned(), line, column, problem: rephrase(problem), hint }
     })
 }
 
 /// Refuses what would keep the parser busy for minutes.
-fn check_size(file: &Path, text: &str) -> Result<(), SpecError> {
-    let said = |problem: String, line| SpecError {
+fn check_size(file: &Path, text: &str) -> Result<(), YamlError> {
+    let said = |problem: String, line| YamlError {
         file: file.to_owned(),
         line,
         column: None,
@@ -106,7 +106,7 @@ fn check_size(file: &Path, text: &str) -> Result<(), SpecError> {
 }
 
 /// What the YAML crate says, in words that are not those of its insides.
-fn in_words(problem: &str) -> String {
+fn rephrase(problem: &str) -> String {
     if problem.contains("more than one document") {
         return "holds more than one document; remove what is behind `---`".to_owned();
     }
@@ -165,7 +165,7 @@ pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
 fn did_you_mean(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let wrong = quoted.next().filter(|_| message.contains("unknown "))?;
-    nearest(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
+    nearest_name(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
 }
 
 /// Splits at commas that are not inside brackets or parentheses.

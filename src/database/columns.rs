@@ -87,7 +87,7 @@ pub(crate) fn is_known(column: &str) -> bool {
 
 /// What the cells of a measured column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
+pub(crate) enum MeasureKind {
     /// Microseconds, never 0.
     Duration,
     /// Microseconds that may be 0: a deviation.
@@ -99,18 +99,18 @@ pub(crate) enum Measure {
 }
 
 /// Whether a column holds measurements, under its own or an older name.
-pub(crate) fn measure(column: &str) -> Option<Measure> {
+pub(crate) fn measure(column: &str) -> Option<MeasureKind> {
     let counter = || {
         let bare = ["MicroBench ", "Profiling Average ", "Average "]
             .iter()
             .find_map(|prefix| column.strip_prefix(prefix));
-        bare.is_some_and(|bare| COUNTERS.contains(&bare)).then_some(Measure::Counter)
+        bare.is_some_and(|bare| COUNTERS.contains(&bare)).then_some(MeasureKind::Counter)
     };
     match column {
-        "MicroBench Samples" | "MicroBench Collections" => Some(Measure::Count),
-        "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(Measure::Duration),
-        _ if column.ends_with("Std Duration(us)") => Some(Measure::Deviation),
-        _ if column.ends_with("Duration(us)") => Some(Measure::Duration),
+        "MicroBench Samples" | "MicroBench Collections" => Some(MeasureKind::Count),
+        "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(MeasureKind::Duration),
+        _ if column.ends_with("Std Duration(us)") => Some(MeasureKind::Deviation),
+        _ if column.ends_with("Duration(us)") => Some(MeasureKind::Duration),
         _ => counter(),
     }
 }

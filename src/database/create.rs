@@ -8,11 +8,13 @@ use std::{
 };
 
 use super::{Database, StoreError, folder::DATABASE_FILE};
-use crate::config::DatabaseFile;
-use crate::files::{
-    atomic::sync_folder,
-    stale::{DRAFT, is_empty, remove_unfinished_folders},
-    write_atomic,
+use crate::{
+    config::DatabaseFile,
+    files::{
+        atomic::sync_folder,
+        stale::{DRAFT, is_empty, remove_unfinished_folders},
+        write_atomic,
+    },
 };
 
 impl Database {
@@ -114,10 +116,10 @@ fn current_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Kind;
+    use crate::domain::DataKind;
 
     fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), StoreError> {
-        Database::create(folder, &DatabaseFile::new(Kind::Npu), |draft| {
+        Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {
             meanwhile();
             fs::write(draft.join("Add.csv"), "mine").map_err(StoreError::io("write", draft))
         })

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    config::SpecError,
-    domain::{KernelName, Kind},
+    config::YamlError,
+    domain::{DataKind, KernelName},
 };
 
 /// A failure of the store; names the file and what was being done.
@@ -36,9 +36,9 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
         /// What it is.
-        actual: Kind,
+        actual: DataKind,
         /// What the command needs.
-        wanted: Kind,
+        wanted: DataKind,
     },
     /// `database.yaml` and the ledger do not agree.
     #[error("`{}` says kind `{stated}`, its ledger has runs of kind `{found}`", .path.display())]
@@ -46,9 +46,9 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
         /// What `database.yaml` says, or its absence means.
-        stated: Kind,
+        stated: DataKind,
         /// What was run.
-        found: Kind,
+        found: DataKind,
     },
     /// Rows of a folder of kind `npu` that the rehearsal host wrote.
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
@@ -98,7 +98,7 @@ pub enum StoreError {
     },
     /// `database.yaml` is wrong.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] YamlError),
     /// The ledger failed.
     #[error("the ledger `{}`: {source}", .path.display())]
     Ledger {
@@ -169,7 +169,7 @@ impl StoreError {
                 let path = path.display();
                 format!("make one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`")
             }
-            Self::WrongKind { path, wanted: Kind::Rehearsal, .. } => format!(
+            Self::WrongKind { path, wanted: DataKind::Rehearsal, .. } => format!(
                 "`npubench db copy {} NEW --kind rehearsal` makes a folder with the same shapes to rehearse on",
                 path.display()
             ),

@@ -10,12 +10,10 @@ use std::{
 use super::{COMPUTE_COLUMNS, KernelCsv, MICROBENCH_COLUMNS, StoreError, columns};
 use crate::{
     config::DatabaseFile,
-    domain::{KernelName, Kind, Stack},
-    profile::COUNTERS,
-};
-use crate::{
-    files::{Lock, LockState, stale, write_atomic},
+    domain::{DataKind, KernelName, SoftwareVersions},
+    files::{FolderLock, LockState, stale, write_atomic},
     ledger::Ledger,
+    profile::COUNTERS,
 };
 
 /// How the ids of rehearsed runs begin, in a cell of their own.
@@ -47,7 +45,9 @@ impl Database {
         let path = folder.join(DATABASE_FILE);
         let (file, has_file) = match fs::read_to_string(&path) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (DatabaseFile::new(Kind::Npu), false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (DatabaseFile::new(DataKind::Npu), false)
+            }
             Err(error) => return Err(StoreError::io("read", &path)(error)),
         };
         Ok(Self { folder, file, has_file, new_stems: Arc::default() })
@@ -57,7 +57,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::WrongKind`], and as [`Database::open`].
-    pub fn open_as(folder: &Path, wanted: Kind) -> Result<Self, StoreError> {
+    pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, StoreError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
             return Err(StoreError::WrongKind { path: folder.to_owned(), actual: database.kind(), wanted });
@@ -67,7 +67,7 @@ impl Database {
 
     /// Measured or rehearsed.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> DataKind {
         self.file.kind
     }
 
@@ -85,7 +85,7 @@ impl Database {
 
     /// Software that the production profiles were taken on.
     #[must_use]
-    pub const fn profiled_on(&self) -> &Stack {
+    pub const fn profiled_on(&self) -> &SoftwareVersions {
         &self.file.profiled_on
     }
 
@@ -93,7 +93,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn set_profiled_on(&self, stack: &Stack) -> Result<(), StoreError> {
+    pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), StoreError> {
         if *stack == self.file.profiled_on {
             return Ok(());
         }
@@ -129,8 +129,8 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
-    pub fn lock(&self) -> Result<Lock, StoreError> {
-        let lock = Lock::take(&self.folder, &self.state_folder())?;
+    pub fn lock(&self) -> Result<FolderLock, StoreError> {
+        let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         stale::remove_unfinished_files(&self.folder);
         Ok(lock)
     }
@@ -155,7 +155,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn adopt(&self, lock: &mut Lock) -> Result<(), StoreError> {
+    pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
         lock.keep();
         if self.has_file {
             Ok(())
@@ -241,7 +241,7 @@ impl Database {
             return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
         }
         let table = KernelCsv::load(&path)?;
-        if self.kind() == Kind::Npu && table.contains(REHEARSAL_RUN) {
+        if self.kind() == DataKind::Npu && table.contains(REHEARSAL_RUN) {
             return Err(StoreError::RehearsedRows { path });
         }
         Ok(table)
@@ -255,7 +255,7 @@ impl Database {
 /// # Errors
 /// [`StoreError::Exists`] where the new folder is there already, and any error of reading or writing;
 /// nothing is made then.
-pub fn copy_shapes(source: &Database, target: &Path, kind: Kind) -> Result<usize, StoreError> {
+pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, StoreError> {
     if target.exists() {
         return Err(StoreError::Exists { path: target.to_owned() });
     }
@@ -268,7 +268,7 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: Kind) -> Result<usize
         .chain(MICROBENCH_COLUMNS.map(String::from))
         .chain([columns::AVERAGE.to_owned()])
         .collect();
-    if source.kind() == Kind::Rehearsal && kind == Kind::Npu {
+    if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {
         measured.extend(columns::PROFILING.map(String::from));
         measured.extend(COUNTERS.map(columns::profiling_average));
     }

@@ -14,10 +14,12 @@ use std::{
 use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
 use super::StoreError;
-use crate::table::{Index, Irregular};
 use crate::{
     files::atomic::write_atomic_by,
-    table::row_ranges::{PIECE, RowPlace, row_places},
+    table::{
+        CsvIndex, NeedsFullParser,
+        row_ranges::{PIECE, RowPlace, row_places},
+    },
 };
 
 /// Changed rows that are printed at once.
@@ -33,7 +35,7 @@ pub struct KernelCsv {
     columns: HashMap<String, usize>,
     columns_in_file: usize,
     newline: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<CsvRow>,
     rows_in_file: usize,
     /// Blank lines behind the last row.
     tail: Range<usize>,
@@ -41,7 +43,7 @@ pub struct KernelCsv {
 }
 
 #[derive(Debug)]
-enum Row {
+enum CsvRow {
     /// Bytes of the file, with the line they start at.
     Original(Range<usize>, u64),
     Changed(StringRecord),
@@ -101,17 +103,17 @@ impl KernelCsv {
             Ok(places) => {
                 let lines = 1 + memchr::memchr_iter(b'\n', &original[..start]).count() as u64;
                 let row = |RowPlace { range, line }| {
-                    Row::Original(start + range.start..start + range.end, lines + line)
+                    CsvRow::Original(start + range.start..start + range.end, lines + line)
                 };
                 places.into_iter().map(row).collect()
             }
             // The csv crate says what is wrong, or takes what is only unusual.
-            Err(Irregular) => rows_by_csv(&original, reader, start)
+            Err(NeedsFullParser) => rows_by_csv(&original, reader, start)
                 .map_err(|error| read_error(path, &error, &table.header))?,
         };
         table.rows_in_file = table.rows.len();
         let end = match table.rows.last() {
-            Some(Row::Original(range, _)) => range.end,
+            Some(CsvRow::Original(range, _)) => range.end,
             _ => start,
         };
         table.tail = end..original.len();
@@ -168,8 +170,8 @@ impl KernelCsv {
     #[must_use]
     pub fn line(&self, row: usize) -> Option<u64> {
         match &self.rows[row] {
-            Row::Original(_, line) => Some(*line),
-            Row::Changed(_) => None,
+            CsvRow::Original(_, line) => Some(*line),
+            CsvRow::Changed(_) => None,
         }
     }
 
@@ -202,7 +204,7 @@ impl KernelCsv {
         column: usize,
         mut visit: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut index = Index::default();
+        let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
             let (piece, rows) = self.untouched(next);
@@ -229,8 +231,8 @@ impl KernelCsv {
         let mut count = 0;
         for row in &self.rows[first..] {
             match row {
-                Row::Original(range, _) if count == 0 => piece = range.clone(),
-                Row::Original(range, _) if piece.len() < PIECE => piece.end = range.end,
+                CsvRow::Original(range, _) if count == 0 => piece = range.clone(),
+                CsvRow::Original(range, _) if piece.len() < PIECE => piece.end = range.end,
                 _ => break,
             }
             count += 1;
@@ -242,8 +244,8 @@ impl KernelCsv {
     #[must_use]
     pub fn byte_cells(&self, row: usize) -> ByteRecord {
         let range = match &self.rows[row] {
-            Row::Changed(cells) => return cells.as_byte_record().clone(),
-            Row::Original(range, _) => range.clone(),
+            CsvRow::Changed(cells) => return cells.as_byte_record().clone(),
+            CsvRow::Original(range, _) => range.clone(),
         };
         let bytes = &self.original[range];
         let mut reader = ReaderBuilder::new()
@@ -275,8 +277,8 @@ impl KernelCsv {
                 read.map_err(|error| read_error(&self.path, &error, &self.header))?;
             }
             match row {
-                Row::Original(..) => visit(index, &record)?,
-                Row::Changed(cells) => visit(index, cells.as_byte_record())?,
+                CsvRow::Original(..) => visit(index, &record)?,
+                CsvRow::Changed(cells) => visit(index, cells.as_byte_record())?,
             }
         }
         Ok(())
@@ -301,7 +303,7 @@ impl KernelCsv {
                 row[*index].clone_from(value);
             }
         }
-        self.rows.push(Row::Changed(StringRecord::from(row)));
+        self.rows.push(CsvRow::Changed(StringRecord::from(row)));
         self.changed = true;
     }
 
@@ -311,7 +313,7 @@ impl KernelCsv {
         for (column, text) in cells {
             row[*column] = text;
         }
-        self.rows.push(Row::Changed(StringRecord::from(row)));
+        self.rows.push(CsvRow::Changed(StringRecord::from(row)));
         self.changed = true;
     }
 
@@ -330,7 +332,7 @@ impl KernelCsv {
             fields[index].clone_from(value);
         }
         if differs {
-            self.rows[row] = Row::Changed(StringRecord::from(fields));
+            self.rows[row] = CsvRow::Changed(StringRecord::from(fields));
             self.changed = true;
         }
         Ok(differs)
@@ -368,23 +370,23 @@ impl KernelCsv {
         let mut rows = self.rows.iter();
         while let Some(row) = rows.next() {
             match row {
-                Row::Original(range, _) if appended == 0 => {
+                CsvRow::Original(range, _) if appended == 0 => {
                     if untouched.end != range.start {
                         self.copy_rows(out, &untouched)?;
                         untouched.start = range.start;
                     }
                     untouched.end = range.end;
                 }
-                Row::Original(range, _) => self.copy_line(out, &self.original[range.clone()], &empty)?,
-                Row::Changed(cells) => {
+                CsvRow::Original(range, _) => self.copy_line(out, &self.original[range.clone()], &empty)?,
+                CsvRow::Changed(cells) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
                     // So are neighbours that were all changed.
                     let behind = rows.as_slice();
-                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, Row::Changed(_)));
+                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, CsvRow::Changed(_)));
                     let more = more.count();
                     let changed = behind[..more].iter().filter_map(|row| match row {
-                        Row::Changed(cells) => Some(cells),
-                        Row::Original(..) => None,
+                        CsvRow::Changed(cells) => Some(cells),
+                        CsvRow::Original(..) => None,
                     });
                     out.write_all(&self.print_all(std::iter::once(cells).chain(changed)))?;
                     rows = behind[more..].iter();
@@ -449,12 +451,12 @@ fn rows_by_csv(
     original: &[u8],
     mut reader: csv::Reader<&[u8]>,
     mut start: usize,
-) -> Result<Vec<Row>, csv::Error> {
+) -> Result<Vec<CsvRow>, csv::Error> {
     let mut record = ByteRecord::new();
     let mut rows = Vec::new();
     while reader.read_byte_record(&mut record)? {
         let end = line_end(original, reader.position());
-        rows.push(Row::Original(start..end, record.position().map_or(0, csv::Position::line)));
+        rows.push(CsvRow::Original(start..end, record.position().map_or(0, csv::Position::line)));
         start = end;
     }
     Ok(rows)

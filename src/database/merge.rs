@@ -9,13 +9,13 @@ use super::{
     row_cases::RowColumns,
 };
 use crate::{
-    domain::{Attention, Attributes, Case, KernelName, keeps_input_shapes},
-    profile::{COUNTERS, Group, GroupStatistics},
+    domain::{AttentionCase, Case, CaseAttributes, KernelName, keeps_input_shapes},
+    profile::{COUNTERS, GroupStatistics, RecordGroup},
 };
 
 /// What a merge did to one kernel's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergeReport {
     /// Rows that were not there before.
     pub added: usize,
     /// Rows in which something changed.
@@ -39,10 +39,10 @@ pub struct Merged {
 pub fn merge_groups(
     kernel: &KernelName,
     table: &mut KernelCsv,
-    groups: Vec<Group>,
-) -> Result<Merged, StoreError> {
+    groups: Vec<RecordGroup>,
+) -> Result<MergeReport, StoreError> {
     let rows = RowsOfGroups::find(kernel, table, &groups)?;
-    let mut merged = Merged::default();
+    let mut merged = MergeReport::default();
     for group in groups {
         let (case, signature) = (group.case.clone(), group.cells.clone());
         let (state, core, extra) = (group.state.clone(), group.core.clone(), group.extra.clone());
@@ -77,18 +77,18 @@ pub fn merge_groups(
 
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum RowChange {
     Updated,
     Same,
     Kept,
 }
 
-impl Merged {
-    fn count(&mut self, fate: Fate) {
+impl MergeReport {
+    fn count(&mut self, fate: RowChange) {
         *match fate {
-            Fate::Updated => &mut self.updated,
-            Fate::Same => &mut self.same,
-            Fate::Kept => &mut self.kept,
+            RowChange::Updated => &mut self.updated,
+            RowChange::Same => &mut self.same,
+            RowChange::Kept => &mut self.kept,
         } += 1;
     }
 }
@@ -96,33 +96,34 @@ impl Merged {
 /// Sets the profiling columns of a row, and fills in what it does not say of its attributes.
 fn update(
     table: &mut KernelCsv,
-    row: &Row,
+    row: &SignatureRow,
     case: &Case,
     profiling: &[(String, String)],
     extra: &[(String, String)],
-) -> Result<Fate, StoreError> {
-    let is_said = |column: &str| table.cell(row.index, column).is_some_and(|cell| Attributes::is_said(&cell));
+) -> Result<RowChange, StoreError> {
+    let is_said =
+        |column: &str| table.cell(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let mut news: Vec<(&str, String)> = borrowed(extra).filter(|(column, _)| !is_said(column)).collect();
     if let Some((_, completeness)) = news.iter_mut().find(|(column, _)| *column == COMPLETENESS) {
         // Together with what the row says already.
-        let attributes = row.attributes.joined_with(&case.attributes);
-        *completeness = Attention::new(&Case { attributes, ..case.clone() }).completeness();
+        let attributes = row.attributes.merged_over(&case.attributes);
+        *completeness = AttentionCase::new(&Case { attributes, ..case.clone() }).completeness();
     }
     let says_less = says_less(table, row.index, profiling);
     if !says_less {
         news.extend(borrowed(profiling));
     }
     Ok(match (table.update(row.index, &news)?, says_less) {
-        (true, _) => Fate::Updated,
-        (false, true) => Fate::Kept,
-        (false, false) => Fate::Same,
+        (true, _) => RowChange::Updated,
+        (false, true) => RowChange::Kept,
+        (false, false) => RowChange::Same,
     })
 }
 
 /// Whether the numbers of a profile are less than what a row shows: of one record where it has a deviation, so
 /// that there were several, or without any counter where it has some.
 fn says_less(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
-    let has = |column: &str| table.cell(row, column).is_some_and(|cell| Attributes::is_said(&cell));
+    let has = |column: &str| table.cell(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
     let is_one = durations.last().is_some_and(|(column, value)| value.is_empty() && has(column));
     let is_bare =
@@ -156,14 +157,14 @@ fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
 }
 
 /// A row of a group's signature.
-struct Row {
+struct SignatureRow {
     index: usize,
-    attributes: Attributes,
+    attributes: CaseAttributes,
 }
 
 /// The rows that groups belong to.
 struct RowsOfGroups {
-    by_signature: HashMap<String, Vec<Row>>,
+    by_signature: HashMap<String, Vec<SignatureRow>>,
     /// Rows with attributes, by their signature without.
     completed: HashMap<String, Vec<usize>>,
 }
@@ -171,9 +172,9 @@ struct RowsOfGroups {
 impl RowsOfGroups {
     /// Only rows whose shapes are written as those of a group are looked at closely: a profile touches few of
     /// a large table's rows. No rule of a signature changes the outputs; those that change the inputs are told.
-    fn find(kernel: &KernelName, table: &KernelCsv, groups: &[Group]) -> Result<Self, StoreError> {
+    fn find(kernel: &KernelName, table: &KernelCsv, groups: &[RecordGroup]) -> Result<Self, StoreError> {
         const OUTPUTS: usize = 3;
-        let columns = RowColumns::of(table)?;
+        let columns = RowColumns::from_table(table)?;
         let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
         let wanted: HashSet<u64> =
             groups.iter().map(|group| shape_key(group.cells[cell].as_bytes())).collect();
@@ -190,18 +191,18 @@ impl RowsOfGroups {
             if !case.attributes.is_empty() {
                 found.completed.entry(bare_signature(&case)).or_default().push(index);
             }
-            let row = Row { index, attributes: case.attributes.clone() };
+            let row = SignatureRow { index, attributes: case.attributes.clone() };
             found.by_signature.entry(case.signature()).or_default().push(row);
         }
         Ok(found)
     }
 
-    fn same(&self, case: &Case) -> Option<&[Row]> {
+    fn same(&self, case: &Case) -> Option<&[SignatureRow]> {
         self.by_signature.get(&case.signature()).map(Vec::as_slice)
     }
 
     /// Rows that leave open what the case says.
-    fn open(&self, case: &Case) -> &[Row] {
+    fn open(&self, case: &Case) -> &[SignatureRow] {
         if case.attributes.is_empty() {
             return &[];
         }
@@ -214,7 +215,7 @@ impl RowsOfGroups {
 }
 
 fn bare_signature(case: &Case) -> String {
-    Case { attributes: Attributes::default(), ..case.clone() }.signature()
+    Case { attributes: CaseAttributes::default(), ..case.clone() }.signature()
 }
 
 /// A number that two shape cells share if they are parsed alike: it sees digits and separators, without
@@ -246,12 +247,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::Cells;
+    use crate::domain::SignatureCells;
 
     fn slots(cell: &str, dtype: &str, format: &str) -> Option<Vec<Vec<u64>>> {
         let count = cell.matches(';').count() + 1;
         let (dtypes, formats) = (vec![dtype; count].join(";"), vec![format; count].join(";"));
-        let parsed = Cells { shapes: cell, dtypes: &dtypes, formats: &formats }.parse().ok()?;
+        let parsed = SignatureCells { shapes: cell, dtypes: &dtypes, formats: &formats }.parse().ok()?;
         let mut dims: Vec<Vec<u64>> =
             parsed.into_iter().map(|slot| slot.map_or_else(Vec::new, |t| t.dims)).collect();
         while dims.last().is_some_and(Vec::is_empty) {

@@ -3,7 +3,7 @@
 use csv::ByteRecord;
 
 use super::{KernelCsv, StoreError, columns};
-use crate::domain::{Attributes, Case, Cells, KernelName, Verdict};
+use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
 
 /// One row, read as a case.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct RowColumns {
 }
 
 impl RowColumns {
-    pub(crate) fn of(table: &KernelCsv) -> Result<Self, StoreError> {
+    pub(crate) fn from_table(table: &KernelCsv) -> Result<Self, StoreError> {
         Self::find(table.columns())
             .map_err(|column| StoreError::NotRows { path: table.path().to_owned(), column })
     }
@@ -44,7 +44,8 @@ impl RowColumns {
     /// Finds them by name; an error is the first column of the signature that is missing.
     pub(crate) fn find(header: &[String]) -> Result<Self, &'static str> {
         let column = |name: &str| header.iter().position(|column| column == name);
-        let attributes = header.iter().enumerate().filter(|(_, name)| Attributes::name_of(name).is_some());
+        let attributes =
+            header.iter().enumerate().filter(|(_, name)| CaseAttributes::name_of(name).is_some());
         let attributes = attributes.map(|(index, name)| (name.clone(), index)).collect();
         let mut signature = [0; 6];
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
@@ -66,7 +67,7 @@ impl RowColumns {
         };
         let side = |at: usize| {
             let [shapes, dtypes, formats] = [0, 1, 2].map(|offset| text(self.signature[at + offset]));
-            Cells { shapes: shapes?, dtypes: dtypes?, formats: formats? }
+            SignatureCells { shapes: shapes?, dtypes: dtypes?, formats: formats? }
                 .parse()
                 .map_err(|error| error.to_string())
         };
@@ -74,7 +75,7 @@ impl RowColumns {
         if inputs.is_empty() {
             return Err(NO_SHAPES.to_owned());
         }
-        let mut attributes = Attributes::default();
+        let mut attributes = CaseAttributes::default();
         for (name, index) in &self.attributes {
             attributes.set(name, text(*index)?);
         }
@@ -88,7 +89,7 @@ impl RowColumns {
 /// [`StoreError::NotRows`] where a signature column is missing. Cells that cannot be read are no error
 /// here: they are the row's own state.
 pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
-    let columns = RowColumns::of(table)?;
+    let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
         let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);

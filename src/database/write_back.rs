@@ -8,16 +8,16 @@ use super::{
     row_cases,
 };
 use crate::{
-    domain::{CaseId, Finding, KernelName, Verdict},
+    domain::{CaseId, CaseOutcome, KernelName, Verdict},
     profile::COUNTERS,
-    stats::Summary,
+    stats::SampleSummary,
 };
 
 /// What the accepted samples of a case say; durations in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Statistics of the accepted samples.
-    pub summary: Summary,
+    pub summary: SampleSummary,
     /// 95 % interval of the median.
     pub interval: Option<(f64, f64)>,
     /// Accepted samples.
@@ -36,7 +36,7 @@ pub struct RowResult {
     /// The run that the result is from.
     pub run: String,
     /// The verdict.
-    pub finding: Finding,
+    pub finding: CaseOutcome,
     /// The numbers, for verdicts that have some.
     pub measurement: Option<Measurement>,
 }
@@ -60,7 +60,7 @@ impl RowResult {
 
 /// What writing results did to one kernel's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteBackReport {
     /// Rows that changed.
     pub changed: usize,
     /// Rows that keep a measurement with more samples than the result has.
@@ -76,8 +76,8 @@ pub fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<Written, StoreError> {
-    let mut written = Written::default();
+) -> Result<WriteBackReport, StoreError> {
+    let mut written = WriteBackReport::default();
     for row in row_cases(kernel, table)? {
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
             continue;
@@ -137,7 +137,7 @@ pub fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<Written, StoreError> {
+) -> Result<WriteBackReport, StoreError> {
     let mut table = database.kernel_csv(kernel)?;
     let written = write_back(kernel, &mut table, results)?;
     if written.changed > 0 {

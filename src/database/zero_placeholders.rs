@@ -3,34 +3,36 @@
 
 use csv::StringRecord;
 
-use super::columns::{self, Measure};
+use super::columns::{self, MeasureKind};
 
 /// Where a table's measurements are.
 #[derive(Debug)]
 pub(crate) struct ZeroFilled {
-    replay: Block,
-    profile: Block,
+    replay: MeasuredColumns,
+    profile: MeasuredColumns,
     verdict: Option<usize>,
 }
 
 /// Measurements that come from one source.
 #[derive(Debug)]
-struct Block {
+struct MeasuredColumns {
     durations: Vec<usize>,
     others: Vec<usize>,
 }
 
 impl ZeroFilled {
-    pub(crate) fn of(header: &[String]) -> Self {
-        let of = |is_profile: bool, wanted: &dyn Fn(Measure) -> bool| {
+    pub(crate) fn from_header(header: &[String]) -> Self {
+        let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
             let columns = header.iter().enumerate();
             let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
             let columns = columns.filter(|(_, name)| columns::measure(name).is_some_and(wanted));
             columns.map(|(index, _)| index).collect()
         };
-        let block = |is_profile| Block {
-            durations: of(is_profile, &|measure| measure == Measure::Duration),
-            others: of(is_profile, &|measure| matches!(measure, Measure::Deviation | Measure::Counter)),
+        let block = |is_profile| MeasuredColumns {
+            durations: of(is_profile, &|measure| measure == MeasureKind::Duration),
+            others: of(is_profile, &|measure| {
+                matches!(measure, MeasureKind::Deviation | MeasureKind::Counter)
+            }),
         };
         Self {
             replay: block(false),
@@ -50,7 +52,7 @@ impl ZeroFilled {
             return Vec::new();
         }
         let mut cells = Vec::new();
-        for Block { durations, others } in [&self.replay, &self.profile] {
+        for MeasuredColumns { durations, others } in [&self.replay, &self.profile] {
             let all = || durations.iter().chain(others).copied();
             if durations.iter().any(|&index| is_zero(index)) && all().all(says_nothing) {
                 cells.extend(all().filter(|&index| is_zero(index)));
@@ -69,7 +71,7 @@ mod tests {
     fn only_rows_without_any_measurement_count() {
         let header = ["Average Duration(us)", "MicroBench Std Duration(us)", "MicroBench aiv_vec_ratio"];
         let header = [&header[..], &["MicroBench Verdict", "Runtime num_tokens"]].concat();
-        let zeros = ZeroFilled::of(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let zeros = ZeroFilled::from_header(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
         let cells = |row: [&str; 5]| zeros.cells(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0", "0", "", "0"]), [0, 1, 2]);
         assert_eq!(cells(["0.000000", "", "", "", ""]), [0]);
@@ -79,7 +81,8 @@ mod tests {
         assert!(cells(["0", "", "", "oom", ""]).is_empty(), "npubench wrote it");
         assert!(cells(["-0x", "0", "", "", ""]).is_empty());
         let header = ["Average Duration(us)", "Profiling Average Duration(us)"].map(String::from);
-        let cells = |row: [&str; 2]| ZeroFilled::of(&header).cells(&StringRecord::from(row.to_vec()));
+        let cells =
+            |row: [&str; 2]| ZeroFilled::from_header(&header).cells(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0"]), [0, 1]);
         assert_eq!(cells(["0", "3.5"]), [0], "a profile went in since");
         assert_eq!(cells(["3.5", "0"]), [1]);

@@ -6,10 +6,6 @@ mod custom_operators;
 pub mod diagnosis;
 mod lease;
 
-pub use custom_operators::{CustomOperators, custom_operators, environment_of};
-pub use diagnosis::{Point, State};
-pub use lease::Lease;
-
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -18,11 +14,14 @@ use std::{
     time::Duration,
 };
 
+pub use custom_operators::{CustomOperators, custom_operators, environment_of};
+pub use diagnosis::{CheckStatus, DoctorCheck};
+pub use lease::DeviceLease;
 use serde::Serialize;
 
 use crate::{
-    process::{self, Ended, Job, ProcessError},
-    profile::npu_smi::{Chip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
+    process::{self, CommandSpec, ExitKind, ProcessError},
+    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
 };
 
 /// `npu-smi` takes seconds, and hangs where the driver does.
@@ -108,12 +107,16 @@ pub fn check_environment() -> Result<(), DeviceError> {
 /// # Errors
 /// [`DeviceError`] where it cannot be run or read.
 pub fn discover(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
-    let text = ask(&["npu-smi", "info"], environment, scratch)?;
+    let text = run_npu_smi(&["npu-smi", "info"], environment, scratch)?;
     Ok(parse_info(&text)?)
 }
 
 /// Runs a short program and returns what it printed.
-fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Result<String, DeviceError> {
+fn run_npu_smi(
+    command: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<String, DeviceError> {
     let log = scratch.join("npu-smi.txt");
     // The program is looked up in the PATH that the host's scripts see, not in ours alone.
     let path = search_path(environment);
@@ -124,7 +127,7 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
     let mut environment = environment.to_vec();
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
-    let job = Job {
+    let job = CommandSpec {
         command,
         folder: scratch,
         environment: &environment,
@@ -136,8 +139,8 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
-        Ended::Exited(0) => Ok(text),
-        Ended::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
+        ExitKind::Exited(0) => Ok(text),
+        ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
         other => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
             Err(DeviceError::Failed(format!("{other:?}: {}", last.trim())))
@@ -155,9 +158,9 @@ pub fn search_path(environment: &[(String, String)]) -> String {
 
 /// The devices to use, and why others that were meant are left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct SelectedDevices {
     /// In the order of their numbers.
-    pub chips: Vec<Chip>,
+    pub chips: Vec<NpuChip>,
     /// Devices left out, in words.
     pub left_out: Vec<String>,
 }
@@ -167,8 +170,8 @@ pub struct Chosen {
 /// # Errors
 /// [`DeviceError::Unknown`] for one that the host does not have, [`DeviceError::Unhealthy`] where none is
 /// left.
-pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, DeviceError> {
-    let mut chips: Vec<Chip> = match wanted {
+pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
+    let mut chips: Vec<NpuChip> = match wanted {
         None => info.chips.clone(),
         Some(wanted) => wanted
             .iter()
@@ -182,28 +185,29 @@ pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, Devic
     };
     chips.sort_by_key(|chip| chip.device);
     chips.dedup_by_key(|chip| chip.device);
-    let (chips, ill): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| chip.health == "OK");
+    let (chips, ill): (Vec<NpuChip>, Vec<NpuChip>) = chips.into_iter().partition(|chip| chip.health == "OK");
     let left_out: Vec<String> =
         ill.iter().map(|chip| format!("device {} says `{}`", chip.device, chip.health)).collect();
     if chips.is_empty() {
         return Err(DeviceError::Unhealthy(left_out.join(", ")));
     }
-    Ok(Chosen { chips, left_out })
+    Ok(SelectedDevices { chips, left_out })
 }
 
 /// Leaves out the devices on which processes run before the run begins.
 ///
 /// # Errors
 /// [`DeviceError::Busy`] where none is left.
-pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, DeviceError> {
-    let Chosen { chips, mut left_out } = chosen;
-    let user = |chip: &Chip| {
+pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<SelectedDevices, DeviceError> {
+    let SelectedDevices { chips, mut left_out } = chosen;
+    let user = |chip: &NpuChip| {
         let on_chip = |process: &&NpuProcess| {
             process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
         };
         info.processes.iter().find(on_chip)
     };
-    let (busy, chips): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| user(chip).is_some());
+    let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
+        chips.into_iter().partition(|chip| user(chip).is_some());
     left_out.extend(busy.iter().filter_map(|chip| {
         let process = user(chip)?;
         Some(format!("device {} is used by process {} ({})", chip.device, process.pid, process.name))
@@ -211,12 +215,12 @@ pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, Devic
     if chips.is_empty() {
         return Err(DeviceError::Busy(left_out.join(", ")));
     }
-    Ok(Chosen { chips, left_out })
+    Ok(SelectedDevices { chips, left_out })
 }
 
 /// What a measurement depends on besides the case: host, chips, software.
 #[derive(Clone, Debug, Serialize)]
-pub struct Fingerprint {
+pub struct HostFingerprint {
     /// Name of the host.
     pub host: String,
     /// Version of the driver's tools.
@@ -233,10 +237,10 @@ pub struct Fingerprint {
 const TELLING: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
-impl Fingerprint {
+impl HostFingerprint {
     /// Takes the fingerprint of this host.
     #[must_use]
-    pub fn take(info: &NpuSmiInfo, chips: &[Chip]) -> Self {
+    pub fn collect(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),

@@ -35,9 +35,9 @@ const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
 
 /// Values by column, each in one spelling; a value that is not there is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Attributes(BTreeMap<String, String>);
+pub struct CaseAttributes(BTreeMap<String, String>);
 
-impl Attributes {
+impl CaseAttributes {
     /// The name under which a column's values are kept, `None` for a column that is no attribute.
     #[must_use]
     pub fn name_of(column: &str) -> Option<&str> {
@@ -67,13 +67,13 @@ impl Attributes {
 
     /// Whether a column's cells follow from the row, and are nobody's to give.
     #[must_use]
-    pub fn is_made(column: &str) -> bool {
+    pub fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
     /// Whether a cell says anything; `N/A`, `nan` and the like do not.
     #[must_use]
-    pub fn is_said(cell: &str) -> bool {
+    pub fn has_value(cell: &str) -> bool {
         normal(cell).is_some()
     }
 
@@ -128,7 +128,7 @@ impl Attributes {
 
     /// With what `other` says where this says nothing.
     #[must_use]
-    pub fn joined_with(&self, other: &Self) -> Self {
+    pub fn merged_over(&self, other: &Self) -> Self {
         let mut joined = other.clone();
         joined.0.extend(self.0.clone());
         joined
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_rounded_mean_is_no_contradiction() {
         let mean = |text: &str| {
-            let mut attributes = Attributes::default();
+            let mut attributes = CaseAttributes::default();
             attributes.set(AVG_SEQ_LEN, text);
             attributes
         };
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn text_cannot_look_like_another_attribute() {
-        let mut odd = Attributes::default();
+        let mut odd = CaseAttributes::default();
         odd.set("Runtime a", "1;Runtime b=2");
         let mut text = String::new();
         odd.append_to(&mut text);
@@ -243,13 +243,13 @@ mod tests {
 
     #[test]
     fn columns_that_only_explain_are_no_attributes() {
-        assert_eq!(Attributes::name_of("Runtime sparse_mode"), Some("Runtime sparse_mode"));
-        assert_eq!(Attributes::name_of("avg_seq_len"), Some(AVG_SEQ_LEN));
-        assert_eq!(Attributes::name_of("EP Size"), Some(EP_SIZE));
+        assert_eq!(CaseAttributes::name_of("Runtime sparse_mode"), Some("Runtime sparse_mode"));
+        assert_eq!(CaseAttributes::name_of("avg_seq_len"), Some(AVG_SEQ_LEN));
+        assert_eq!(CaseAttributes::name_of("EP Size"), Some(EP_SIZE));
         for label in
             ["Runtime source_profile", "Runtime block_table_shape", "Runtime ", "OP State", "Runtimes"]
         {
-            assert_eq!(Attributes::name_of(label), None, "{label}");
+            assert_eq!(CaseAttributes::name_of(label), None, "{label}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Attributes, KernelName, Slot, signature::canonical};
+use super::{CaseAttributes, KernelName, Slot, signature::canonical};
 
 /// One kernel at one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub struct Case {
     /// Output slots; empty where the profiler shows none (kernels that work in place).
     pub outputs: Vec<Slot>,
     /// What shapes do not carry: sequence lengths, layout, EP size.
-    pub attributes: Attributes,
+    pub attributes: CaseAttributes,
 }
 
 /// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
@@ -98,15 +98,15 @@ pub(super) fn short_hash(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Attributes, Cells};
+    use crate::domain::{CaseAttributes, SignatureCells};
 
     fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
-        let inputs = Cells { shapes, dtypes, formats }.parse().expect("readable cells");
+        let inputs = SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells");
         Case {
             kernel: KernelName::new("RmsNorm").expect("a name"),
             inputs,
             outputs: Vec::new(),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -122,12 +122,12 @@ mod tests {
         let case =
             |kernel: &str, shapes: &str, formats: &str, output: &str, attribute: Option<(&str, &str)>| {
                 let dtypes = vec!["DT_BF16"; shapes.matches(';').count() + 1].join(";");
-                let mut attributes = Attributes::default();
+                let mut attributes = CaseAttributes::default();
                 if let Some((column, cell)) = attribute {
                     attributes.set(column, cell);
                 }
                 let side = |shapes, dtypes, formats| {
-                    Cells { shapes, dtypes, formats }.parse().expect("readable cells")
+                    SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
                 };
                 let kernel = KernelName::new(kernel).expect("a name");
                 let (inputs, outputs) = (side(shapes, &dtypes, formats), side(output, "DT_BF16", "ND"));

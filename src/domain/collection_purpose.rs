@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Why a collection is begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum CollectionPurpose {
     /// To measure its cases.
     Measure,
     /// To see whether its one case ends well by itself.
@@ -18,7 +18,7 @@ pub enum Purpose {
     Control,
 }
 
-impl Purpose {
+impl CollectionPurpose {
     /// Every purpose.
     pub const ALL: [Self; 4] = [Self::Measure, Self::Alone, Self::Search, Self::Control];
 
@@ -34,13 +34,13 @@ impl Purpose {
     }
 }
 
-impl fmt::Display for Purpose {
+impl fmt::Display for CollectionPurpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Purpose {
+impl FromStr for CollectionPurpose {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

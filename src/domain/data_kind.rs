@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// is made and never changes; no command mixes the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum DataKind {
     /// Measured on a real device, or recorded in production.
     Npu,
     /// Simulated by the rehearsal host.
     Rehearsal,
 }
 
-impl Kind {
+impl DataKind {
     /// The word used in files and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -26,13 +26,13 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DataKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for DataKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

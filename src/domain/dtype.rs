@@ -31,9 +31,9 @@ pub enum Dtype {
 }
 
 /// (type, the profiler's name, torch's name, bytes, further spellings)
-type Known = (Dtype, &'static str, &'static str, u64, &'static [&'static str]);
+type DtypeSpellings = (Dtype, &'static str, &'static str, u64, &'static [&'static str]);
 
-const KNOWN: [Known; 10] = [
+const KNOWN: [DtypeSpellings; 10] = [
     (Dtype::Float, "FLOAT", "float32", 4, &["FLOAT32", "FP32"]),
     (Dtype::Float16, "FLOAT16", "float16", 2, &["FP16"]),
     (Dtype::Bf16, "DT_BF16", "bfloat16", 2, &["BF16", "BFLOAT16"]),
@@ -73,7 +73,7 @@ impl Dtype {
         KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
     }
 
-    fn known(&self) -> Option<&'static Known> {
+    fn known(&self) -> Option<&'static DtypeSpellings> {
         KNOWN.iter().find(|entry| entry.0 == *self)
     }
 

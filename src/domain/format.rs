@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How the elements of a tensor lie in device memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Format {
+pub enum TensorFormat {
     /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`,
     /// `NCHW`, `NCL`, `FORMAT_ND` …) which differ by rank and by the library that built the
     /// tensor, not by layout.
@@ -15,7 +15,7 @@ pub enum Format {
 
 const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
-impl Format {
+impl TensorFormat {
     /// Row-major under its plainest name.
     #[must_use]
     pub fn nd() -> Self {
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for TensorFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

@@ -21,20 +21,21 @@ mod verdict;
 
 pub(crate) use attention::joined;
 pub use attention::{
-    Attention, AttentionCall, AttentionSlot, Fit, Sequences, agreed, attention_attribute, best_fits,
+    AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, attention_attribute,
+    best_shape_matches, common_attributes,
 };
-pub use attributes::{Attributes, EP_SIZE, RUNTIME};
+pub use attributes::{CaseAttributes, EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId};
-pub use collection_purpose::Purpose;
-pub use data_kind::Kind;
+pub use collection_purpose::CollectionPurpose;
+pub use data_kind::DataKind;
 pub use dtype::Dtype;
-pub use format::Format;
+pub use format::TensorFormat;
 pub use kernel::{KernelName, KernelNameError};
 pub use signature::keeps_input_shapes;
-pub use signature_cells::{Cells, CellsError};
-pub use software_versions::Stack;
-pub use suggest::{meant, nearest, shortened};
+pub use signature_cells::{CellsError, SignatureCells};
+pub use software_versions::SoftwareVersions;
+pub use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
 pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
-pub use vendor_check::{CheckOutcome, CheckVerdict, CheckedBy, UnknownOutcome};
-pub use verdict::{Finding, Verdict};
+pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict, UnknownOutcome};
+pub use verdict::{CaseOutcome, Verdict};

@@ -9,9 +9,9 @@
 //! | MatMulV2, MatMulV3, MatMulCommon | `(M,K);(N,K)` in whatever orientation and layout it is stored |
 //! | Index | the source, and one index vector as long as the output's first dimension |
 //! | Slice, Transpose, and both with suffix `AiCore` | the first input, row-major |
-//! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`Attention`] |
+//! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`AttentionCase`] |
 
-use super::{Attention, Case, Dtype, Format, KernelName, Slot, Tensor};
+use super::{AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
 /// Writes the canonical signature of a case.
 pub(super) fn canonical(case: &Case) -> String {
@@ -38,26 +38,30 @@ pub fn keeps_input_shapes(kernel: &KernelName) -> bool {
 
 /// A slot as it goes into a signature.
 #[derive(Clone, Copy)]
-struct View<'a> {
+struct SignatureSlot<'a> {
     dims: &'a [u64],
     dtype: &'a Dtype,
     format: &'a str,
 }
 
-fn view(tensor: &Tensor) -> View<'_> {
-    View { dims: &tensor.dims, dtype: &tensor.dtype, format: tensor.format.as_str() }
+fn view(tensor: &Tensor) -> SignatureSlot<'_> {
+    SignatureSlot { dims: &tensor.dims, dtype: &tensor.dtype, format: tensor.format.as_str() }
 }
 
 /// The slots of one side. Beside tensors with dimensions an empty shape says nothing, and tools differ in the
 /// types they give it. Where there is nothing else, the types do decide: an `Add` of two INT64 scalars takes
 /// three times as long as one of two FLOAT.
-fn views(slots: &[Slot]) -> Vec<Option<View<'_>>> {
+fn views(slots: &[Slot]) -> Vec<Option<SignatureSlot<'_>>> {
     let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
     let said = |slot: &&Tensor| only_scalars || !slot.is_scalar();
     slots.iter().map(|slot| slot.as_ref().filter(said).map(view)).collect()
 }
 
-fn written(case: &Case, inputs: &[Option<View<'_>>], outputs: &[Option<View<'_>>]) -> String {
+fn written(
+    case: &Case,
+    inputs: &[Option<SignatureSlot<'_>>],
+    outputs: &[Option<SignatureSlot<'_>>],
+) -> String {
     let mut text = String::with_capacity(128);
     text.push_str(case.kernel.as_str());
     for slots in [inputs, outputs] {
@@ -83,8 +87,8 @@ fn written(case: &Case, inputs: &[Option<View<'_>>], outputs: &[Option<View<'_>>
             }
         }
     }
-    if case.kernel.as_str() == Attention::KERNEL {
-        Attention::new(case).deciding().append_to(&mut text);
+    if case.kernel.as_str() == AttentionCase::KERNEL {
+        AttentionCase::new(case).identifying_attributes().append_to(&mut text);
     } else {
         case.attributes.append_to(&mut text);
     }
@@ -110,21 +114,21 @@ fn matmul(case: &Case) -> Option<String> {
     let (a, b) = (case.inputs.first()?.as_ref()?, case.inputs.get(1)?.as_ref()?);
     let output = case.outputs.first()?.as_ref()?;
     let &[m, n] = output.dims.as_slice() else { return None };
-    let k = shared_dim((Stored::of(a)?, m), (Stored::of(b)?, n))?;
+    let k = shared_dim((StoredMatrix::from_tensor(a)?, m), (StoredMatrix::from_tensor(b)?, n))?;
     let mut inputs = views(&case.inputs);
     let (left, right) = ([m, k], [n, k]);
-    inputs[0] = Some(View { dims: &left, ..view(a) });
-    inputs[1] = Some(View { dims: &right, ..view(b) });
+    inputs[0] = Some(SignatureSlot { dims: &left, ..view(a) });
+    inputs[1] = Some(SignatureSlot { dims: &right, ..view(b) });
     Some(written(case, &inputs, &views(&case.outputs)))
 }
 
 /// A matrix as it is stored: its two dimensions, each a multiple of its block.
-struct Stored([(u64, u64); 2]);
+struct StoredMatrix([(u64, u64); 2]);
 
-impl Stored {
+impl StoredMatrix {
     /// Two dimensions stand for themselves. In FRACTAL_NZ a matrix of r rows and c columns is stored as
     /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0).
-    fn of(tensor: &Tensor) -> Option<Self> {
+    fn from_tensor(tensor: &Tensor) -> Option<Self> {
         match (tensor.dims.as_slice(), tensor.format.as_str()) {
             (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
             (&[c1, r1, r0, c0], "FRACTAL_NZ") if r0 > 0 && c0 > 0 => {
@@ -149,7 +153,7 @@ fn holds((stored, block): (u64, u64), length: u64) -> bool {
 
 /// The dimension that is summed over, given each matrix and its dimension of the output. The output decides
 /// which dimension of a matrix is the shared one, so that a square operand leaves nothing open.
-fn shared_dim((a, m): (Stored, u64), (b, n): (Stored, u64)) -> Option<u64> {
+fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Option<u64> {
     for one in a.beside(m) {
         for other in b.beside(n) {
             // The one of the smaller block is the more exact.
@@ -168,15 +172,15 @@ fn index(case: &Case) -> Option<String> {
     let last = case.inputs.iter().skip(1).flatten().next_back()?;
     let length = case.outputs.first()?.as_ref()?.dims.first()?;
     let dims = [*length];
-    let inputs = [Some(view(source)), Some(View { dims: &dims, ..view(last) })];
+    let inputs = [Some(view(source)), Some(SignatureSlot { dims: &dims, ..view(last) })];
     Some(written(case, &inputs, &views(&case.outputs)))
 }
 
 /// Offsets, sizes and permutations arrive as further inputs; what they say is in the output's shape.
 fn first_input(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
-    let plain = Format::nd();
-    let inputs = [Some(View { format: plain.as_str(), ..view(source) })];
+    let plain = TensorFormat::nd();
+    let inputs = [Some(SignatureSlot { format: plain.as_str(), ..view(source) })];
     Some(written(case, &inputs, &views(&case.outputs)))
 }
 
@@ -185,10 +189,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::{Attributes, Cells, KernelName};
+    use crate::domain::{CaseAttributes, KernelName, SignatureCells};
 
     fn slots([shapes, dtypes, formats]: [&str; 3]) -> Vec<Slot> {
-        Cells { shapes, dtypes, formats }.parse().expect("readable cells")
+        SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
     }
 
     fn case(kernel: &str, inputs: [&str; 3], outputs: [&str; 3]) -> Case {
@@ -196,7 +200,7 @@ mod tests {
             kernel: KernelName::new(kernel).expect("a name"),
             inputs: slots(inputs),
             outputs: slots(outputs),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 

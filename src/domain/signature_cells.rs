@@ -4,11 +4,11 @@
 //! type is undefined is an optional input left out. The profiler wraps shapes in one literal pair
 //! of quotes, which is stripped here and nowhere else.
 
-use super::{Dtype, Format, Slot, Tensor};
+use super::{Dtype, Slot, Tensor, TensorFormat};
 
 /// The cells as text, unparsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cells<'a> {
+pub struct SignatureCells<'a> {
     /// Such as `"4096,1024;1024"`, with or without the literal quotes.
     pub shapes: &'a str,
     /// Such as `DT_BF16;DT_BF16`.
@@ -46,7 +46,7 @@ pub enum CellsError {
     },
 }
 
-impl Cells<'_> {
+impl SignatureCells<'_> {
     /// Parses the cells into slots; trailing slots that hold nothing are dropped.
     ///
     /// # Errors
@@ -67,8 +67,8 @@ impl Cells<'_> {
             let dims = parse_dims(shape, index, shapes)?;
             let dtype = dtype_slots.get(index).and_then(|name| Dtype::parse(name));
             let format = match format_slots.get(index).map(|name| name.trim()) {
-                None | Some("") => Some(Format::nd()),
-                Some(name) => Format::parse(name),
+                None | Some("") => Some(TensorFormat::nd()),
+                Some(name) => TensorFormat::parse(name),
             };
             slots.push(match (dtype, format) {
                 (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
@@ -80,7 +80,7 @@ impl Cells<'_> {
                 (dtype, format) => Some(Tensor {
                     dims,
                     dtype: dtype.unwrap_or_else(|| Dtype::Other("DT_UNDEFINED".to_owned())),
-                    format: format.unwrap_or_else(Format::nd),
+                    format: format.unwrap_or_else(TensorFormat::nd),
                 }),
             });
         }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, CellsError> {
-        Cells { shapes, dtypes, formats }.parse()
+        SignatureCells { shapes, dtypes, formats }.parse()
     }
 
     #[test]

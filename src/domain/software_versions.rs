@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Versions of the software that decide how long a kernel takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stack {
+pub struct SoftwareVersions {
     /// CANN, such as `8.3.RC1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cann: Option<String>,
@@ -16,7 +16,7 @@ pub struct Stack {
     pub torch_npu: Option<String>,
 }
 
-impl Stack {
+impl SoftwareVersions {
     /// Whether nothing is known.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
@@ -43,7 +43,7 @@ impl Stack {
 }
 
 /// `CANN 8.3.RC1, torch_npu 2.7.1`.
-impl fmt::Display for Stack {
+impl fmt::Display for SoftwareVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = [("CANN", &self.cann), ("torch_npu", &self.torch_npu)];
         let parts: Vec<String> = known
@@ -59,9 +59,9 @@ impl fmt::Display for Stack {
 mod tests {
     use super::*;
 
-    fn stack(cann: &str, torch_npu: &str) -> Stack {
+    fn stack(cann: &str, torch_npu: &str) -> SoftwareVersions {
         let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        Stack { cann: known(cann), torch_npu: known(torch_npu) }
+        SoftwareVersions { cann: known(cann), torch_npu: known(torch_npu) }
     }
 
     #[test]
@@ -72,6 +72,6 @@ mod tests {
         assert_eq!(stack("8.3", "").joined_with(&stack("", "2.7")), stack("8.3", "2.7"));
         assert!(stack("mixed", "2.7").contradicts(&stack("8.3", "2.7")));
         assert_eq!(stack("8.3", "2.7").to_string(), "CANN 8.3, torch_npu 2.7");
-        assert_eq!(Stack::default().to_string(), "unknown software");
+        assert_eq!(SoftwareVersions::default().to_string(), "unknown software");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Dtype, Format};
+use super::{Dtype, TensorFormat};
 
 /// What a slot of a signature holds: a tensor, or nothing (an optional input left out).
 pub type Slot = Option<Tensor>;
@@ -15,14 +15,14 @@ pub struct Tensor {
     /// Element type.
     pub dtype: Dtype,
     /// Memory format.
-    pub format: Format,
+    pub format: TensorFormat,
 }
 
 impl Tensor {
     /// A row-major tensor.
     #[must_use]
     pub fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
-        Self { dims: dims.into(), dtype, format: Format::nd() }
+        Self { dims: dims.into(), dtype, format: TensorFormat::nd() }
     }
 
     /// Number of elements; 1 for a scalar. Saturates at the largest `u64`.
@@ -52,7 +52,7 @@ impl fmt::Display for Tensor {
             write!(f, "{}{dim}", if index == 0 { "" } else { "," })?;
         }
         f.write_str("]")?;
-        if let Format::Private(name) = &self.format {
+        if let TensorFormat::Private(name) = &self.format {
             write!(f, " {name}")?;
         }
         Ok(())

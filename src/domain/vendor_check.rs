@@ -17,7 +17,7 @@ pub enum CheckVerdict {
 
 /// Who says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckedBy {
+pub enum CheckMethod {
     /// The operator's Meta kernel.
     Meta,
     /// Its fake implementation, under FakeTensorMode.
@@ -32,7 +32,7 @@ pub struct CheckOutcome {
     /// Whether the call would be taken.
     pub verdict: CheckVerdict,
     /// Who says so.
-    pub by: CheckedBy,
+    pub by: CheckMethod,
     /// What was raised; empty for a call that is accepted.
     pub message: String,
 }
@@ -43,8 +43,8 @@ const VERDICTS: [(CheckVerdict, &str); 4] = [
     (CheckVerdict::NoMeta, "no_meta"),
     (CheckVerdict::NotInTorchNpu, "not_in_torch_npu"),
 ];
-const JUDGES: [(CheckedBy, &str); 3] =
-    [(CheckedBy::Meta, "meta"), (CheckedBy::Fake, "fake"), (CheckedBy::Rule, "rule")];
+const JUDGES: [(CheckMethod, &str); 3] =
+    [(CheckMethod::Meta, "meta"), (CheckMethod::Fake, "fake"), (CheckMethod::Rule, "rule")];
 
 /// A word that names none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ fn find<T: Copy>(words: &[(T, &str)], text: &str) -> Result<T, UnknownOutcome> {
     found.map(|(value, _)| *value).ok_or_else(|| UnknownOutcome(text.to_owned()))
 }
 
-fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
+fn label_of<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
     words.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
 }
 
@@ -67,15 +67,15 @@ impl CheckVerdict {
     /// Its word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        word(&VERDICTS, self)
+        label_of(&VERDICTS, self)
     }
 }
 
-impl CheckedBy {
+impl CheckMethod {
     /// Its word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        word(&JUDGES, self)
+        label_of(&JUDGES, self)
     }
 }
 
@@ -86,7 +86,7 @@ impl FromStr for CheckVerdict {
     }
 }
 
-impl FromStr for CheckedBy {
+impl FromStr for CheckMethod {
     type Err = UnknownOutcome;
     fn from_str(text: &str) -> Result<Self, UnknownOutcome> {
         find(&JUDGES, text)
@@ -103,6 +103,6 @@ impl CheckOutcome {
     /// What npubench's own rules say.
     #[must_use]
     pub fn by_rule(message: impl Into<String>) -> Self {
-        Self { verdict: CheckVerdict::Rejected, by: CheckedBy::Rule, message: message.into() }
+        Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! verdicts {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
         /// The one final state of a case in a run. It always stands beside a reason in words
-        /// ([`Finding`]).
+        /// ([`CaseOutcome`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Verdict {
@@ -91,14 +91,14 @@ impl fmt::Display for Verdict {
 
 /// A verdict and its reason in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct CaseOutcome {
     /// The state.
     pub verdict: Verdict,
     /// Why, in a sentence that a user can act on.
     pub reason: String,
 }
 
-impl Finding {
+impl CaseOutcome {
     /// A verdict with its reason.
     pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
         Self { verdict, reason: reason.into() }

@@ -13,8 +13,8 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{EngineError, lane::Shared};
-use crate::{device, domain::Kind, profile::npu_smi::NpuSmiInfo};
+use super::{EngineError, lane::LaneContext};
+use crate::{device, domain::DataKind, profile::npu_smi::NpuSmiInfo};
 
 /// How often a host is asked. The answer takes a second of one core on hosts of sixteen devices.
 const EVERY: Duration = Duration::from_secs(30);
@@ -23,19 +23,19 @@ const EVERY_REHEARSED: Duration = Duration::from_secs(1);
 
 /// The thread; it ends with this.
 #[derive(Debug)]
-pub(super) struct Sentry {
+pub(super) struct DeviceMonitor {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sentry {
+impl DeviceMonitor {
     pub(super) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<LaneContext>,
         sights: UnboundedSender<NpuSmiInfo>,
     ) -> Result<Self, EngineError> {
         let (end, ended) = mpsc::channel();
         let settings = &shared.settings;
-        let every = if settings.kind == Kind::Npu { EVERY } else { EVERY_REHEARSED };
+        let every = if settings.kind == DataKind::Npu { EVERY } else { EVERY_REHEARSED };
         let environment = settings.environment.clone();
         let scratch: PathBuf = settings.folder.clone();
         let work = move || {
@@ -56,7 +56,7 @@ impl Sentry {
     }
 }
 
-impl Drop for Sentry {
+impl Drop for DeviceMonitor {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {

@@ -10,13 +10,13 @@ use std::{
 
 use nix::sys::statvfs::statvfs;
 
-use super::{Paused, Settings};
+use super::{CollectionSettings, PausedDevices};
 use crate::{
     database::Database,
-    domain::Kind,
-    events::Event,
+    domain::DataKind,
+    events::RunEvent,
     process,
-    profile::npu_smi::{Chip, NpuSmiInfo},
+    profile::npu_smi::{NpuChip, NpuSmiInfo},
     sched,
 };
 
@@ -29,19 +29,19 @@ const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
 
 /// Something that has changed.
-pub(super) struct Change {
+pub(super) struct HostChange {
     /// For the scheduler.
-    pub(super) event: sched::Event,
+    pub(super) event: sched::SchedEvent,
     /// For whoever listens.
-    pub(super) said: Event,
+    pub(super) said: RunEvent,
 }
 
 /// What was seen last.
-pub(super) struct Watch {
+pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
     folder: PathBuf,
-    paused: Paused,
+    paused: PausedDevices,
     /// Why devices cannot be used at the moment, besides pauses.
     kept: BTreeMap<u32, String>,
     /// Devices that nothing begins on.
@@ -52,17 +52,17 @@ pub(super) struct Watch {
     per_collection: u64,
 }
 
-impl Watch {
-    pub(super) fn new(database: &Database, settings: &Settings, devices: Vec<u32>) -> Self {
+impl HostMonitor {
+    pub(super) fn new(database: &Database, settings: &CollectionSettings, devices: Vec<u32>) -> Self {
         let (reserve, per_collection) = match settings.kind {
-            Kind::Npu => (RESERVE, PER_COLLECTION),
-            Kind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
+            DataKind::Npu => (RESERVE, PER_COLLECTION),
+            DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
         };
         Self {
             pause_file: super::run::pause_file(database),
             processes: settings.processes.clone(),
             folder: database.state_folder(),
-            paused: Paused::default(),
+            paused: PausedDevices::default(),
             kept: BTreeMap::new(),
             lent: BTreeSet::new(),
             devices,
@@ -73,9 +73,9 @@ impl Watch {
     }
 
     /// What has changed since the last look, while so many collections run.
-    pub(super) fn look(&mut self, running: usize) -> Vec<Change> {
+    pub(super) fn poll(&mut self, running: usize) -> Vec<HostChange> {
         // A file that is being written reads the same at the next look.
-        if let Ok(paused) = Paused::read(&self.pause_file) {
+        if let Ok(paused) = PausedDevices::read(&self.pause_file) {
             self.paused = paused;
         }
         let mut changes = self.lent_devices();
@@ -84,7 +84,7 @@ impl Watch {
     }
 
     /// Takes note of what `npu-smi` says, while these devices run collections of ours.
-    pub(super) fn see(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
+    pub(super) fn update(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.device == *device);
             let kept = match chip {
@@ -101,7 +101,7 @@ impl Watch {
 
     /// A process of somebody else on a device. While a collection of ours runs on it, only a process of this host
     /// that does not carry our mark is known to be another's: inside a container its number says nothing.
-    fn stranger(&self, info: &NpuSmiInfo, chip: &Chip, is_busy: bool) -> Option<String> {
+    fn stranger(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
         let on_chip = |process: &&crate::profile::npu_smi::NpuProcess| {
             process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
         };
@@ -116,7 +116,7 @@ impl Watch {
         Some(format!("process {} ({}) uses it", process.pid, process.name))
     }
 
-    fn lent_devices(&mut self) -> Vec<Change> {
+    fn lent_devices(&mut self) -> Vec<HostChange> {
         let mut changes = Vec::new();
         for &device in &self.devices {
             let reason = if self.paused.has(device) {
@@ -126,12 +126,12 @@ impl Watch {
             };
             match reason {
                 Some(reason) if self.lent.insert(device) => {
-                    let event = sched::Event::Lent { device };
-                    changes.push(Change { event, said: Event::DeviceLent { device, reason } });
+                    let event = sched::SchedEvent::DeviceReserved { device };
+                    changes.push(HostChange { event, said: RunEvent::DeviceLent { device, reason } });
                 }
                 None if self.lent.remove(&device) => {
-                    let event = sched::Event::Returned { device };
-                    changes.push(Change { event, said: Event::DeviceReturned { device } });
+                    let event = sched::SchedEvent::DeviceReleased { device };
+                    changes.push(HostChange { event, said: RunEvent::DeviceReturned { device } });
                 }
                 _ => {}
             }
@@ -139,7 +139,7 @@ impl Watch {
         changes
     }
 
-    fn disk(&mut self, running: usize) -> Option<Change> {
+    fn disk(&mut self, running: usize) -> Option<HostChange> {
         let found = statvfs(&self.folder).ok()?;
         let free = found.blocks_available().saturating_mul(found.fragment_size());
         let running = u64::try_from(running).unwrap_or_default();
@@ -151,9 +151,12 @@ impl Watch {
             return None;
         }
         Some(if is_full {
-            Change { event: sched::Event::Held, said: Event::DiskFull { folder, free, needed } }
+            HostChange {
+                event: sched::SchedEvent::NewWorkPaused,
+                said: RunEvent::DiskFull { folder, free, needed },
+            }
         } else {
-            Change { event: sched::Event::Released, said: Event::DiskFreed { folder } }
+            HostChange { event: sched::SchedEvent::Released, said: RunEvent::DiskFreed { folder } }
         })
     }
 }

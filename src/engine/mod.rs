@@ -14,8 +14,8 @@ mod paused;
 mod run;
 mod write_back;
 
-pub use collect::Settings;
-pub use dry_run::{Place, Preview, preview};
+pub use collect::CollectionSettings;
+pub use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub use error::EngineError;
-pub use paused::Paused;
-pub use run::{Outcome, Resumed, Run, pause_file, run};
+pub use paused::PausedDevices;
+pub use run::{ResumedRun, RunOutcome, RunRequest, pause_file, run};

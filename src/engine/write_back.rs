@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, RowResult, Written, write_back_kernel},
-    domain::{CaseId, Finding, KernelName, Verdict},
+    database::{Database, RowResult, WriteBackReport, write_back_kernel},
+    domain::{CaseId, CaseOutcome, KernelName, Verdict},
     ledger::Ledger,
-    verify::measurement,
+    verify::pool_attempts,
 };
 
 /// Cases by kernel, and what is still open of them.
@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct WriteBack {
     run: String,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
-    concluded: BTreeMap<KernelName, Vec<(CaseId, Option<Finding>)>>,
+    concluded: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
 }
 
 impl WriteBack {
@@ -34,7 +34,7 @@ impl WriteBack {
     }
 
     /// A case has its verdict; says whether it was the kernel's last.
-    pub(super) fn conclude(&mut self, kernel: &KernelName, case: &CaseId, finding: &Finding) -> bool {
+    pub(super) fn conclude(&mut self, kernel: &KernelName, case: &CaseId, finding: &CaseOutcome) -> bool {
         // A case that had no launch says nothing new about its row.
         if !matches!(finding.verdict, Verdict::Unsupported | Verdict::NotRun) {
             self.concluded.entry(kernel.clone()).or_default().push((case.clone(), Some(finding.clone())));
@@ -54,11 +54,11 @@ impl WriteBack {
         kernel: &KernelName,
         database: &Database,
         ledger: &Ledger,
-    ) -> Result<Written, EngineError> {
+    ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
             let evidence = ledger.evidence(&case)?;
-            let row = measurement(&case, &evidence).or_else(|| {
+            let row = pool_attempts(&case, &evidence).or_else(|| {
                 let run = self.run.clone();
                 finding.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })
             });

@@ -63,8 +63,10 @@ fn write_with_early_sync(
             early = Some(scope.spawn(sync));
             sender
         };
-        let mut out =
-            BufWriter::with_capacity(BUFFER, Early { file, unsynced: 0, start: &mut start, sender: None });
+        let mut out = BufWriter::with_capacity(
+            BUFFER,
+            EarlySync { file, unsynced: 0, start: &mut start, sender: None },
+        );
         let written = content(&mut out).and_then(|()| out.flush());
         drop(out);
         // The kernel tells an error of the disk once, so whoever hears it first must pass it on.
@@ -75,14 +77,14 @@ fn write_with_early_sync(
 }
 
 /// Asks for a sync now and then, without waiting for it.
-struct Early<'a> {
+struct EarlySync<'a> {
     file: &'a File,
     unsynced: usize,
     start: &'a mut dyn FnMut() -> SyncSender<()>,
     sender: Option<SyncSender<()>>,
 }
 
-impl io::Write for Early<'_> {
+impl io::Write for EarlySync<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = self.file.write(bytes)?;
         self.unsynced += length;

@@ -20,15 +20,15 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// Holds `.npubench/lock` until dropped. The system releases it when the process ends, however it ends.
 ///
-/// A lock that had to make `.npubench` takes it away again, unless [`Lock::keep`] was called: a command
+/// A lock that had to make `.npubench` takes it away again, unless [`FolderLock::keep`] was called: a command
 /// that fails leaves nothing behind.
 #[derive(Debug)]
-pub struct Lock {
+pub struct FolderLock {
     _file: File,
     made: Option<PathBuf>,
 }
 
-impl Lock {
+impl FolderLock {
     /// Takes the lock of a database folder, making its state folder where it is missing.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(StoreError::io("lock", &path)(source)),
         }
-        let owner = format!("{}\n", Owner::this_process());
+        let owner = format!("{}\n", LockOwner::this_process());
         file.set_len(0)
             .and_then(|()| file.write_all(owner.as_bytes()))
             .and_then(|()| ignore_state(state))
@@ -91,14 +91,14 @@ pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
 
 /// A process that has, or had, a database's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct LockOwner {
     /// Its id.
     pub process: u32,
     /// Name of its host.
     pub host: String,
 }
 
-impl Owner {
+impl LockOwner {
     /// The process that asks.
     #[must_use]
     pub fn this_process() -> Self {
@@ -107,13 +107,13 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "npubench, process {} on {}", self.process, self.host)
     }
 }
 
-impl FromStr for Owner {
+impl FromStr for LockOwner {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -131,7 +131,7 @@ pub struct LockState {
     /// processes of the same host.
     pub is_held: bool,
     /// Who took it last.
-    pub owner: Option<Owner>,
+    pub owner: Option<LockOwner>,
 }
 
 impl LockState {
@@ -146,7 +146,7 @@ impl LockState {
     }
 }
 
-impl Drop for Lock {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         if let Some(state) = &self.made {
             let _ = fs::remove_file(state.join(IGNORE));
@@ -166,14 +166,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let state = folder.path().join("state");
         assert_eq!(LockState::look(&state), LockState::default());
-        let mut lock = Lock::take(folder.path(), &state).expect("free");
+        let mut lock = FolderLock::take(folder.path(), &state).expect("free");
         lock.keep();
-        let us = Owner::this_process();
+        let us = LockOwner::this_process();
         assert_eq!(LockState::look(&state), LockState { is_held: true, owner: Some(us.clone()) });
-        assert!(matches!(Lock::take(folder.path(), &state), Err(StoreError::Locked { .. })));
+        assert!(matches!(FolderLock::take(folder.path(), &state), Err(StoreError::Locked { .. })));
         drop(lock);
         assert_eq!(LockState::look(&state), LockState { is_held: false, owner: Some(us) });
-        Lock::take(folder.path(), &state).expect("looking holds nothing");
+        FolderLock::take(folder.path(), &state).expect("looking holds nothing");
     }
 
     #[test]
@@ -187,16 +187,16 @@ mod tests {
             thread::sleep(STEP / 2);
             drop(looked_at);
         });
-        Lock::take(folder.path(), &state).expect("the look is over soon");
+        FolderLock::take(folder.path(), &state).expect("the look is over soon");
         look.join().expect("no panic");
     }
 
     #[test]
     fn owners_are_read_as_they_are_written() {
-        let owner = Owner { process: 4711, host: "a host on the rack".to_owned() };
+        let owner = LockOwner { process: 4711, host: "a host on the rack".to_owned() };
         assert_eq!(format!("{owner}\n").parse(), Ok(owner));
         for text in ["", "npubench", "npubench, process x on y", "process 1 on y"] {
-            assert!(text.parse::<Owner>().is_err(), "{text}");
+            assert!(text.parse::<LockOwner>().is_err(), "{text}");
         }
     }
 }

@@ -5,4 +5,4 @@ pub(crate) mod lock;
 pub(crate) mod stale;
 
 pub use atomic::write_atomic;
-pub use lock::{Lock, LockState, Owner};
+pub use lock::{FolderLock, LockOwner, LockState};

@@ -1,29 +1,30 @@
 //! A candidate as a case: one draft for a whole space, whose dimensions are filled in anew for each candidate.
 
-use super::Footprint;
-use super::definition::{Cell, Space};
+use super::{
+    MemoryFootprint,
+    definition::{AttributeTemplate, CandidateSpace},
+};
 use crate::{
-    catalogue::{Bindings, Formula, Value},
-    domain::{Attributes, Case, Format},
+    catalogue::{Bindings, CompiledExpr, ExprValue},
+    domain::{Case, CaseAttributes, TensorFormat},
 };
 
 /// The cases of a space, one at a time.
 #[derive(Clone, Debug)]
-pub struct Draft<'a> {
-    space: &'a Space,
+pub struct CaseBuilder<'a> {
+    space: &'a CandidateSpace,
     case: Case,
     /// Bytes of an element and whether it is blocked, of inputs and outputs that are there.
     sizes: Vec<(u64, bool)>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> CaseBuilder<'a> {
     /// A draft without dimensions.
     #[must_use]
-    pub fn new(space: &'a Space) -> Self {
-        let sizes =
-            space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
-                (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
-            });
+    pub fn new(space: &'a CandidateSpace) -> Self {
+        let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
+            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
+        });
         Self { space, case: space.blank(0), sizes: sizes.collect() }
     }
 
@@ -31,8 +32,8 @@ impl<'a> Draft<'a> {
     ///
     /// # Errors
     /// The dimension that has no value or is less than 1.
-    pub fn fill(&mut self, numbers: &[i64]) -> Result<Footprint, &'a Formula> {
-        let mut footprint = Footprint::default();
+    pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
+        let mut footprint = MemoryFootprint::default();
         let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));
         let outputs = self.space.outputs.iter().zip(&mut self.case.outputs).map(|pair| (false, pair));
         let mut sizes = self.sizes.iter();
@@ -58,7 +59,7 @@ impl<'a> Draft<'a> {
     /// The attribute that has no value, and why.
     pub fn case(&mut self, numbers: &[i64]) -> Result<&Case, String> {
         if !self.space.attributes.is_empty() {
-            let mut attributes = Attributes::default();
+            let mut attributes = CaseAttributes::default();
             for (column, text) in self.cells(numbers)? {
                 attributes.set(column, &text);
             }
@@ -76,18 +77,18 @@ impl<'a> Draft<'a> {
     /// What stands in the columns of attributes, labels included.
     ///
     /// # Errors
-    /// As [`Draft::case`].
+    /// As [`CaseBuilder::case`].
     pub fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
             let text = match cell {
-                Cell::Text(text) => text.clone(),
-                Cell::Expression(expr) => {
+                AttributeTemplate::Text(text) => text.clone(),
+                AttributeTemplate::Expression(expr) => {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
                     match expr.value(bindings).map_err(|error| error.to_string())? {
-                        Value::Number(number) => number.to_string(),
-                        Value::Truth(truth) => truth.to_string(),
-                        Value::List(items) => {
+                        ExprValue::Number(number) => number.to_string(),
+                        ExprValue::Bool(truth) => truth.to_string(),
+                        ExprValue::List(items) => {
                             items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
                         }
                     }
@@ -101,10 +102,10 @@ impl<'a> Draft<'a> {
     fn bindings(&self, numbers: &[i64]) -> Bindings {
         let mut bindings = Bindings::default();
         for (name, number) in self.space.names.iter().zip(numbers) {
-            bindings.set(name, Value::Number(*number));
+            bindings.set(name, ExprValue::Number(*number));
         }
         for (name, number) in &self.space.constants {
-            bindings.set(name, Value::Number(*number));
+            bindings.set(name, ExprValue::Number(*number));
         }
         bindings
     }

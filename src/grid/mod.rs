@@ -18,13 +18,13 @@ mod sample;
 mod select;
 mod write;
 
-pub use audit::{Audit, Auditor, AxisAudit, Gap, Group, Shortfall};
-pub use case_builder::Draft;
-pub use expand::{Candidates, Unfit};
-pub use memory::{Footprint, default_budget};
-pub use rejection::{Refusals, Refused};
-pub use select::{Grown, Known, Order, Range, grow};
+pub use audit::{AxisAudit, AxisGap, AxisGroup, AxisShortfall, GridAuditor, KernelAudit};
+pub use case_builder::CaseBuilder;
+pub use expand::{Candidates, ConstraintViolation};
+pub use memory::{MemoryFootprint, default_budget};
+pub use rejection::{RejectCount, RejectReason};
+pub use select::{AxisRange, ExistingCases, SelectedCandidates, SelectionRequest, select_candidates};
 pub use write::{
-    Cases, DeclaredRows, Grew, GridRows, GrowthError, MutantRows, Target, Tenants, cases_of_profiles,
-    in_parallel, tenants,
+    CasesByKernel, ExistingRows, GridRows, GridWriteError, GridWriter, GrownTable, MutantWriter,
+    TargetDatabase, cases_of_profiles, in_parallel, tenants,
 };

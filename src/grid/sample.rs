@@ -7,7 +7,7 @@
 //! evenly. The same seed gives the same choice on every machine: all
 //! arithmetic is exact or rounded as IEEE 754 says.
 
-use super::definition::{Axis, Space};
+use super::definition::{CandidateSpace, GridAxis};
 
 /// Points tried for each candidate wanted or there, before the rest is filled up evenly.
 const TRIALS: u64 = 16;
@@ -15,8 +15,8 @@ const TRIALS: u64 = 16;
 const MOST_TRIALS: u64 = 1 << 23;
 
 /// The candidates of a space that may be taken.
-pub(crate) struct Stratum<'a> {
-    pub(crate) space: &'a Space,
+pub(crate) struct CandidateStratum<'a> {
+    pub(crate) space: &'a CandidateSpace,
     /// Those that are valid and not there, in ascending order.
     pub(crate) valid: &'a [u64],
     /// Rows that earlier growths of the space made.
@@ -25,7 +25,7 @@ pub(crate) struct Stratum<'a> {
     pub(crate) there: u64,
 }
 
-impl Stratum<'_> {
+impl CandidateStratum<'_> {
     /// How many points are tried for so many candidates: where few are valid, most points are lost.
     fn trials(&self, wanted: usize) -> u64 {
         let (wanted, valid) = (wanted as u64, self.valid.len().max(1) as u64);
@@ -37,12 +37,14 @@ impl Stratum<'_> {
 /// Takes candidates until all strata together have so many rows, those of earlier growths included; all of them
 /// where `None`. Strata end up with rows as evenly as they can, and what a small one cannot give the others do. The
 /// candidates of each stratum are in ascending order.
-pub(crate) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
+pub(crate) fn sample(strata: &[CandidateStratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
     let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
     let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
     let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
     let strata = strata.iter().zip(quotas).zip(0..);
-    strata.map(|((stratum, quota), number)| spread(stratum, quota, mixed(seed ^ mixed(number)))).collect()
+    strata
+        .map(|((stratum, quota), number)| spread(stratum, quota, split_mix(seed ^ split_mix(number))))
+        .collect()
 }
 
 /// How many each is given, none above its size, so that with what they had they have `rows` together and the
@@ -64,21 +66,22 @@ pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> 
     let (mut quotas, next) = (up_to(low), up_to(low.saturating_add(1)));
     let left = wanted - quotas.iter().sum::<usize>();
     let mut order: Vec<usize> = (0..sizes.len()).filter(|&index| next[index] > quotas[index]).collect();
-    order.sort_by_key(|&index| mixed(seed ^ mixed(index as u64)));
+    order.sort_by_key(|&index| split_mix(seed ^ split_mix(index as u64)));
     order.into_iter().take(left).for_each(|index| quotas[index] += 1);
     quotas
 }
 
-fn spread(stratum: &Stratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
+fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
     let valid = stratum.valid;
     if wanted >= valid.len() {
         return valid.to_vec();
     }
     let mut is_taken = vec![false; valid.len()];
     let mut count = 0;
-    let axes: Vec<Cells> = stratum.space.axes.iter().map(Cells::of).collect();
+    let axes: Vec<LogCells> = stratum.space.axes.iter().map(LogCells::from_axis).collect();
     let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
-    let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mixed(seed ^ mixed(axis)))).collect();
+    let starts: Vec<f64> =
+        (1_u64..).take(steps.len()).map(|axis| unit(split_mix(seed ^ split_mix(axis)))).collect();
     for point in 0..stratum.trials(wanted) {
         if count == wanted {
             break;
@@ -107,7 +110,7 @@ fn spread(stratum: &Stratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
 /// Takes so many of those that are free, evenly.
 fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
     let free: Vec<usize> = (0..is_taken.len()).filter(|&place| !is_taken[place]).collect();
-    let offset = usize::try_from(mixed(seed) % free.len().max(1) as u64).unwrap_or_default();
+    let offset = usize::try_from(split_mix(seed) % free.len().max(1) as u64).unwrap_or_default();
     for number in 0..wanted {
         let place = (offset + number * free.len() / wanted.max(1)) % free.len();
         is_taken[free[place]] = true;
@@ -115,12 +118,12 @@ fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
 }
 
 /// The cells of an axis: where each ends, in shares of the whole.
-struct Cells {
+struct LogCells {
     ends: Vec<f64>,
 }
 
-impl Cells {
-    fn of(axis: &Axis) -> Self {
+impl LogCells {
+    fn from_axis(axis: &GridAxis) -> Self {
         // Names that move together have no common scale: each of their rows is as good as another.
         let place = |index: usize| match axis.names.len() {
             1 => log2(axis.values[index]),
@@ -170,7 +173,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-pub(crate) const fn mixed(number: u64) -> u64 {
+pub(crate) const fn split_mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -189,13 +192,13 @@ mod tests {
     use super::*;
     use crate::domain::KernelName;
 
-    fn space(axes: &[&[i64]]) -> Space {
+    fn space(axes: &[&[i64]]) -> CandidateSpace {
         let axes = axes
             .iter()
             .zip('a'..)
-            .map(|(values, name)| Axis { names: vec![name.to_string()], values: values.to_vec() });
-        let axes: Vec<Axis> = axes.collect();
-        Space {
+            .map(|(values, name)| GridAxis { names: vec![name.to_string()], values: values.to_vec() });
+        let axes: Vec<GridAxis> = axes.collect();
+        CandidateSpace {
             kernel: KernelName::new("Add").expect("a name"),
             grid: String::new(),
             pattern: String::new(),
@@ -235,7 +238,8 @@ mod tests {
         let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
         let space = space(&[&ladder, &ladder]);
         let valid: Vec<u64> = (0..256).collect();
-        let taken = &sample(&[Stratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
+        let taken =
+            &sample(&[CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
         assert_eq!(taken.len(), 64);
         // A quarter of the grid: each quarter of each axis has its share of each quarter of the other.
         for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
@@ -253,11 +257,11 @@ mod tests {
         let large = |taken: &[u64]| taken.iter().filter(|&&at| at / 256 >= 10).count();
         for (first, second) in [(500, 16), (1000, 50), (2000, 200), (3000, 1000)] {
             for seed in 0..8 {
-                let stratum = Stratum { space: &space, valid: &all, grown: 0, there: 0 };
+                let stratum = CandidateStratum { space: &space, valid: &all, grown: 0, there: 0 };
                 let before = sample(&[stratum], Some(first), seed).remove(0);
                 let left: Vec<u64> = all.iter().copied().filter(|at| !before.contains(at)).collect();
                 let there = before.len() as u64;
-                let stratum = Stratum { space: &space, valid: &left, grown: first, there };
+                let stratum = CandidateStratum { space: &space, valid: &left, grown: first, there };
                 let added = sample(&[stratum], Some(first + second), seed).remove(0);
                 assert_eq!(added.len(), second);
                 // 6 of 16 values are large.
@@ -274,7 +278,7 @@ mod tests {
         let (valid, few): (Vec<u64>, Vec<u64>) = ((0..4).collect(), (0..2).collect());
         let mut grown = vec![0; 9];
         for rows in 1..=9 {
-            let strata = grown.iter().enumerate().map(|(index, &grown)| Stratum {
+            let strata = grown.iter().enumerate().map(|(index, &grown)| CandidateStratum {
                 space: &small,
                 valid: if index < 3 { &few } else { &valid },
                 grown,
@@ -297,7 +301,7 @@ mod tests {
             let space = space(&[&[1, 2, 3, 4, 6, 8, 512, 1024, 2048, 32768], &[1, 5, 7], &[2, 4, 8, 16, 32, 64, 128, 192, 256, 9999]]);
             let valid: Vec<u64> = valid.into_iter().collect();
             let take = || {
-                let stratum = Stratum { space: &space, valid: &valid, grown: 0, there: 0 };
+                let stratum = CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 };
                 sample(&[stratum], Some(wanted), seed).remove(0)
             };
             let taken = take();

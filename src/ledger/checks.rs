@@ -23,7 +23,7 @@ pub struct NewCheck<'a> {
 
 /// What the ledger knows of one case's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct StoredCheck {
     /// Which call it was.
     pub digest: String,
     /// Versions of torch and torch_npu.
@@ -68,9 +68,9 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Ledger`].
-    pub fn checks(&self) -> Result<HashMap<CaseId, Check>, StoreError> {
+    pub fn checks(&self) -> Result<HashMap<CaseId, StoredCheck>, StoreError> {
         let error = self.error();
-        let read = || -> rusqlite::Result<HashMap<CaseId, Check>> {
+        let read = || -> rusqlite::Result<HashMap<CaseId, StoredCheck>> {
             let mut query = self
                 .connection
                 .prepare("SELECT case_id, digest, software, verdict, judge, message FROM checks")?;
@@ -80,7 +80,7 @@ impl Ledger {
                 let (verdict, by): (String, String) = (row.get(3)?, row.get(4)?);
                 let (Ok(verdict), Ok(by)) = (verdict.parse(), by.parse()) else { continue };
                 let outcome = CheckOutcome { verdict, by, message: row.get(5)? };
-                let check = Check { digest: row.get(1)?, software: row.get(2)?, outcome };
+                let check = StoredCheck { digest: row.get(1)?, software: row.get(2)?, outcome };
                 checks.insert(CaseId::from_stored(row.get::<_, String>(0)?), check);
             }
             Ok(checks)

@@ -10,13 +10,15 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::database::StoreError;
-use crate::domain::{Case, CaseId, Finding, Kind, Nanos, Purpose, Verdict};
+use crate::{
+    database::StoreError,
+    domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict},
+};
 
 mod checks;
 mod runs;
 
-pub use checks::{Check, NewCheck};
+pub use checks::{NewCheck, StoredCheck};
 pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
 
 const LAYOUT: i64 = 3;
@@ -39,7 +41,7 @@ pub struct NewRun<'a> {
     /// Its id.
     pub run: &'a str,
     /// Measured or rehearsed.
-    pub kind: Kind,
+    pub kind: DataKind,
     /// Seed of everything that is drawn.
     pub seed: u64,
     /// The options in force, as JSON.
@@ -60,7 +62,7 @@ pub struct NewCollection<'a> {
     /// Its devices.
     pub devices: &'a [u32],
     /// Why it is begun.
-    pub purpose: Purpose,
+    pub purpose: CollectionPurpose,
     /// Seconds that it is predicted to take.
     pub predicted: f64,
     /// Now.
@@ -94,12 +96,12 @@ pub struct Attempt {
     /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
     /// The verdict of this attempt.
-    pub finding: Finding,
+    pub finding: CaseOutcome,
 }
 
 /// The accepted samples of one attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evidence {
+pub struct AttemptSamples {
     /// The run it belongs to.
     pub run: String,
     /// The attempt's verdict.
@@ -291,7 +293,7 @@ impl Ledger {
         &mut self,
         run: &str,
         at: Nanos,
-        verdicts: &[(CaseId, Finding)],
+        verdicts: &[(CaseId, CaseOutcome)],
     ) -> Result<(), StoreError> {
         self.transaction(|tx| {
             let mut insert = tx.prepare(
@@ -342,7 +344,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Ledger`].
-    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<Finding>)>, StoreError> {
+    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, StoreError> {
         let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
                    LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
                    WHERE p.run = ?1 ORDER BY p.ordinal";
@@ -352,7 +354,8 @@ impl Ledger {
                 let verdict: Option<String> = row.get(1)?;
                 let reason: Option<String> = row.get(2)?;
                 let verdict = verdict.and_then(|word| word.parse().ok());
-                let finding = verdict.map(|verdict| Finding { verdict, reason: reason.unwrap_or_default() });
+                let finding =
+                    verdict.map(|verdict| CaseOutcome { verdict, reason: reason.unwrap_or_default() });
                 Ok((CaseId::from_stored(row.get::<_, String>(0)?), finding))
             })?;
             rows.collect()
@@ -364,8 +367,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Ledger`].
-    pub fn evidence(&self, case: &CaseId) -> Result<Vec<Evidence>, StoreError> {
-        let read = || -> rusqlite::Result<Vec<Evidence>> {
+    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
                  JOIN collections c USING (collection)
@@ -380,7 +383,7 @@ impl Ledger {
                 let attempt: i64 = row.get(0)?;
                 let counters: String = row.get(4)?;
                 let durations = samples.query_map([attempt], |sample| sample.get(0))?;
-                evidence.push(Evidence {
+                evidence.push(AttemptSamples {
                     run: row.get(1)?,
                     verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
                     reason: row.get(3)?,
@@ -414,7 +417,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Ledger`].
-    pub fn kind(&self) -> Result<Option<Kind>, StoreError> {
+    pub fn kind(&self) -> Result<Option<DataKind>, StoreError> {
         let word: Option<String> = self
             .connection
             .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
@@ -465,10 +468,10 @@ mod tests {
             3 => &[3],
             _ => &[0],
         };
-        let purpose = Purpose::Measure;
+        let purpose = CollectionPurpose::Measure;
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
-    use crate::domain::{Attributes, Dtype, KernelName, Tensor};
+    use crate::domain::{CaseAttributes, Dtype, KernelName, Tensor};
 
     #[test]
     fn several_processes_may_open_a_new_ledger_at_once() {
@@ -489,7 +492,7 @@ mod tests {
             kernel: KernelName::new("Add").expect("a name"),
             inputs: vec![tensor.clone(), tensor.clone()],
             outputs: vec![tensor],
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -506,14 +509,14 @@ mod tests {
             launched: u32::try_from(durations.len()).expect("few"),
             launches: launches.collect(),
             counters: vec![Some(1.5), None],
-            finding: Finding::new(verdict, "because"),
+            finding: CaseOutcome::new(verdict, "because"),
         }
     }
 
     fn run(id: &str) -> NewRun<'_> {
         NewRun {
             run: id,
-            kind: Kind::Rehearsal,
+            kind: DataKind::Rehearsal,
             seed: u64::MAX,
             options: "{}",
             host: "{}",
@@ -536,18 +539,18 @@ mod tests {
             ];
             ledger.finish_collection(collection, Nanos(3), "done", &attempts).expect("finished");
             ledger
-                .set_verdicts("r1", Nanos(4), &[(first.id(), Finding::new(Verdict::Ok, "fine"))])
+                .set_verdicts("r1", Nanos(4), &[(first.id(), CaseOutcome::new(Verdict::Ok, "fine"))])
                 .expect("set");
         }
         let ledger = Ledger::open(&path).expect("there");
-        assert_eq!(ledger.kind().expect("read"), Some(Kind::Rehearsal));
+        assert_eq!(ledger.kind().expect("read"), Some(DataKind::Rehearsal));
         let evidence = ledger.evidence(&first.id()).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
         assert!(ledger.evidence(&second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let verdicts = ledger.verdicts("r1").expect("read");
-        assert_eq!(verdicts[0].1, Some(Finding::new(Verdict::Ok, "fine")));
+        assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
         assert_eq!(verdicts[1], (second.id(), None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Ledger;
 use crate::{
     database::StoreError,
-    domain::{CaseId, Finding, KernelName, Nanos, Purpose},
+    domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos},
 };
 
 /// A run.
@@ -45,7 +45,7 @@ pub struct CollectionRecord {
     /// Its devices.
     pub devices: Vec<u32>,
     /// Why it was begun.
-    pub purpose: Purpose,
+    pub purpose: CollectionPurpose,
     /// Seconds that it was predicted to take.
     pub predicted: Option<f64>,
     /// When it began.
@@ -68,7 +68,7 @@ pub struct CaseRecord {
     /// Its canonical signature.
     pub signature: String,
     /// Its verdict; `None` where it has none yet.
-    pub finding: Option<Finding>,
+    pub finding: Option<CaseOutcome>,
     /// When it got its verdict.
     pub concluded: Option<Nanos>,
     /// Its attempts, oldest first.
@@ -83,7 +83,7 @@ pub struct AttemptRecord {
     /// Its device, the first of a gang.
     pub device: u32,
     /// What was found.
-    pub finding: Finding,
+    pub finding: CaseOutcome,
 }
 
 impl Ledger {
@@ -173,7 +173,7 @@ impl Ledger {
                     })?,
                     signature: row.get(2)?,
                     concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
-                    finding: verdict.map(|verdict| Finding::new(verdict, reason.unwrap_or_default())),
+                    finding: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
                 })
             })?;
             rows.collect()
@@ -190,7 +190,7 @@ impl Ledger {
         let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();
         while let Some(row) = rows.next()? {
             let Ok(verdict) = row.get::<_, String>(3)?.parse() else { continue };
-            let finding = Finding::new(verdict, row.get::<_, String>(4)?);
+            let finding = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
             let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, finding };
             attempts.entry(row.get(0)?).or_default().push(attempt);
         }
@@ -257,7 +257,7 @@ fn collection_record(row: &Row<'_>) -> rusqlite::Result<CollectionRecord> {
     Ok(CollectionRecord {
         number: row.get(0)?,
         devices: gang.unwrap_or_else(|| vec![device]),
-        purpose: purpose.parse().unwrap_or(Purpose::Measure),
+        purpose: purpose.parse().unwrap_or(CollectionPurpose::Measure),
         predicted: row.get(4)?,
         started: Nanos(row.get(5)?),
         ended: row.get::<_, Option<i64>>(6)?.map(Nanos),

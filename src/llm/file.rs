@@ -4,8 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Experts, GroupedQuery, Latent, Layouts, LlmAttention, LlmModel, Quantisation};
-use crate::config::{SpecError, yaml};
+use super::{
+    ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, QuantisationScheme,
+};
+use crate::config::{YamlError, yaml};
 
 /// The file as it is written.
 #[derive(Serialize, Deserialize)]
@@ -18,42 +20,42 @@ struct ModelFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gqa: Option<GroupedQuery>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mla: Option<Latent>,
+    mla: Option<LatentAttention>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     intermediate_size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    moe: Option<Experts>,
+    moe: Option<ExpertSizes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    layouts: Option<Layouts>,
+    layouts: Option<ParallelDegrees>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    quantisation: Option<Vec<Quantisation>>,
+    quantisation: Option<Vec<QuantisationScheme>>,
 }
 
 /// What is wrong with a model, and the word of its file that says so.
-pub(super) struct Fault {
+pub(super) struct ModelFileError {
     pub(super) key: &'static str,
     pub(super) problem: String,
     pub(super) hint: &'static str,
 }
 
-fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> Fault {
-    Fault { key, problem: problem.into(), hint }
+fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
+    ModelFileError { key, problem: problem.into(), hint }
 }
 
 impl LlmModel {
     /// Reads a model file's text.
     ///
     /// # Errors
-    /// [`SpecError`] with the line, also where sizes contradict each other.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, SpecError> {
+    /// [`YamlError`] with the line, also where sizes contradict each other.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: ModelFile = yaml::parse(path, text)?;
-        let at = |fault: Fault| {
+        let at = |fault: ModelFileError| {
             let place = match fault.key {
                 "moe_intermediate_size" => "moe",
                 "index_heads" | "index_head_dim" | "index_top_k" => "indexer",
                 key => key,
             };
-            SpecError::at(path, text, &format!("{place}:"), fault.problem, fault.hint)
+            YamlError::at(path, text, &format!("{place}:"), fault.problem, fault.hint)
         };
         let attention = match (file.gqa, file.mla) {
             (Some(gqa), None) => LlmAttention::Grouped(gqa),
@@ -74,7 +76,7 @@ impl LlmModel {
             attention,
             intermediate_size: file.intermediate_size,
             experts: file.moe,
-            layouts: file.layouts.unwrap_or(Layouts::none()),
+            layouts: file.layouts.unwrap_or(ParallelDegrees::none()),
             quantisation: file.quantisation.unwrap_or_default(),
             left_open: Vec::new(),
         };
@@ -103,19 +105,19 @@ impl LlmModel {
     }
 
     /// The model with layouts and number formats where none were given, if its sizes agree.
-    pub(super) fn completed(mut self) -> Result<Self, Fault> {
+    pub(super) fn completed(mut self) -> Result<Self, ModelFileError> {
         self.check_sizes()?;
-        if self.layouts == Layouts::none() {
-            self.layouts = Layouts::proposed(&self);
+        if self.layouts == ParallelDegrees::none() {
+            self.layouts = ParallelDegrees::proposed(&self);
         }
         if self.quantisation.is_empty() {
-            self.quantisation = vec![Quantisation::Bf16, Quantisation::W8a8];
+            self.quantisation = vec![QuantisationScheme::Bf16, QuantisationScheme::W8a8];
         }
         self.check_layouts()?;
         Ok(self)
     }
 
-    fn check_sizes(&self) -> Result<(), Fault> {
+    fn check_sizes(&self) -> Result<(), ModelFileError> {
         // Of a size in the millions something else is meant; and no product of sizes overflows.
         const LARGEST: u64 = 1 << 24;
         let may_be_none = ["shared_experts", "dense_layers"];
@@ -135,8 +137,8 @@ impl LlmModel {
         self.check_feed_forward()
     }
 
-    fn check_feed_forward(&self) -> Result<(), Fault> {
-        let Some(Experts { experts, top_k, dense_layers, .. }) = &self.experts else {
+    fn check_feed_forward(&self) -> Result<(), ModelFileError> {
+        let Some(ExpertSizes { experts, top_k, dense_layers, .. }) = &self.experts else {
             let hint = "give the width of the feed-forward, or experts as `moe`";
             return self.intermediate_size.map(drop).ok_or_else(|| {
                 fault("model", "neither `intermediate_size` nor `moe` says what feeds forward", hint)
@@ -163,8 +165,8 @@ impl LlmModel {
         }
     }
 
-    fn check_layouts(&self) -> Result<(), Fault> {
-        let Layouts { tp, ep, dp } = &self.layouts;
+    fn check_layouts(&self) -> Result<(), ModelFileError> {
+        let ParallelDegrees { tp, ep, dp } = &self.layouts;
         for (axis, degrees) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degrees.is_empty() || degrees.iter().any(|degree| !(1..=1 << 16).contains(degree)) {
                 let problem = format!("`{axis}` must list numbers from 1 to 65536");
@@ -184,7 +186,7 @@ impl LlmModel {
             };
             return Err(fault("layouts", problem, "list only degrees that divide the model"));
         }
-        if self.experts.is_none() && self.quantisation.contains(&Quantisation::W4a8) {
+        if self.experts.is_none() && self.quantisation.contains(&QuantisationScheme::W4a8) {
             let hint = "use `w8a8`: only the weights of experts are in INT4";
             return Err(fault("quantisation", "`w4a8` needs experts, and the model has none", hint));
         }

@@ -5,19 +5,22 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Experts, GroupedQuery, Indexer, Latent, Layouts, LlmAttention, LlmModel, json::Once};
-use crate::config::SpecError;
+use super::{
+    ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, SparseIndexer,
+    json::UniqueKeys,
+};
+use crate::config::YamlError;
 
 /// How a family's `config.json` speaks of attention.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Attends {
+enum AttentionFamily {
     Grouped,
     Latent,
 }
 
 /// How a family's `config.json` speaks of experts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mixture {
+enum MoePlacement {
     None,
     /// All layers have experts of the feed-forward's width.
     EveryLayer,
@@ -28,24 +31,24 @@ enum Mixture {
 }
 
 /// Architectures by their `model_type`.
-const FAMILIES: [(&str, Attends, Mixture); 17] = [
-    ("llama", Attends::Grouped, Mixture::None),
-    ("mistral", Attends::Grouped, Mixture::None),
-    ("qwen2", Attends::Grouped, Mixture::None),
-    ("qwen3", Attends::Grouped, Mixture::None),
-    ("qwen3_vl", Attends::Grouped, Mixture::None),
-    ("mixtral", Attends::Grouped, Mixture::EveryLayer),
-    ("gpt_oss", Attends::Grouped, Mixture::EveryLayer),
-    ("qwen3_moe", Attends::Grouped, Mixture::ByStep),
-    ("qwen3_vl_moe", Attends::Grouped, Mixture::ByStep),
-    ("glm4_moe", Attends::Grouped, Mixture::AfterFirst),
-    ("glm4v_moe", Attends::Grouped, Mixture::AfterFirst),
-    ("deepseek_v2", Attends::Latent, Mixture::AfterFirst),
-    ("deepseek_v3", Attends::Latent, Mixture::AfterFirst),
-    ("deepseek_v32", Attends::Latent, Mixture::AfterFirst),
-    ("kimi_k2", Attends::Latent, Mixture::AfterFirst),
-    ("glm4_moe_lite", Attends::Latent, Mixture::AfterFirst),
-    ("glm_moe_dsa", Attends::Latent, Mixture::AfterFirst),
+const FAMILIES: [(&str, AttentionFamily, MoePlacement); 17] = [
+    ("llama", AttentionFamily::Grouped, MoePlacement::None),
+    ("mistral", AttentionFamily::Grouped, MoePlacement::None),
+    ("qwen2", AttentionFamily::Grouped, MoePlacement::None),
+    ("qwen3", AttentionFamily::Grouped, MoePlacement::None),
+    ("qwen3_vl", AttentionFamily::Grouped, MoePlacement::None),
+    ("mixtral", AttentionFamily::Grouped, MoePlacement::EveryLayer),
+    ("gpt_oss", AttentionFamily::Grouped, MoePlacement::EveryLayer),
+    ("qwen3_moe", AttentionFamily::Grouped, MoePlacement::ByStep),
+    ("qwen3_vl_moe", AttentionFamily::Grouped, MoePlacement::ByStep),
+    ("glm4_moe", AttentionFamily::Grouped, MoePlacement::AfterFirst),
+    ("glm4v_moe", AttentionFamily::Grouped, MoePlacement::AfterFirst),
+    ("deepseek_v2", AttentionFamily::Latent, MoePlacement::AfterFirst),
+    ("deepseek_v3", AttentionFamily::Latent, MoePlacement::AfterFirst),
+    ("deepseek_v32", AttentionFamily::Latent, MoePlacement::AfterFirst),
+    ("kimi_k2", AttentionFamily::Latent, MoePlacement::AfterFirst),
+    ("glm4_moe_lite", AttentionFamily::Latent, MoePlacement::AfterFirst),
+    ("glm_moe_dsa", AttentionFamily::Latent, MoePlacement::AfterFirst),
 ];
 
 /// Those that also see and keep the language model in `text_config`.
@@ -56,13 +59,13 @@ impl LlmModel {
     /// that suit it.
     ///
     /// # Errors
-    /// [`SpecError`] with the file and the key that is missing or wrong, or the architecture that is not
+    /// [`YamlError`] with the file and the key that is missing or wrong, or the architecture that is not
     /// known.
-    pub fn from_hugging_face(path: &Path) -> Result<Self, SpecError> {
-        let said = |problem: String, hint: &str| SpecError::at(path, "", "", problem, hint);
+    pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
+        let said = |problem: String, hint: &str| YamlError::at(path, "", "", problem, hint);
         let text = std::fs::read_to_string(path)
             .map_err(|error| said(format!("cannot be read: {error}"), "give the path of a config.json"))?;
-        let Once(value) = serde_json::from_str(&text).map_err(|error| {
+        let UniqueKeys(value) = serde_json::from_str(&text).map_err(|error| {
             let (problem, hint) = if error.is_data() {
                 (error.to_string(), "keep the one that is right")
             } else {
@@ -75,7 +78,7 @@ impl LlmModel {
         };
         // Models that also see or hear keep the language model's sizes in a part of their own.
         let part = outer.get("text_config").and_then(Value::as_object);
-        let config = Config { path, text: &text, values: part.unwrap_or(&outer) };
+        let config = HuggingFaceConfig { path, text: &text, values: part.unwrap_or(&outer) };
         let kind = outer.get("model_type").and_then(Value::as_str).unwrap_or_default();
         if part.is_none() && IN_PARTS.contains(&kind) {
             let problem = format!("a `{kind}` keeps its language model in `text_config`, which is missing");
@@ -96,23 +99,23 @@ impl LlmModel {
 }
 
 /// A `config.json` and where it is, for messages.
-struct Config<'a> {
+struct HuggingFaceConfig<'a> {
     path: &'a Path,
     text: &'a str,
     values: &'a Map<String, Value>,
 }
 
-impl Config<'_> {
-    fn model(&self) -> Result<LlmModel, SpecError> {
+impl HuggingFaceConfig<'_> {
+    fn model(&self) -> Result<LlmModel, YamlError> {
         let (attends, mixture) = self.family()?;
         let experts = match mixture {
-            Mixture::None => None,
-            Mixture::EveryLayer => Some(self.experts("num_local_experts", "intermediate_size", 0)?),
-            Mixture::ByStep => {
+            MoePlacement::None => None,
+            MoePlacement::EveryLayer => Some(self.experts("num_local_experts", "intermediate_size", 0)?),
+            MoePlacement::ByStep => {
                 let dense = self.dense_layers_by_step()?;
                 Some(self.experts("num_experts", "moe_intermediate_size", dense)?)
             }
-            Mixture::AfterFirst => {
+            MoePlacement::AfterFirst => {
                 let dense = self.first_dense_layers()?;
                 Some(self.experts("n_routed_experts", "moe_intermediate_size", dense)?)
             }
@@ -124,12 +127,12 @@ impl Config<'_> {
             layers: self.number("num_hidden_layers")?,
             vocab_size: self.number("vocab_size")?,
             attention: match attends {
-                Attends::Grouped => LlmAttention::Grouped(self.grouped()?),
-                Attends::Latent => LlmAttention::Latent(self.latent()?),
+                AttentionFamily::Grouped => LlmAttention::Grouped(self.grouped()?),
+                AttentionFamily::Latent => LlmAttention::Latent(self.latent()?),
             },
             intermediate_size: if has_dense { Some(self.number("intermediate_size")?) } else { None },
             experts,
-            layouts: Layouts::none(),
+            layouts: ParallelDegrees::none(),
             quantisation: Vec::new(),
             left_open: Vec::new(),
         };
@@ -160,7 +163,7 @@ impl Config<'_> {
         }
     }
 
-    fn family(&self) -> Result<(Attends, Mixture), SpecError> {
+    fn family(&self) -> Result<(AttentionFamily, MoePlacement), YamlError> {
         let known = || FAMILIES.map(|family| family.0).join(", ");
         let Some(name) = self.values.get("model_type").and_then(Value::as_str) else {
             let hint = format!("it names the architecture, one of {}", known());
@@ -175,7 +178,7 @@ impl Config<'_> {
         })
     }
 
-    fn grouped(&self) -> Result<GroupedQuery, SpecError> {
+    fn grouped(&self) -> Result<GroupedQuery, YamlError> {
         let heads = self.number("num_attention_heads")?;
         let kv_heads = self.optional("num_key_value_heads")?.unwrap_or(heads);
         let head_dim = match self.optional("head_dim")? {
@@ -192,16 +195,16 @@ impl Config<'_> {
         Ok(GroupedQuery { heads, kv_heads, head_dim })
     }
 
-    fn latent(&self) -> Result<Latent, SpecError> {
+    fn latent(&self) -> Result<LatentAttention, YamlError> {
         let indexer = match self.optional("index_n_heads")? {
             None => None,
-            Some(heads) => Some(Indexer {
+            Some(heads) => Some(SparseIndexer {
                 heads,
                 head_dim: self.number("index_head_dim")?,
                 top_k: self.number("index_topk")?,
             }),
         };
-        Ok(Latent {
+        Ok(LatentAttention {
             heads: self.number("num_attention_heads")?,
             q_lora_rank: self.optional("q_lora_rank")?,
             kv_lora_rank: self.number("kv_lora_rank")?,
@@ -212,12 +215,12 @@ impl Config<'_> {
         })
     }
 
-    fn experts(&self, experts: &str, width: &str, dense_layers: u64) -> Result<Experts, SpecError> {
+    fn experts(&self, experts: &str, width: &str, dense_layers: u64) -> Result<ExpertSizes, YamlError> {
         let top_k = match self.optional("experts_per_token")? {
             Some(top_k) => top_k,
             None => self.number("num_experts_per_tok")?,
         };
-        Ok(Experts {
+        Ok(ExpertSizes {
             experts: self.number(experts)?,
             top_k,
             intermediate_size: self.number(width)?,
@@ -227,7 +230,7 @@ impl Config<'_> {
     }
 
     /// Layers named as dense, or passed over by the step.
-    fn dense_layers_by_step(&self) -> Result<u64, SpecError> {
+    fn dense_layers_by_step(&self) -> Result<u64, YamlError> {
         let layers = self.number("num_hidden_layers")?;
         let step = self.optional("decoder_sparse_step")?.unwrap_or(1).max(1);
         let named = self.values.get("mlp_only_layers").and_then(Value::as_array);
@@ -236,7 +239,7 @@ impl Config<'_> {
     }
 
     /// Layers before the first with experts, or passed over by the frequency.
-    fn first_dense_layers(&self) -> Result<u64, SpecError> {
+    fn first_dense_layers(&self) -> Result<u64, YamlError> {
         let layers = self.number("num_hidden_layers")?;
         if let (None, Some(kinds)) = (
             self.optional("first_k_dense_replace")?,
@@ -250,7 +253,7 @@ impl Config<'_> {
         Ok(count(layers, |layer| layer < first || !layer.is_multiple_of(every)))
     }
 
-    fn number(&self, key: &str) -> Result<u64, SpecError> {
+    fn number(&self, key: &str) -> Result<u64, YamlError> {
         self.optional(key)?.ok_or_else(|| {
             let kind = self.values.get("model_type").and_then(Value::as_str).unwrap_or_default();
             let hint = format!("a `{kind}` needs it; compare with the model's public config.json");
@@ -259,7 +262,7 @@ impl Config<'_> {
     }
 
     /// `None` where the key is missing or null, as some files write what a model does not have.
-    fn optional(&self, key: &str) -> Result<Option<u64>, SpecError> {
+    fn optional(&self, key: &str) -> Result<Option<u64>, YamlError> {
         match self.values.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or_else(|| {
@@ -269,8 +272,8 @@ impl Config<'_> {
         }
     }
 
-    fn fault(&self, key: &str, problem: String, hint: &str) -> SpecError {
-        SpecError::at(self.path, self.text, &format!("\"{key}\""), problem, hint)
+    fn fault(&self, key: &str, problem: String, hint: &str) -> YamlError {
+        YamlError::at(self.path, self.text, &format!("\"{key}\""), problem, hint)
     }
 
     /// The model's id where the cache's folders tell it, else the name of the folder.

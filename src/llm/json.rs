@@ -9,9 +9,9 @@ use serde::{
 use serde_json::{Map, Number, Value};
 
 /// A value whose objects have each key once.
-pub(super) struct Once(pub(super) Value);
+pub(super) struct UniqueKeys(pub(super) Value);
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for UniqueKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OnceVisitor).map(Self)
     }
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Once(value)) = items.next_element()? {
+        while let Some(UniqueKeys(value)) = items.next_element()? {
             values.push(value);
         }
         Ok(values.into())
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut values = Map::new();
-        while let Some((key, Once(value))) = entries.next_entry::<String, Once>()? {
+        while let Some((key, UniqueKeys(value))) = entries.next_entry::<String, UniqueKeys>()? {
             if values.contains_key(&key) {
                 return Err(A::Error::custom(format!("`{key}` stands twice")));
             }

@@ -2,7 +2,7 @@
 //! the model is spread over devices and quantised.
 //!
 //! A model comes from `grids/models/<NAME>.yaml` or from a Hugging Face `config.json`; both are checked
-//! against themselves by the same rules. What a size is cut into is said by [`Layout`] and nowhere else.
+//! against themselves by the same rules. What a size is cut into is said by [`ParallelLayout`] and nowhere else.
 
 mod file;
 mod hugging_face;
@@ -10,18 +10,19 @@ mod json;
 mod parallel_layout;
 mod products;
 
-pub use parallel_layout::{Layout, LayoutError, Layouts, Share};
-pub use products::{Gemm, GemmRole, Product, Quantisation};
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
+pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Assets, SpecError, device_profile::from_assets};
-use crate::domain::nearest;
+use crate::{
+    config::{AssetFiles, YamlError, device_profile::from_assets},
+    domain::nearest_name,
+};
 
 /// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +40,11 @@ pub struct LlmModel {
     /// Width inside the dense feed-forward; `None` where all layers have experts.
     pub intermediate_size: Option<u64>,
     /// Its experts, where it has any.
-    pub experts: Option<Experts>,
+    pub experts: Option<ExpertSizes>,
     /// Layouts it is run in.
-    pub layouts: Layouts,
+    pub layouts: ParallelDegrees,
     /// Number formats it is run in.
-    pub quantisation: Vec<Quantisation>,
+    pub quantisation: Vec<QuantisationScheme>,
     /// What an imported file says of it and nobody takes over, in words.
     pub left_open: Vec<String>,
 }
@@ -54,7 +55,7 @@ pub enum LlmAttention {
     /// Query heads share key and value heads (MHA and MQA are the extremes).
     Grouped(GroupedQuery),
     /// Keys and values come from a common low-rank vector (MLA).
-    Latent(Latent),
+    Latent(LatentAttention),
 }
 
 /// Sizes of grouped-query attention.
@@ -72,7 +73,7 @@ pub struct GroupedQuery {
 /// Sizes of multi-head latent attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Latent {
+pub struct LatentAttention {
     /// Heads.
     pub heads: u64,
     /// Rank of the queries' vector; left out where queries are projected at once.
@@ -88,13 +89,13 @@ pub struct Latent {
     pub v_head_dim: u64,
     /// What picks the keys of sparse attention, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub indexer: Option<Indexer>,
+    pub indexer: Option<SparseIndexer>,
 }
 
 /// Sizes of the indexer of sparse attention (DSA).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Indexer {
+pub struct SparseIndexer {
     /// Its heads.
     pub heads: u64,
     /// Width of a head.
@@ -106,7 +107,7 @@ pub struct Indexer {
 /// Sizes of a mixture of experts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Experts {
+pub struct ExpertSizes {
     /// Experts of a layer.
     pub experts: u64,
     /// Experts that each token goes to.
@@ -126,8 +127,8 @@ impl LlmModel {
     /// Hugging Face `config.json`, or to the folder that holds it, is imported.
     ///
     /// # Errors
-    /// [`SpecError`] where there is none of that name, with the nearest one, or the file is bad.
-    pub fn load(assets: &Assets, name: &str) -> Result<Self, SpecError> {
+    /// [`YamlError`] where there is none of that name, with the nearest one, or the file is bad.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "json") {
             return Self::from_hugging_face(path);
@@ -144,8 +145,8 @@ impl LlmModel {
     /// All models, by the names of their files.
     ///
     /// # Errors
-    /// [`SpecError`] of the first bad file.
-    pub fn all(assets: &Assets) -> Result<BTreeMap<String, Self>, SpecError> {
+    /// [`YamlError`] of the first bad file.
+    pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
         let files = assets.models().map_err(|error| from_assets(&error))?;
         let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
         files.iter().map(|(file, asset)| Ok((name(file), Self::parse(&asset.path, &asset.text)?))).collect()
@@ -205,20 +206,20 @@ impl LlmModel {
 
     /// The different products of all layouts and number formats that the file lists.
     #[must_use]
-    pub fn all_gemms(&self) -> BTreeSet<Gemm> {
+    pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
         let layouts = self.layouts.usable(self);
         let each = layouts.iter().flat_map(|layout| self.quantisation.iter().map(move |q| (*layout, *q)));
         each.flat_map(|(layout, quantisation)| self.gemms(layout, quantisation).unwrap_or_default()).collect()
     }
 }
 
-fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> SpecError {
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> YamlError {
     let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
-    let near = nearest(&last, known.clone());
+    let near = nearest_name(&last, known.clone());
     let listed = known.collect::<Vec<_>>().join(", ");
     let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
     let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
-    SpecError::at(Path::new(""), "", "", format!("there is no model `{name}`"), &hint)
+    YamlError::at(Path::new(""), "", "", format!("there is no model `{name}`"), &hint)
 }
 
 #[cfg(test)]
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn names_of_files_and_ids_find_a_model() {
-        let assets = Assets::embedded();
+        let assets = AssetFiles::embedded();
         for name in ["Qwen3-32B", "qwen3-32b", "Qwen/Qwen3-32B"] {
             assert_eq!(LlmModel::load(&assets, name).expect("there").model, "Qwen/Qwen3-32B");
         }
@@ -243,14 +244,14 @@ mod tests {
 
     #[test]
     fn files_are_called_like_their_models() {
-        for (file, model) in LlmModel::all(&Assets::embedded()).expect("they load") {
+        for (file, model) in LlmModel::all(&AssetFiles::embedded()).expect("they load") {
             assert!(model.model.ends_with(&format!("/{file}")), "{file}: {}", model.model);
         }
     }
 
     #[test]
     fn constants_are_only_those_that_a_model_has() {
-        let constants = |name| LlmModel::load(&Assets::embedded(), name).expect("there").constants();
+        let constants = |name| LlmModel::load(&AssetFiles::embedded(), name).expect("there").constants();
         let (dense, latent) = (constants("Qwen3-32B"), constants("DeepSeek-V2-Lite"));
         assert_eq!((dense["head_dim"], dense["intermediate_size"]), (128, 25600));
         assert_eq!((latent["kv_lora_rank"], latent["moe_intermediate_size"]), (512, 1408));

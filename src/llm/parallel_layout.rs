@@ -20,7 +20,7 @@ const MOST_DP: u64 = 16;
 
 /// One way to spread a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Layout {
+pub struct ParallelLayout {
     /// Tensor parallel: devices that share each layer.
     pub tp: u64,
     /// Expert parallel: devices that the experts are dealt out to.
@@ -29,7 +29,7 @@ pub struct Layout {
     pub dp: u64,
 }
 
-impl Layout {
+impl ParallelLayout {
     /// Devices that share each layer, and nothing else.
     #[must_use]
     pub const fn tensor_parallel(tp: u64) -> Self {
@@ -37,7 +37,7 @@ impl Layout {
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for ParallelLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tp {} ep {} dp {}", self.tp, self.ep, self.dp)
     }
@@ -91,7 +91,7 @@ pub enum LayoutError {
 /// Degrees that a model is run with; a layout takes one of each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Layouts {
+pub struct ParallelDegrees {
     /// Tensor parallel.
     pub tp: Vec<u64>,
     /// Expert parallel.
@@ -106,8 +106,8 @@ fn only_one() -> Vec<u64> {
     vec![1]
 }
 
-impl Layouts {
-    /// Left for [`Layouts::proposed`] to fill.
+impl ParallelDegrees {
+    /// Left for [`ParallelDegrees::proposed`] to fill.
     pub(super) const fn none() -> Self {
         Self { tp: Vec::new(), ep: Vec::new(), dp: Vec::new() }
     }
@@ -125,12 +125,12 @@ impl Layouts {
     /// The layouts of these degrees that the model can be run in, in order. Those with fewer groups of
     /// experts than groups of tokens are left out: they would cut experts finer than anything else.
     #[must_use]
-    pub fn usable(&self, model: &LlmModel) -> Vec<Layout> {
+    pub fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
         let mut found = Vec::new();
         for &tp in &self.tp {
             for &ep in &self.ep {
                 for &dp in self.dp.iter().filter(|dp| **dp <= ep) {
-                    found.push(Layout { tp, ep, dp });
+                    found.push(ParallelLayout { tp, ep, dp });
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Layouts {
 
 /// What one device holds of each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct DeviceShare {
     /// Query heads.
     pub heads: u64,
     /// Key and value heads, at least one; 1 where keys and values come from a vector that all heads share.
@@ -165,8 +165,8 @@ impl LlmModel {
     ///
     /// # Errors
     /// [`LayoutError`] where something does not divide.
-    pub fn share(&self, layout: Layout) -> Result<Share, LayoutError> {
-        let Layout { tp, ep, dp } = layout;
+    pub fn share(&self, layout: ParallelLayout) -> Result<DeviceShare, LayoutError> {
+        let ParallelLayout { tp, ep, dp } = layout;
         for (axis, degree) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degree == 0 {
                 return Err(LayoutError::Zero { axis });
@@ -188,7 +188,7 @@ impl LlmModel {
     }
 
     /// What a device holds besides experts.
-    pub(super) fn shared_by(&self, tp: u64) -> Result<Share, LayoutError> {
+    pub(super) fn shared_by(&self, tp: u64) -> Result<DeviceShare, LayoutError> {
         let heads = cut("attention heads", self.heads(), tp, "tp")?;
         let kv_heads = match &self.attention {
             LlmAttention::Latent(_) => 1,
@@ -201,7 +201,7 @@ impl LlmModel {
         let dense = self.intermediate_size.map(|size| cut("a feed-forward's width", size, tp, "tp"));
         let shared = self.experts.as_ref().map(|experts| experts.shared_experts * experts.intermediate_size);
         let shared = shared.filter(|size| *size > 0).map(|size| cut("shared experts' width", size, tp, "tp"));
-        Ok(Share {
+        Ok(DeviceShare {
             heads,
             kv_heads,
             intermediate_size: dense.transpose()?,
@@ -233,10 +233,10 @@ fn padded(vocab_size: u64, tp: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Assets;
+    use crate::config::AssetFiles;
 
     fn model(name: &str) -> LlmModel {
-        LlmModel::load(&Assets::embedded(), name).expect("there")
+        LlmModel::load(&AssetFiles::embedded(), name).expect("there")
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn what_does_not_divide_is_refused_with_the_reason() {
         let said = |name, tp, ep, dp| {
-            let refused = model(name).share(Layout { tp, ep, dp });
+            let refused = model(name).share(ParallelLayout { tp, ep, dp });
             refused.expect_err("it does not divide").to_string()
         };
         assert_eq!(said("Qwen3-32B", 0, 1, 1), "tp must be at least 1");
@@ -268,18 +268,18 @@ mod tests {
 
     #[test]
     fn proposed_layouts_are_those_that_divide() {
-        let layouts = Layouts::proposed(&model("GLM-4.7-Flash"));
+        let layouts = ParallelDegrees::proposed(&model("GLM-4.7-Flash"));
         assert_eq!(layouts.tp, [1, 2, 4], "20 heads");
         assert_eq!(layouts.ep, [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(Layouts::proposed(&model("Llama-3.1-8B")).dp, [1]);
+        assert_eq!(ParallelDegrees::proposed(&model("Llama-3.1-8B")).dp, [1]);
     }
 
     #[test]
     fn experts_are_cut_no_finer_than_attention() {
         let model = model("DeepSeek-V3");
         let usable = model.layouts.usable(&model);
-        assert!(usable.contains(&Layout { tp: 4, ep: 64, dp: 16 }));
-        assert!(!usable.contains(&Layout { tp: 16, ep: 1, dp: 16 }));
+        assert!(usable.contains(&ParallelLayout { tp: 4, ep: 64, dp: 16 }));
+        assert!(!usable.contains(&ParallelLayout { tp: 16, ep: 1, dp: 16 }));
         assert!(usable.iter().all(|layout| layout.tp * layout.dp / layout.ep <= layout.tp));
     }
 }

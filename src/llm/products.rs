@@ -4,24 +4,26 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupedQuery, Latent, Layout, LayoutError, LlmAttention, LlmModel, Share};
+use super::{
+    DeviceShare, GroupedQuery, LatentAttention, LayoutError, LlmAttention, LlmModel, ParallelLayout,
+};
 use crate::domain::Dtype;
 
 /// The number formats of weights and activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Quantisation {
+pub enum QuantisationScheme {
     /// Both in bfloat16.
     Bf16,
     /// Weights in INT8, activations in bfloat16.
     W8a16,
     /// Both in INT8.
     W8a8,
-    /// As [`Quantisation::W8a8`], and the weights of routed experts in INT4.
+    /// As [`QuantisationScheme::W8a8`], and the weights of routed experts in INT4.
     W4a8,
 }
 
-impl Quantisation {
+impl QuantisationScheme {
     /// Its word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -36,7 +38,7 @@ impl Quantisation {
 
 /// What a product is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GemmRole {
+pub enum WeightProductRole {
     /// Queries, keys and values at once.
     QkvProj,
     /// Low-rank queries, low-rank keys and values and the keys' rotary part at once; not cut by `tp`.
@@ -79,7 +81,7 @@ pub enum GemmRole {
     LmHead,
 }
 
-impl GemmRole {
+impl WeightProductRole {
     /// The name that tables and provenance use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -109,11 +111,11 @@ impl GemmRole {
 
     /// How it is launched.
     #[must_use]
-    pub const fn product(self) -> Product {
+    pub const fn product(self) -> ProductKernel {
         match self {
-            Self::AbsorbedK | Self::AbsorbedV => Product::Batched,
-            Self::ExpertGateUp | Self::ExpertDown => Product::Grouped,
-            _ => Product::Single,
+            Self::AbsorbedK | Self::AbsorbedV => ProductKernel::Batched,
+            Self::ExpertGateUp | Self::ExpertDown => ProductKernel::Grouped,
+            _ => ProductKernel::Single,
         }
     }
 
@@ -136,7 +138,7 @@ impl GemmRole {
 
 /// How a product is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Product {
+pub enum ProductKernel {
     /// One matrix by one weight.
     Single,
     /// Rows in groups, each by a weight of its own.
@@ -147,9 +149,9 @@ pub enum Product {
 
 /// A product with a weight of `n` columns and `k` rows, `count` of them; its rows are the tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gemm {
+pub struct WeightProduct {
     /// What it is for.
-    pub role: GemmRole,
+    pub role: WeightProductRole,
     /// Columns of the result.
     pub n: u64,
     /// Length of the sums.
@@ -167,87 +169,93 @@ impl LlmModel {
     ///
     /// # Errors
     /// [`LayoutError`] where something does not divide.
-    pub fn gemms(&self, layout: Layout, quantisation: Quantisation) -> Result<Vec<Gemm>, LayoutError> {
+    pub fn gemms(
+        &self,
+        layout: ParallelLayout,
+        quantisation: QuantisationScheme,
+    ) -> Result<Vec<WeightProduct>, LayoutError> {
         let share = self.share(layout)?;
-        let mut gemms = Gemms { quantisation, found: Vec::new() };
+        let mut gemms = WeightProducts { quantisation, found: Vec::new() };
         match &self.attention {
             LlmAttention::Grouped(grouped) => gemms.grouped(self.hidden_size, grouped, &share),
             LlmAttention::Latent(latent) => gemms.latent(self.hidden_size, latent, &share),
         }
         gemms.feed_forward(self, &share);
-        gemms.one(GemmRole::LmHead, share.vocab_size, self.hidden_size);
+        gemms.one(WeightProductRole::LmHead, share.vocab_size, self.hidden_size);
         Ok(gemms.found)
     }
 }
 
-struct Gemms {
-    quantisation: Quantisation,
-    found: Vec<Gemm>,
+struct WeightProducts {
+    quantisation: QuantisationScheme,
+    found: Vec<WeightProduct>,
 }
 
-impl Gemms {
-    fn one(&mut self, role: GemmRole, n: u64, k: u64) {
+impl WeightProducts {
+    fn one(&mut self, role: WeightProductRole, n: u64, k: u64) {
         self.many(role, 1, n, k);
     }
 
-    fn many(&mut self, role: GemmRole, count: u64, n: u64, k: u64) {
-        let routed = role.product() == Product::Grouped;
+    fn many(&mut self, role: WeightProductRole, count: u64, n: u64, k: u64) {
+        let routed = role.product() == ProductKernel::Grouped;
         let (weights, activations) = match self.quantisation {
-            Quantisation::W4a8 if routed => (Dtype::Other("INT4".to_owned()), Dtype::Int8),
-            Quantisation::W8a8 | Quantisation::W4a8 if role.is_quantised() => (Dtype::Int8, Dtype::Int8),
-            Quantisation::W8a16 if role.is_quantised() => (Dtype::Int8, Dtype::Bf16),
+            QuantisationScheme::W4a8 if routed => (Dtype::Other("INT4".to_owned()), Dtype::Int8),
+            QuantisationScheme::W8a8 | QuantisationScheme::W4a8 if role.is_quantised() => {
+                (Dtype::Int8, Dtype::Int8)
+            }
+            QuantisationScheme::W8a16 if role.is_quantised() => (Dtype::Int8, Dtype::Bf16),
             _ => (Dtype::Bf16, Dtype::Bf16),
         };
-        self.found.push(Gemm { role, n, k, count, weights, activations });
+        self.found.push(WeightProduct { role, n, k, count, weights, activations });
     }
 
-    fn grouped(&mut self, hidden: u64, attention: &GroupedQuery, share: &Share) {
+    fn grouped(&mut self, hidden: u64, attention: &GroupedQuery, share: &DeviceShare) {
         // Heads of keys and values stand on several devices where there are too few of them.
         let width = (share.heads + 2 * share.kv_heads) * attention.head_dim;
-        self.one(GemmRole::QkvProj, width, hidden);
-        self.one(GemmRole::OProj, hidden, share.heads * attention.head_dim);
+        self.one(WeightProductRole::QkvProj, width, hidden);
+        self.one(WeightProductRole::OProj, hidden, share.heads * attention.head_dim);
     }
 
-    fn latent(&mut self, hidden: u64, attention: &Latent, share: &Share) {
-        let Latent { kv_lora_rank, nope_head_dim, rope_head_dim, v_head_dim, .. } = *attention;
+    fn latent(&mut self, hidden: u64, attention: &LatentAttention, share: &DeviceShare) {
+        let LatentAttention { kv_lora_rank, nope_head_dim, rope_head_dim, v_head_dim, .. } = *attention;
         let low_rank = kv_lora_rank + rope_head_dim;
         let queries = share.heads * (nope_head_dim + rope_head_dim);
         if let Some(rank) = attention.q_lora_rank {
-            self.one(GemmRole::FusedQkvAProj, rank + low_rank, hidden);
-            self.one(GemmRole::QBProj, queries, rank);
+            self.one(WeightProductRole::FusedQkvAProj, rank + low_rank, hidden);
+            self.one(WeightProductRole::QBProj, queries, rank);
         } else {
-            self.one(GemmRole::QProj, queries, hidden);
-            self.one(GemmRole::KvAProj, low_rank, hidden);
+            self.one(WeightProductRole::QProj, queries, hidden);
+            self.one(WeightProductRole::KvAProj, low_rank, hidden);
         }
-        self.one(GemmRole::KvBProj, share.heads * (nope_head_dim + v_head_dim), kv_lora_rank);
-        self.many(GemmRole::AbsorbedK, share.heads, kv_lora_rank, nope_head_dim);
-        self.many(GemmRole::AbsorbedV, share.heads, v_head_dim, kv_lora_rank);
+        self.one(WeightProductRole::KvBProj, share.heads * (nope_head_dim + v_head_dim), kv_lora_rank);
+        self.many(WeightProductRole::AbsorbedK, share.heads, kv_lora_rank, nope_head_dim);
+        self.many(WeightProductRole::AbsorbedV, share.heads, v_head_dim, kv_lora_rank);
         if let Some(indexer) = &attention.indexer {
             // The indexer scores all keys on every device, from queries of low rank where there are any.
             let from = attention.q_lora_rank.unwrap_or(hidden);
-            self.one(GemmRole::IndexerQ, indexer.heads * indexer.head_dim, from);
-            self.one(GemmRole::IndexerK, indexer.head_dim, hidden);
-            self.one(GemmRole::IndexerWeights, indexer.heads, hidden);
+            self.one(WeightProductRole::IndexerQ, indexer.heads * indexer.head_dim, from);
+            self.one(WeightProductRole::IndexerK, indexer.head_dim, hidden);
+            self.one(WeightProductRole::IndexerWeights, indexer.heads, hidden);
         }
-        self.one(GemmRole::OProj, hidden, share.heads * v_head_dim);
+        self.one(WeightProductRole::OProj, hidden, share.heads * v_head_dim);
     }
 
-    fn feed_forward(&mut self, model: &LlmModel, share: &Share) {
+    fn feed_forward(&mut self, model: &LlmModel, share: &DeviceShare) {
         let hidden = model.hidden_size;
         if let Some(width) = share.intermediate_size {
-            self.one(GemmRole::GateUpProj, 2 * width, hidden);
-            self.one(GemmRole::DownProj, hidden, width);
+            self.one(WeightProductRole::GateUpProj, 2 * width, hidden);
+            self.one(WeightProductRole::DownProj, hidden, width);
         }
         if let Some(experts) = &model.experts {
-            self.one(GemmRole::Router, experts.experts, hidden);
+            self.one(WeightProductRole::Router, experts.experts, hidden);
         }
         if let (Some(count), Some(width)) = (share.experts, share.expert_intermediate_size) {
-            self.many(GemmRole::ExpertGateUp, count, 2 * width, hidden);
-            self.many(GemmRole::ExpertDown, count, hidden, width);
+            self.many(WeightProductRole::ExpertGateUp, count, 2 * width, hidden);
+            self.many(WeightProductRole::ExpertDown, count, hidden, width);
         }
         if let Some(width) = share.shared_intermediate_size {
-            self.one(GemmRole::SharedGateUp, 2 * width, hidden);
-            self.one(GemmRole::SharedDown, hidden, width);
+            self.one(WeightProductRole::SharedGateUp, 2 * width, hidden);
+            self.one(WeightProductRole::SharedDown, hidden, width);
         }
     }
 }

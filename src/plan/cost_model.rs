@@ -4,7 +4,7 @@ use crate::domain::Nanos;
 
 /// What launches cost on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Costs {
+pub struct InitialCosts {
     /// Building a case's tensors and freeing them.
     pub case: f64,
     /// One launch besides the kernel's own time.
@@ -13,7 +13,7 @@ pub struct Costs {
     pub launches: u32,
 }
 
-impl Costs {
+impl InitialCosts {
     /// What is thought of a host of which nothing is known, for so many launches of each case.
     #[must_use]
     pub const fn new(launches: u32) -> Self {

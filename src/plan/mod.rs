@@ -5,5 +5,5 @@
 mod cost_model;
 mod select;
 
-pub use cost_model::Costs;
-pub use select::{NO_ENTRY, Plan, PlanError, Planned, Selection, Update, select};
+pub use cost_model::InitialCosts;
+pub use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select_cases};

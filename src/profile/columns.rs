@@ -37,7 +37,7 @@ pub const COUNTERS: [&str; 25] = [
 
 /// Where each column stands in one file. The first name of each list is the one messages use.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
+pub(super) struct RecordColumns {
     pub(super) kernel: usize,
     pub(super) duration: usize,
     /// Shapes, types, formats of the inputs, then of the outputs.
@@ -95,7 +95,7 @@ const OTHERS: [(&[&str], OtherTable); 9] = [
 ];
 
 impl OtherTable {
-    fn of(header: &ByteRecord) -> Option<Self> {
+    fn recognise(header: &ByteRecord) -> Option<Self> {
         let has = |name: &&str| header.iter().any(|cell| cell.trim_ascii() == name.as_bytes());
         OTHERS.iter().find(|(names, _)| names.iter().all(has)).map(|(_, table)| *table)
     }
@@ -115,7 +115,7 @@ impl fmt::Display for OtherTable {
     }
 }
 
-impl Columns {
+impl RecordColumns {
     /// Resolves the header of a kernel table. `row` gives the next row, where there is one: what stands in
     /// it tells why the shapes are missing.
     pub(super) fn resolve(
@@ -144,7 +144,7 @@ impl Columns {
             return Err(ProfileError::NoShapes { file: file.to_owned(), why });
         }
         if !missing.is_empty() {
-            let is = OtherTable::of(header);
+            let is = OtherTable::recognise(header);
             return Err(ProfileError::MissingColumns { file: file.to_owned(), missing, is });
         }
         Ok(Self {

@@ -6,8 +6,8 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{Group, ProfileError, operator_details, sqlite};
-use crate::domain::{Attention, AttentionCall, AttentionSlot, RUNTIME, best_fits, joined};
+use super::{ProfileError, RecordGroup, operator_details, sqlite};
+use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, RUNTIME, best_shape_matches, joined};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,8 +92,8 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
 }
 
 /// Says of a group of the kernel what its host calls and its own shapes tell, and what is not known.
-pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
-    let kernel = Attention::new(&group.case);
+pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
+    let kernel = AttentionCase::new(&group.case);
     let mut cells: Vec<(&str, String)> = Vec::new();
     for (column, slot) in [
         ("actual_seq_lengths_shape", AttentionSlot::QueryLengths),
@@ -102,7 +102,7 @@ pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
     ] {
         cells.extend(kernel.dims(slot).map(|dims| (column, joined(dims))));
     }
-    match best_fits(&group.case, &calls.0, |call| call).as_slice() {
+    match best_shape_matches(&group.case, &calls.0, |call| call).as_slice() {
         [] => {}
         [call] => {
             cells.push(("operator_input_shapes_raw", call.cell(&group.case)));
@@ -114,7 +114,7 @@ pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
     }
     cells.push(("metadata_completeness", kernel.completeness()));
     for (column, value) in cells {
-        group.say(&format!("{RUNTIME}{column}"), &value);
+        group.set_attribute(&format!("{RUNTIME}{column}"), &value);
     }
 }
 

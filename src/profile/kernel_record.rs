@@ -1,7 +1,7 @@
-//! What [`Groups`](super::Groups) asks of a record, whichever reader it comes from, and the exact sums of
+//! What [`RecordGroups`](super::RecordGroups) asks of a record, whichever reader it comes from, and the exact sums of
 //! its counters.
 
-use super::{COUNTERS, ProfileError, Record};
+use super::{COUNTERS, KernelRow, ProfileError};
 use crate::domain::Nanos;
 
 /// A record as a reader has it: cells are borrowed, nothing is parsed before it is asked for.
@@ -30,7 +30,7 @@ pub(super) trait KernelRecord {
     fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError;
 }
 
-impl KernelRecord for Record<'_> {
+impl KernelRecord for KernelRow<'_> {
     fn kernel(&self) -> &[u8] {
         self.kernel()
     }
@@ -74,12 +74,12 @@ impl KernelRecord for Record<'_> {
 
 /// Sums of whole millionths, which do not depend on their order.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct CounterSum {
     millionths: i128,
     count: u64,
 }
 
-impl Sum {
+impl CounterSum {
     fn add(&mut self, millionths: i64) {
         self.millionths += i128::from(millionths);
         self.count += 1;
@@ -88,7 +88,7 @@ impl Sum {
 
 /// A sum for each counter of [`COUNTERS`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CounterSums([Sum; COUNTERS.len()]);
+pub(super) struct CounterSums([CounterSum; COUNTERS.len()]);
 
 impl CounterSums {
     /// Adds one value of a counter.
@@ -109,7 +109,8 @@ impl CounterSums {
     /// The mean of each counter, `None` where there was no value.
     pub(super) fn means(&self) -> Vec<Option<f64>> {
         #[expect(clippy::cast_precision_loss, reason = "a quotient of what was summed exactly")]
-        let mean = |sum: &Sum| (sum.count > 0).then(|| sum.millionths as f64 / (sum.count as f64 * 1e6));
+        let mean =
+            |sum: &CounterSum| (sum.count > 0).then(|| sum.millionths as f64 / (sum.count as f64 * 1e6));
         self.0.iter().map(mean).collect()
     }
 }

@@ -19,12 +19,12 @@ mod software_versions;
 mod sqlite;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
-pub use attributes::say_attributes;
+pub use attributes::add_attributes;
 pub use columns::{COUNTERS, OtherTable};
-pub use discover::{Found, PassedOver, ProfileFile, collection_summaries, find_profiles};
-pub use error::{Place, ProfileError, ShapelessKind};
-pub use groups::{Group, GroupStatistics, Groups};
+pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries, find_profiles};
+pub use error::{ProfileError, RecordPosition, ShapelessKind};
+pub use groups::{GroupStatistics, RecordGroup, RecordGroups};
 pub use host_calls::{HostCalls, describe_attention};
 pub use ingest::{ReadOptions, add_table};
-pub use records::{REHEARSAL_PREFIX, Record, RecordReader};
+pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;

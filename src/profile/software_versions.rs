@@ -4,18 +4,18 @@ use std::{fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::domain::Stack;
+use crate::domain::SoftwareVersions;
 
 /// The stack of a profile's file; unknown where no `profiler_info*.json` stands in its folder or in one
 /// of the two above, or where that is of a version that did not record it.
 #[must_use]
-pub fn stack_of_profile(file: &Path) -> Stack {
+pub fn stack_of_profile(file: &Path) -> SoftwareVersions {
     file.ancestors().skip(1).take(3).find_map(in_folder).unwrap_or_default()
 }
 
-fn in_folder(folder: &Path) -> Option<Stack> {
+fn in_folder(folder: &Path) -> Option<SoftwareVersions> {
     #[derive(Deserialize)]
-    struct Info {
+    struct ProfileInfo {
         cann_version: Option<String>,
         torch_npu_version: Option<String>,
     }
@@ -25,8 +25,8 @@ fn in_folder(folder: &Path) -> Option<Stack> {
     names.iter().find_map(|path| {
         let name = path.file_name()?.to_string_lossy();
         let is_info = name.starts_with("profiler_info") && name.ends_with(".json");
-        let info: Info = is_info.then(|| serde_json::from_slice(&fs::read(path).ok()?).ok())??;
-        Some(Stack { cann: info.cann_version, torch_npu: info.torch_npu_version })
+        let info: ProfileInfo = is_info.then(|| serde_json::from_slice(&fs::read(path).ok()?).ok())??;
+        Some(SoftwareVersions { cann: info.cann_version, torch_npu: info.torch_npu_version })
     })
 }
 

@@ -29,7 +29,7 @@ pub mod npu_smi;
 mod shims;
 pub mod timing;
 
-pub use config::{Config, Model};
+pub use config::{HostConfig, NoiseModel};
 pub use host::{HostError, install};
 pub use shims::stand_in;
 
@@ -41,7 +41,7 @@ fn now() -> crate::domain::Nanos {
 
 /// Variables that the stand-ins and the scripts below them find each other by.
 pub mod variables {
-    /// The file with the host's [`super::Config`]; set for whole collections.
+    /// The file with the host's [`super::HostConfig`]; set for whole collections.
     pub const HOST: &str = "NPUBENCH_REHEARSAL";
     /// The socket of the pretend NPU; set by the stand-in of msprof for the program it starts.
     pub const SOCKET: &str = "NPUBENCH_REHEARSAL_SOCKET";

@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    Config, HostError,
-    faults::{DeviceState, Faults},
+    HostConfig, HostError,
+    faults::{ActiveFaults, FaultyDeviceState},
     msprof, npu_smi, variables,
 };
 
@@ -22,7 +22,7 @@ pub(super) const FAILED: u8 = 255;
 #[must_use]
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let Some((program, rest)) = arguments.split_first() else {
-        say("stand-in: name a program, `msprof` or `npu-smi`");
+        print_error("stand-in: name a program, `msprof` or `npu-smi`");
         return FAILED;
     };
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -30,23 +30,23 @@ pub fn stand_in(arguments: &[OsString]) -> u8 {
         "msprof" => msprof::run(&rest),
         "npu-smi" => npu_smi_run(&rest),
         other => {
-            say(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
+            print_error(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
             FAILED
         }
     }
 }
 
 /// One line to standard output, where the real programs print even their errors.
-pub(super) fn say(line: &str) {
+pub(super) fn print_error(line: &str) {
     // Nothing can be told to anybody where standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// The host that this process is a part of, and its folder.
-pub(super) fn host() -> Result<(Config, PathBuf), HostError> {
+pub(super) fn host() -> Result<(HostConfig, PathBuf), HostError> {
     let file = PathBuf::from(std::env::var_os(variables::HOST).ok_or(HostError::NoHost)?);
-    let config = Config::read(&file)?;
+    let config = HostConfig::read(&file)?;
     Ok((config, file.parent().unwrap_or(Path::new(".")).to_owned()))
 }
 
@@ -54,32 +54,34 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     let (config, folder) = match host() {
         Ok(host) => host,
         Err(error) => {
-            say(&format!("rehearsal: {error}\nhint: {}", error.hint()));
+            print_error(&format!("rehearsal: {error}\nhint: {}", error.hint()));
             return 1;
         }
     };
-    let faults = Faults::new(&config, Some(&folder), None);
-    let readings: Vec<npu_smi::Reading> =
+    let faults = ActiveFaults::new(&config, Some(&folder), None);
+    let readings: Vec<npu_smi::SimulatedReading> =
         (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
-            say(npu_smi::info_table(config.devices, &readings).trim_end());
+            print_error(npu_smi::info_table(config.devices, &readings).trim_end());
             0
         }
         ["info", "-l"] => {
-            say(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
+            print_error(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
             0
         }
         _ => {
-            say("rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only");
+            print_error(
+                "rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only",
+            );
             1
         }
     }
 }
 
 /// Devices of one host are alike, not equal.
-fn idle(device: u32) -> npu_smi::Reading {
-    npu_smi::Reading {
+fn idle(device: u32) -> npu_smi::SimulatedReading {
+    npu_smi::SimulatedReading {
         temperature_c: 41 + i64::from(device * 7 % 9),
         power_w: 158.2 + f64::from(device * 5 % 11) / 2.0,
         hbm_used_mb: 2_880 + u64::from(device * 3 % 8),
@@ -89,8 +91,8 @@ fn idle(device: u32) -> npu_smi::Reading {
 }
 
 /// A device in whatever state it is.
-fn reading(device: u32, state: &DeviceState) -> npu_smi::Reading {
-    let mut reading = npu_smi::Reading { is_lost: state.is_lost, ..idle(device) };
+fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {
+    let mut reading = npu_smi::SimulatedReading { is_lost: state.is_lost, ..idle(device) };
     if let Some(throttling) = state.throttling {
         reading.temperature_c = throttling.temperature;
         reading.power_w += 150.0;
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_readings_of_sixteen_devices_are_readable_and_not_all_alike() {
-        let readings: Vec<npu_smi::Reading> = (0..16).map(idle).collect();
+        let readings: Vec<npu_smi::SimulatedReading> = (0..16).map(idle).collect();
         let info = parse_info(npu_smi::info_table(16, &readings).trim_end()).expect("the table");
         assert!(info.chips.iter().any(|chip| chip.temperature_c != info.chips[0].temperature_c));
         assert!(info.chips.iter().all(|chip| chip.temperature_c.is_some_and(|t| (35..60).contains(&t))));

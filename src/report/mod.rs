@@ -21,34 +21,34 @@ mod text;
 mod timeline;
 mod timestamp;
 
-pub use audit::{AuditedKernel, audit_json, audit_table};
-pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
-pub use history::{Life, PastRun, history, runs_json, runs_table};
-pub use json::JsonLines;
-pub use mutations::{mutants_json, mutants_notes, mutants_table};
-pub use plan::{Fate, PlanSum, plan_table};
-pub use plot_file::ImageFile;
-pub use recorder::Recorded;
-pub use run_state::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
-pub use show::{ShownCase, cases_table, shown_cases, summary};
-pub use status::Status;
-pub use status_table::status_table;
-pub use summary_tables::{closing_table, kernels_table};
-pub use text::{Human, ranges};
-pub use timeline::{TimelineError, timeline, write_timeline};
-pub use timestamp::Moment;
-
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::events::Event;
+pub use audit::{AuditRow, audit_json, audit_table};
+pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
+pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
+pub use json::JsonLines;
+pub use mutations::{mutants_json, mutants_notes, mutants_table};
+pub use plan::{PlanTotals, PlannedAction, plan_table};
+pub use plot_file::ImageFile;
+pub use recorder::RunRecorder;
+pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
+pub use show::{ShownCase, cases_table, shown_cases, summary};
+pub use status::RunStatusFile;
+pub use status_table::status_table;
+pub use summary_tables::{closing_table, kernels_table};
+pub use text::{TextReporter, ranges};
+pub use timeline::{TimelineError, timeline, write_timeline};
+pub use timestamp::Timestamp;
+
+use crate::events::RunEvent;
 
 /// Hears what happens in a run.
-pub trait Sink {
+pub trait EventSink {
     /// Takes note of an event.
-    fn on_event(&mut self, event: &Event);
+    fn on_event(&mut self, event: &RunEvent);
 }
 
 static DATA_LOST: AtomicBool = AtomicBool::new(false);
@@ -70,7 +70,7 @@ pub fn print_data(text: &str) {
 
 /// Whether data could not be printed.
 #[must_use]
-pub fn is_data_lost() -> bool {
+pub fn is_output_incomplete() -> bool {
     DATA_LOST.load(Ordering::Relaxed)
 }
 

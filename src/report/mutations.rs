@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::grid::{Asked, Line, refusal, table, to_nanoseconds};
+use super::grid::{GridLine, GridRequest, refusal, table, to_nanoseconds};
 use crate::grid::{
-    Refused,
-    mutate::{MutationSummary, Tried},
+    RejectReason,
+    mutate::{MutationCount, MutationSummary},
 };
 
 /// A row for each kernel, with the sums below.
@@ -14,7 +14,7 @@ pub fn mutants_table(kernels: &[MutationSummary]) -> String {
     let lines = kernels.iter().map(|kernel| {
         let rows = kernel.mutations.iter().filter(|(_, tried)| tried.rows > 0);
         let rows: Vec<String> = rows.map(|(name, tried)| format!("{name} {}", tried.rows)).collect();
-        Line {
+        GridLine {
             kernel: kernel.kernel.as_str(),
             candidates: kernel.candidates,
             refused: kernel.refused.iter().map(|(reason, refusals)| (reason, refusals.count)).collect(),
@@ -28,12 +28,12 @@ pub fn mutants_table(kernels: &[MutationSummary]) -> String {
 
 /// A line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn mutants_json(kernels: &[MutationSummary], asked: &Asked<'_>) -> String {
+pub fn mutants_json(kernels: &[MutationSummary], asked: &GridRequest<'_>) -> String {
     let lines = kernels.iter().map(|kernel| {
         let refused: Vec<_> =
             kernel.refused.iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
         let mutations: BTreeMap<&str, serde_json::Value> = (kernel.mutations.iter())
-            .map(|(name, Tried { candidates, rows })| {
+            .map(|(name, MutationCount { candidates, rows })| {
                 (name.as_str(), serde_json::json!({"candidates": candidates, "rows": rows}))
             })
             .collect();
@@ -67,7 +67,7 @@ pub fn mutants_notes(kernels: &[MutationSummary]) -> Vec<String> {
             let example = in_short(example);
             notes.push(format!("{name}: {unread} of {sources} cases cannot be read, such as: {example}"));
         }
-        let of_rule = kernel.refused.get(&Refused::Rule).and_then(|refusals| refusals.example.as_ref());
+        let of_rule = kernel.refused.get(&RejectReason::Rule).and_then(|refusals| refusals.example.as_ref());
         notes.extend(
             of_rule.map(|example| format!("{name}: the rule refuses such as: {}", in_short(example))),
         );

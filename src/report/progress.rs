@@ -14,44 +14,44 @@ use std::{
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
-    Board, DeviceLine, DeviceState, Moment, print_note,
+    DeviceActivity, DeviceStatus, RunState, Timestamp, print_note,
     timestamp::{clock, span},
 };
-use crate::{domain::Purpose, events::Event};
+use crate::{domain::CollectionPurpose, events::RunEvent};
 
 /// The table is drawn anew so often, for its clocks.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The table, and the thread that keeps its clocks going.
 #[derive(Debug)]
-pub(super) struct Live {
-    shown: Arc<Mutex<Shown>>,
+pub(super) struct ProgressDisplay {
+    shown: Arc<Mutex<DisplayState>>,
     lines: MultiProgress,
     ticks: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct DisplayState {
     lines: MultiProgress,
     overall: ProgressBar,
     devices: Vec<ProgressBar>,
-    board: Board,
+    board: RunState,
 }
 
-impl Live {
+impl ProgressDisplay {
     pub(super) fn for_stderr() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4));
         let overall = lines.add(ProgressBar::new(0));
         overall.set_style(style("{bar:30} {pos}/{len} {wide_msg}"));
-        let board = Board::default();
-        let shown = Shown { lines: lines.clone(), overall, devices: Vec::new(), board };
+        let board = RunState::default();
+        let shown = DisplayState { lines: lines.clone(), overall, devices: Vec::new(), board };
         let shown = Arc::new(Mutex::new(shown));
         let (ticks, inbox) = mpsc::channel::<()>();
         let ticking = Arc::clone(&shown);
         let work = move || {
             while inbox.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                lock(&ticking).draw(Moment::now());
+                lock(&ticking).draw(Timestamp::now());
             }
         };
         // Without the thread the table still follows events.
@@ -60,19 +60,19 @@ impl Live {
     }
 
     /// Prints a line above the table.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn print_line(&self, line: &str) {
         self.lines.suspend(|| print_note(line));
     }
 
-    pub(super) fn on_event(&self, event: &Event) {
+    pub(super) fn on_event(&self, event: &RunEvent) {
         let mut shown = lock(&self.shown);
-        let now = Moment::now();
+        let now = Timestamp::now();
         shown.board.on_event(now, event);
         match event {
-            Event::RunStarted { .. } => shown.begin(),
+            RunEvent::RunStarted { .. } => shown.begin(),
             // There may be a hundred thousand; the next tick shows them.
-            Event::CaseFinished { .. } | Event::CaseAttempted { .. } => return,
-            Event::RunFinished { .. } => {
+            RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. } => return,
+            RunEvent::RunFinished { .. } => {
                 shown.end();
                 return;
             }
@@ -82,7 +82,7 @@ impl Live {
     }
 }
 
-fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+fn lock(shown: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
     shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -90,7 +90,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-impl Drop for Live {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.ticks = None;
         if let Some(thread) = self.thread.take() {
@@ -100,7 +100,7 @@ impl Drop for Live {
     }
 }
 
-impl Shown {
+impl DisplayState {
     fn begin(&mut self) {
         self.overall.set_length(u64::try_from(self.board.cases).unwrap_or_default());
         while self.devices.len() < self.board.devices.len() {
@@ -110,7 +110,7 @@ impl Shown {
         }
     }
 
-    fn draw(&self, now: Moment) {
+    fn draw(&self, now: Timestamp) {
         if self.board.run.is_empty() {
             return;
         }
@@ -125,12 +125,12 @@ impl Shown {
         self.devices.drain(..).for_each(|line| line.finish_and_clear());
         self.overall.finish_and_clear();
         // Nothing is drawn any more.
-        self.board = Board::default();
+        self.board = RunState::default();
     }
 }
 
 /// What stands behind the overall bar.
-fn overall_text(board: &Board, now: Moment) -> String {
+fn overall_text(board: &RunState, now: Timestamp) -> String {
     let gone = clock(now.since(board.started));
     let left = board.eta.map_or_else(String::new, |eta| format!(", {} left", span(eta.since(now))));
     let late = match board.not_in_time {
@@ -142,13 +142,13 @@ fn overall_text(board: &Board, now: Moment) -> String {
 }
 
 /// What a device does, in a line.
-fn device_text(line: &DeviceLine, now: Moment) -> String {
+fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
     let does = match (&line.collection, line.state) {
         (Some(current), _) => {
             let times = (clock(now.since(current.since)), clock(current.predicted_s));
             format!("{:>5} of {:>5}  collection {}: {}", times.0, times.1, current.number, current.what())
         }
-        (None, DeviceState::SetAside) => {
+        (None, DeviceActivity::SetAside) => {
             let again =
                 line.again.map_or_else(String::new, |at| format!(", again in {}", clock(at.since(now))));
             format!("set aside{again}: {}", line.reason.as_deref().unwrap_or_default())
@@ -164,7 +164,7 @@ fn device_text(line: &DeviceLine, now: Moment) -> String {
     format!("device {:<3} {does}{lent}{tail}", line.device)
 }
 
-impl super::run_state::Current {
+impl super::run_state::RunningCollection {
     /// What runs, in words: `MatMulV2, 12 cases`, `Add 0123456789abcdef (search)`.
     pub(super) fn what(&self) -> String {
         let kernels: Vec<&str> = self.kernels.iter().map(crate::domain::KernelName::as_str).collect();
@@ -174,8 +174,11 @@ impl super::run_state::Current {
         };
         let cases =
             self.case.as_ref().map_or_else(|| format!(", {} cases", self.cases), |case| format!(" {case}"));
-        let why =
-            if self.purpose == Purpose::Measure { String::new() } else { format!(" ({})", self.purpose) };
+        let why = if self.purpose == CollectionPurpose::Measure {
+            String::new()
+        } else {
+            format!(" ({})", self.purpose)
+        };
         format!("{kernels}{cases}{why}")
     }
 }
@@ -185,16 +188,16 @@ mod tests {
     use super::*;
     use crate::{
         domain::{CaseId, KernelName, Nanos},
-        report::run_state::{Current, Reading},
+        report::run_state::{DeviceSnapshot, RunningCollection},
     };
 
     #[test]
     fn lines_say_what_each_device_does() {
-        let start = Moment(Nanos(0));
+        let start = Timestamp(Nanos(0));
         let now = start.after(75.0);
         let kernels =
             |names: &[&str]| names.iter().map(|name| KernelName::new(name).expect("a name")).collect();
-        let current = |number, names: &[&str], cases, case: Option<&str>, purpose| Current {
+        let current = |number, names: &[&str], cases, case: Option<&str>, purpose| RunningCollection {
             number,
             purpose,
             kernels: kernels(names),
@@ -204,36 +207,46 @@ mod tests {
             predicted_s: 240.0,
             predicted_end: start.after(240.0),
         };
-        let idle = DeviceLine::default();
-        let busy = DeviceLine {
+        let idle = DeviceStatus::default();
+        let busy = DeviceStatus {
             device: 1,
-            state: DeviceState::Running,
-            collection: Some(current(3, &["Add", "Cast", "Mul", "Sub"], 12, None, Purpose::Measure)),
+            state: DeviceActivity::Running,
+            collection: Some(current(
+                3,
+                &["Add", "Cast", "Mul", "Sub"],
+                12,
+                None,
+                CollectionPurpose::Measure,
+            )),
             cases_a_minute: Some(61.7),
-            reading: Some(Reading {
+            reading: Some(DeviceSnapshot {
                 at: start,
                 health: "OK".to_owned(),
                 temperature_c: Some(41),
                 power_w: None,
             }),
-            ..DeviceLine::default()
+            ..DeviceStatus::default()
         };
-        let searching = DeviceLine {
+        let searching = DeviceStatus {
             device: 10,
-            state: DeviceState::Running,
+            state: DeviceActivity::Running,
             is_paused: true,
-            collection: Some(current(12, &["Add"], 1, Some("0123456789abcdef"), Purpose::Search)),
-            ..DeviceLine::default()
+            collection: Some(current(12, &["Add"], 1, Some("0123456789abcdef"), CollectionPurpose::Search)),
+            ..DeviceStatus::default()
         };
-        let ill = DeviceLine {
+        let ill = DeviceStatus {
             device: 11,
-            state: DeviceState::SetAside,
+            state: DeviceActivity::SetAside,
             reason: Some("two controls failed".to_owned()),
             again: Some(start.after(135.0)),
-            ..DeviceLine::default()
+            ..DeviceStatus::default()
         };
-        let lent =
-            DeviceLine { device: 12, state: DeviceState::Lent, is_paused: true, ..DeviceLine::default() };
+        let lent = DeviceStatus {
+            device: 12,
+            state: DeviceActivity::Lent,
+            is_paused: true,
+            ..DeviceStatus::default()
+        };
         let text = [idle, busy, searching, ill, lent].map(|line| device_text(&line, now)).join("\n");
         insta::assert_snapshot!(text, @r"
         device 0   idle
@@ -243,7 +256,7 @@ mod tests {
         device 12  lent
         ");
         let board =
-            Board { started: start, eta: Some(start.after(195.0)), not_in_time: 7, ..Board::default() };
+            RunState { started: start, eta: Some(start.after(195.0)), not_in_time: 7, ..RunState::default() };
         assert_eq!(overall_text(&board, now), "cases, 1:15 gone, 2 minutes left, 7 not in time");
     }
 }

@@ -13,10 +13,10 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Moment, Sink, print_note, status::StatusFile};
+use super::{EventSink, Timestamp, print_note, status::StatusFile};
 use crate::{
     domain::{CaseId, Verdict},
-    events::Event,
+    events::RunEvent,
     render::files,
 };
 
@@ -26,43 +26,43 @@ const EVENTS: &str = "events.jsonl";
 const LOGS: &str = "logs";
 
 /// Everything that a run leaves in its folder, beside what the user sees on the screen.
-pub struct Recorded {
-    screen: Box<dyn Sink>,
+pub struct RunRecorder {
+    screen: Box<dyn EventSink>,
     events: Option<EventsFile>,
     status: Option<StatusFile>,
     logs: CaseLogs,
 }
 
-impl Recorded {
+impl RunRecorder {
     /// Keeps what happens in the folder of a run, and passes it on to the screen. `earlier` is what an
     /// interrupted run has tried already: cases and the numbers of their collections.
-    pub fn new(screen: Box<dyn Sink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
+    pub fn new(screen: Box<dyn EventSink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
         let made = fs::create_dir_all(folder);
         let path = folder.join(EVENTS);
         let events = made.and_then(|()| EventsFile::open(&path));
-        let events = events.inspect_err(|error| say(&path, error)).ok();
-        let status = StatusFile::start(folder).inspect_err(|error| say(folder, error)).ok();
+        let events = events.inspect_err(|error| report_write_error(&path, error)).ok();
+        let status = StatusFile::start(folder).inspect_err(|error| report_write_error(folder, error)).ok();
         let mut logs = CaseLogs { folder: folder.to_owned(), attempts: BTreeMap::new(), has_failed: false };
         earlier.iter().for_each(|(case, collection)| logs.note(case, *collection));
         Self { screen, events, status, logs }
     }
 }
 
-impl Sink for Recorded {
-    fn on_event(&mut self, event: &Event) {
-        let now = Moment::now();
+impl EventSink for RunRecorder {
+    fn on_event(&mut self, event: &RunEvent) {
+        let now = Timestamp::now();
         if let Some(events) = &mut self.events {
             events.on_event(now, event);
         }
         if let Some(status) = &self.status {
-            status.tell(now, event);
+            status.update(now, event);
         }
         self.logs.on_event(event);
         self.screen.on_event(event);
     }
 }
 
-pub(super) fn say(path: &Path, error: &io::Error) {
+pub(super) fn report_write_error(path: &Path, error: &io::Error) {
     print_note(&format!("warning: cannot write `{}`: {error}; the run goes on without it", path.display()));
 }
 
@@ -76,10 +76,10 @@ struct EventsFile {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
-    at: Moment,
+struct RecordedEvent<'a> {
+    at: Timestamp,
     #[serde(flatten)]
-    event: &'a Event,
+    event: &'a RunEvent,
 }
 
 impl EventsFile {
@@ -95,19 +95,19 @@ impl EventsFile {
     }
 
     /// What does not go onto a full disk is lost here, not in the ledger; what comes when there is room again is kept.
-    fn on_event(&mut self, at: Moment, event: &Event) {
+    fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
         let written = self.write(at, event);
         self.is_cut = written.is_err();
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            say(&self.path, &error);
+            report_write_error(&self.path, &error);
         }
     }
 
     /// One call to the system for each line, so that a killed run has all of them.
-    fn write(&mut self, at: Moment, event: &Event) -> io::Result<()> {
-        let line = serde_json::to_string(&Line { at, event })?;
+    fn write(&mut self, at: Timestamp, event: &RunEvent) -> io::Result<()> {
+        let line = serde_json::to_string(&RecordedEvent { at, event })?;
         let before = if self.is_cut { "\n" } else { "" };
         self.file.write_all(format!("{before}{line}\n").as_bytes())
     }
@@ -138,10 +138,10 @@ impl CaseLogs {
         self.attempts.entry(case.clone()).or_default().push(collection);
     }
 
-    fn on_event(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &RunEvent) {
         match event {
-            Event::CaseAttempted { case, collection, .. } => self.note(case, *collection),
-            Event::CaseFinished { case, finding, .. } => {
+            RunEvent::CaseAttempted { case, collection, .. } => self.note(case, *collection),
+            RunEvent::CaseFinished { case, finding, .. } => {
                 let collections = self.attempts.remove(case).unwrap_or_default();
                 if finding.verdict == Verdict::Ok {
                     return;
@@ -151,7 +151,7 @@ impl CaseLogs {
                     if let Err(error) = linked
                         && !std::mem::replace(&mut self.has_failed, true)
                     {
-                        say(&self.folder.join(LOGS), &error);
+                        report_write_error(&self.folder.join(LOGS), &error);
                     }
                 }
             }
@@ -173,16 +173,16 @@ impl CaseLogs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Finding, KernelName};
+    use crate::domain::{CaseOutcome, KernelName};
 
     struct Nothing;
 
-    impl Sink for Nothing {
-        fn on_event(&mut self, _: &Event) {}
+    impl EventSink for Nothing {
+        fn on_event(&mut self, _: &RunEvent) {}
     }
 
-    fn tell(folder: &Path, earlier: &[(CaseId, u32)], events: &[Event]) {
-        let mut sink = Recorded::new(Box::new(Nothing), folder, earlier);
+    fn tell(folder: &Path, earlier: &[(CaseId, u32)], events: &[RunEvent]) {
+        let mut sink = RunRecorder::new(Box::new(Nothing), folder, earlier);
         events.iter().for_each(|event| sink.on_event(event));
     }
 
@@ -190,10 +190,10 @@ mod tests {
     fn a_cut_line_does_not_take_the_next_one_with_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(EVENTS);
-        tell(folder.path(), &[], &[Event::DeviceLent { device: 1, reason: "it is paused".to_owned() }]);
+        tell(folder.path(), &[], &[RunEvent::DeviceLent { device: 1, reason: "it is paused".to_owned() }]);
         let whole = fs::read_to_string(&path).expect("there");
         fs::write(&path, format!("{whole}{{\"at\":\"20")).expect("written");
-        tell(folder.path(), &[], &[Event::DeviceReturned { device: 1 }]);
+        tell(folder.path(), &[], &[RunEvent::DeviceReturned { device: 1 }]);
         let text = fs::read_to_string(&path).expect("there");
         let lines: Vec<Result<serde_json::Value, _>> = text.lines().map(serde_json::from_str).collect();
         assert_eq!(lines.len(), 3, "{text}");
@@ -205,17 +205,17 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_does_not_keep_the_screen_from_events() {
         struct Count(std::rc::Rc<std::cell::Cell<u32>>);
-        impl Sink for Count {
-            fn on_event(&mut self, _: &Event) {
+        impl EventSink for Count {
+            fn on_event(&mut self, _: &RunEvent) {
                 self.0.set(self.0.get() + 1);
             }
         }
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join(EVENTS)).expect("made");
         let heard = std::rc::Rc::default();
-        let mut sink = Recorded::new(Box::new(Count(std::rc::Rc::clone(&heard))), folder.path(), &[]);
-        sink.on_event(&Event::DeviceLent { device: 0, reason: "it is paused".to_owned() });
-        sink.on_event(&Event::DeviceReturned { device: 0 });
+        let mut sink = RunRecorder::new(Box::new(Count(std::rc::Rc::clone(&heard))), folder.path(), &[]);
+        sink.on_event(&RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
+        sink.on_event(&RunEvent::DeviceReturned { device: 0 });
         drop(sink);
         assert_eq!(heard.get(), 2);
     }
@@ -224,16 +224,16 @@ mod tests {
     fn only_cases_that_did_not_end_well_get_logs_of_their_own() {
         let folder = tempfile::tempdir().expect("a folder");
         let (good, bad) = (CaseId::from_stored("good"), CaseId::from_stored("bad"));
-        let attempted = |case: &CaseId, collection| Event::CaseAttempted {
+        let attempted = |case: &CaseId, collection| RunEvent::CaseAttempted {
             case: case.clone(),
             collection,
-            finding: Finding::new(Verdict::Hung, ""),
+            finding: CaseOutcome::new(Verdict::Hung, ""),
         };
-        let finished = |case: &CaseId, verdict| Event::CaseFinished {
+        let finished = |case: &CaseId, verdict| RunEvent::CaseFinished {
             case: case.clone(),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: Finding::new(verdict, ""),
+            finding: CaseOutcome::new(verdict, ""),
         };
         let events = [
             attempted(&good, 1),

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Moment;
+use super::Timestamp;
 use crate::{
-    domain::{CaseId, KernelName, Kind, Purpose, Verdict},
-    events::Event,
+    domain::{CaseId, CollectionPurpose, DataKind, KernelName, Verdict},
+    events::RunEvent,
 };
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RunPhase {
     /// Collections run, or would if a device were there.
     #[default]
     Running,
@@ -28,7 +28,7 @@ pub enum Phase {
 /// What a device does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DeviceState {
+pub enum DeviceActivity {
     /// Nothing, for now.
     #[default]
     Idle,
@@ -40,7 +40,7 @@ pub enum DeviceState {
     Lent,
 }
 
-impl DeviceState {
+impl DeviceActivity {
     /// Its words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -55,11 +55,11 @@ impl DeviceState {
 
 /// A collection that runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Current {
+pub struct RunningCollection {
     /// Its number.
     pub number: u32,
     /// Why it was begun.
-    pub purpose: Purpose,
+    pub purpose: CollectionPurpose,
     /// The kernels of its cases.
     pub kernels: Vec<KernelName>,
     /// Number of its cases.
@@ -67,18 +67,18 @@ pub struct Current {
     /// The case, where it is but one.
     pub case: Option<CaseId>,
     /// When it began.
-    pub since: Moment,
+    pub since: Timestamp,
     /// Seconds that it is predicted to take.
     pub predicted_s: f64,
     /// When it is predicted to end.
-    pub predicted_end: Moment,
+    pub predicted_end: Timestamp,
 }
 
 /// What a device said of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct DeviceSnapshot {
     /// When.
-    pub at: Moment,
+    pub at: Timestamp,
     /// In words.
     pub health: String,
     /// Degrees Celsius.
@@ -89,19 +89,19 @@ pub struct Reading {
 
 /// A device of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DeviceLine {
+pub struct DeviceStatus {
     /// Its number.
     pub device: u32,
     /// What it does.
-    pub state: DeviceState,
+    pub state: DeviceActivity,
     /// Whether nothing new begins on it: it is asked for, in use, ill or gone.
     pub is_paused: bool,
     /// Why it is set aside, or why nothing begins on it.
     pub reason: Option<String>,
     /// When it is tried again.
-    pub again: Option<Moment>,
+    pub again: Option<Timestamp>,
     /// What runs on it.
-    pub collection: Option<Current>,
+    pub collection: Option<RunningCollection>,
     /// Collections that have ended on it.
     pub collections: usize,
     /// Cases of these.
@@ -109,7 +109,7 @@ pub struct DeviceLine {
     /// Cases a minute while one of these ran.
     pub cases_a_minute: Option<f64>,
     /// The last reading.
-    pub reading: Option<Reading>,
+    pub reading: Option<DeviceSnapshot>,
     /// Seconds that its collections took.
     #[serde(skip)]
     pub(super) busy: f64,
@@ -117,30 +117,30 @@ pub struct DeviceLine {
     pub(super) is_set_aside: bool,
 }
 
-impl DeviceLine {
+impl DeviceStatus {
     fn settle(&mut self) {
         self.state = match self {
-            Self { collection: Some(_), .. } => DeviceState::Running,
-            Self { is_set_aside: true, .. } => DeviceState::SetAside,
-            Self { is_paused: true, .. } => DeviceState::Lent,
-            _ => DeviceState::Idle,
+            Self { collection: Some(_), .. } => DeviceActivity::Running,
+            Self { is_set_aside: true, .. } => DeviceActivity::SetAside,
+            Self { is_paused: true, .. } => DeviceActivity::Lent,
+            _ => DeviceActivity::Idle,
         };
     }
 }
 
 /// What a run does at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Board {
+pub struct RunState {
     /// The run.
     pub run: String,
     /// Measured or rehearsed.
-    pub kind: Option<Kind>,
+    pub kind: Option<DataKind>,
     /// How far it is.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// When it began, or went on.
-    pub started: Moment,
+    pub started: Timestamp,
     /// When everything must have ended.
-    pub deadline: Option<Moment>,
+    pub deadline: Option<Timestamp>,
     /// Cases to measure.
     pub cases: usize,
     /// Of these, the cases that have their verdict.
@@ -150,7 +150,7 @@ pub struct Board {
     /// Of the open ones, those that will have none before the deadline.
     pub not_in_time: usize,
     /// When the others will have theirs.
-    pub eta: Option<Moment>,
+    pub eta: Option<Timestamp>,
     /// Cases that got their verdict, a minute, since the first collection.
     pub cases_a_minute: Option<f64>,
     /// Cases by verdict, also those that were not launched.
@@ -158,17 +158,17 @@ pub struct Board {
     /// Whether it waits for room on the disk.
     pub is_disk_full: bool,
     /// Its devices.
-    pub devices: Vec<DeviceLine>,
+    pub devices: Vec<DeviceStatus>,
     #[serde(skip)]
-    pub(super) launched: Option<Moment>,
+    pub(super) launched: Option<Timestamp>,
 }
 
-impl Board {
+impl RunState {
     /// Takes note of an event.
-    pub fn on_event(&mut self, now: Moment, event: &Event) {
+    pub fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            Event::RunStarted { run, kind, cases, devices, budget, .. } => {
-                let line = |&device| DeviceLine { device, ..DeviceLine::default() };
+            RunEvent::RunStarted { run, kind, cases, devices, budget, .. } => {
+                let line = |&device| DeviceStatus { device, ..DeviceStatus::default() };
                 *self = Self {
                     run: run.clone(),
                     kind: Some(*kind),
@@ -180,7 +180,7 @@ impl Board {
                     ..Self::default()
                 };
             }
-            Event::CaseFinished { finding, .. } => {
+            RunEvent::CaseFinished { finding, .. } => {
                 *self.verdicts.entry(finding.verdict).or_default() += 1;
                 if let Some(launched) = self.launched
                     && finding.verdict != Verdict::NotRun
@@ -190,27 +190,27 @@ impl Board {
                     self.cases_a_minute = rate(self.done, now.since(launched));
                 }
             }
-            Event::Progress { open, in_time, seconds } => {
+            RunEvent::Progress { open, in_time, seconds } => {
                 self.open = *open;
                 self.not_in_time = open.saturating_sub(*in_time);
                 self.eta = Some(now.after(*seconds));
             }
-            Event::DiskFull { .. } => self.is_disk_full = true,
-            Event::DiskFreed { .. } => self.is_disk_full = false,
-            Event::StopRequested { .. } => self.phase = Phase::Stopping,
-            Event::RunFinished { .. } => {
-                self.phase = Phase::Ended;
+            RunEvent::DiskFull { .. } => self.is_disk_full = true,
+            RunEvent::DiskFreed { .. } => self.is_disk_full = false,
+            RunEvent::StopRequested { .. } => self.phase = RunPhase::Stopping,
+            RunEvent::RunFinished { .. } => {
+                self.phase = RunPhase::Ended;
                 self.eta = None;
             }
             other => self.on_device_event(now, other),
         }
     }
 
-    fn on_device_event(&mut self, now: Moment, event: &Event) {
+    fn on_device_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            Event::CollectionStarted { collection, devices, cases, case, kernels, purpose, predicted } => {
+            RunEvent::CollectionStarted { collection, devices, cases, case, kernels, purpose, predicted } => {
                 self.launched.get_or_insert(now);
-                let current = Current {
+                let current = RunningCollection {
                     number: *collection,
                     purpose: *purpose,
                     kernels: kernels.clone(),
@@ -222,32 +222,32 @@ impl Board {
                 };
                 self.change(devices, |line| line.collection = Some(current.clone()));
             }
-            Event::CollectionFinished { devices, seconds, .. } => self.change(devices, |line| {
+            RunEvent::CollectionFinished { devices, seconds, .. } => self.change(devices, |line| {
                 line.collections += 1;
                 line.cases += line.collection.take().map_or(0, |current| current.cases);
                 line.busy += seconds;
                 line.cases_a_minute = rate(line.cases, line.busy);
             }),
-            Event::DeviceSetAside { device, reason, again_in } => self.change(&[*device], |line| {
+            RunEvent::DeviceSetAside { device, reason, again_in } => self.change(&[*device], |line| {
                 line.is_set_aside = true;
                 line.reason = Some(reason.clone());
                 line.again = again_in.map(|seconds| now.after(seconds));
             }),
-            Event::DeviceTakenBack { device } => self.change(&[*device], |line| {
+            RunEvent::DeviceTakenBack { device } => self.change(&[*device], |line| {
                 line.is_set_aside = false;
                 (line.reason, line.again) = (None, None);
             }),
-            Event::DeviceLent { device, reason } => self.change(&[*device], |line| {
+            RunEvent::DeviceLent { device, reason } => self.change(&[*device], |line| {
                 line.is_paused = true;
                 line.reason = Some(reason.clone());
             }),
-            Event::DeviceReturned { device } => self.change(&[*device], |line| {
+            RunEvent::DeviceReturned { device } => self.change(&[*device], |line| {
                 line.is_paused = false;
                 line.reason = None;
             }),
-            Event::DeviceRead { device, health, temperature_c, power_w, .. } => {
+            RunEvent::DeviceRead { device, health, temperature_c, power_w, .. } => {
                 self.change(&[*device], |line| {
-                    line.reading = Some(Reading {
+                    line.reading = Some(DeviceSnapshot {
                         at: now,
                         health: health.clone(),
                         temperature_c: *temperature_c,
@@ -259,7 +259,7 @@ impl Board {
         }
     }
 
-    fn change(&mut self, devices: &[u32], change: impl Fn(&mut DeviceLine)) {
+    fn change(&mut self, devices: &[u32], change: impl Fn(&mut DeviceStatus)) {
         for line in self.devices.iter_mut().filter(|line| devices.contains(&line.device)) {
             change(line);
             line.settle();
@@ -275,12 +275,12 @@ fn rate(cases: usize, seconds: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Finding, Nanos};
+    use crate::domain::{CaseOutcome, Nanos};
 
-    fn started(devices: &[u32]) -> Event {
-        Event::RunStarted {
+    fn started(devices: &[u32]) -> RunEvent {
+        RunEvent::RunStarted {
             run: "r".to_owned(),
-            kind: Kind::Rehearsal,
+            kind: DataKind::Rehearsal,
             cases: 4,
             refused: 1,
             already: 0,
@@ -290,47 +290,47 @@ mod tests {
         }
     }
 
-    fn finished(verdict: Verdict) -> Event {
-        Event::CaseFinished {
+    fn finished(verdict: Verdict) -> RunEvent {
+        RunEvent::CaseFinished {
             case: CaseId::from_stored("c"),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: Finding::new(verdict, ""),
+            finding: CaseOutcome::new(verdict, ""),
         }
     }
 
-    fn collection(number: u32, devices: &[u32]) -> Event {
-        Event::CollectionStarted {
+    fn collection(number: u32, devices: &[u32]) -> RunEvent {
+        RunEvent::CollectionStarted {
             collection: number,
             devices: devices.to_vec(),
             cases: 3,
             case: None,
             kernels: Vec::new(),
-            purpose: Purpose::Measure,
+            purpose: CollectionPurpose::Measure,
             predicted: 10.0,
         }
     }
 
     #[test]
     fn a_device_that_is_asked_for_is_lent_when_its_collection_has_ended() {
-        let (mut board, start) = (Board::default(), Moment(Nanos(1_000_000_000)));
+        let (mut board, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
         let mut states = Vec::new();
-        let end = Event::CollectionFinished {
+        let end = RunEvent::CollectionFinished {
             collection: 1,
             devices: vec![3],
-            purpose: Purpose::Measure,
+            purpose: CollectionPurpose::Measure,
             outcome: "done".to_owned(),
             seconds: 6.0,
         };
-        let aside = Event::DeviceSetAside { device: 3, reason: "ill".to_owned(), again_in: Some(60.0) };
+        let aside = RunEvent::DeviceSetAside { device: 3, reason: "ill".to_owned(), again_in: Some(60.0) };
         let events = [
             started(&[3, 5]),
             collection(1, &[3]),
-            Event::DeviceLent { device: 3, reason: "it is paused".to_owned() },
+            RunEvent::DeviceLent { device: 3, reason: "it is paused".to_owned() },
             end,
             aside,
-            Event::DeviceReturned { device: 3 },
-            Event::DeviceTakenBack { device: 3 },
+            RunEvent::DeviceReturned { device: 3 },
+            RunEvent::DeviceTakenBack { device: 3 },
         ];
         for event in &events {
             board.on_event(start, event);
@@ -338,17 +338,17 @@ mod tests {
         }
         assert_eq!(states, ["idle", "running", "running", "lent", "set aside", "set aside", "idle"]);
         assert_eq!((board.devices[0].cases, board.devices[0].cases_a_minute), (3, Some(30.0)));
-        assert_eq!(board.devices[1], DeviceLine { device: 5, ..DeviceLine::default() });
+        assert_eq!(board.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }
 
     #[test]
     fn only_launched_cases_are_done() {
-        let (mut board, start) = (Board::default(), Moment(Nanos(0)));
+        let (mut board, start) = (RunState::default(), Timestamp(Nanos(0)));
         board.on_event(start, &started(&[0]));
         board.on_event(start, &finished(Verdict::Unsupported));
         board.on_event(start, &collection(1, &[0]));
         board.on_event(start.after(30.0), &finished(Verdict::Ok));
-        board.on_event(start.after(30.0), &Event::Progress { open: 3, in_time: 2, seconds: 15.0 });
+        board.on_event(start.after(30.0), &RunEvent::Progress { open: 3, in_time: 2, seconds: 15.0 });
         board.on_event(start.after(40.0), &finished(Verdict::NotRun));
         assert_eq!((board.cases, board.done, board.open, board.not_in_time), (4, 1, 3, 1));
         assert_eq!(board.eta, Some(start.after(45.0)));
@@ -357,7 +357,7 @@ mod tests {
         let verdicts: Vec<_> = board.verdicts.values().sum::<usize>().to_string().chars().collect();
         assert_eq!(verdicts, ['3']);
         let text = serde_json::to_string(&board).expect("JSON");
-        let back: Board = serde_json::from_str(&text).expect("read back");
+        let back: RunState = serde_json::from_str(&text).expect("read back");
         assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
     }
 }

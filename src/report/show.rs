@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
 use super::{
-    Moment, PastRun,
+    PastRun, Timestamp,
     history::counts,
     recorder::{case_log, collection_log},
     text::{plural, ranges},
@@ -109,7 +109,7 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
 
 /// What stands below the table: how the run ended, its cases by verdict, its collections, its folder.
 #[must_use]
-pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Moment) -> String {
+pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let devices: Vec<u32> = devices.into_iter().collect();
@@ -125,7 +125,7 @@ pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Moment) ->
         record.run,
         record.kind,
         past.life.as_str(),
-        Moment(record.started).local(),
+        Timestamp(record.started).local(),
         plural(record.planned, "case"),
         plural(collections.len(), "collection"),
         past.folder.display(),

@@ -6,12 +6,12 @@ use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
     catalogue::Catalogue,
-    domain::{Case, Finding, KernelName, Verdict},
+    domain::{Case, CaseOutcome, KernelName, Verdict},
 };
 
 /// Cases by kernel and verdict, with the sums below; verdicts that did not occur have no column.
 #[must_use]
-pub fn closing_table(findings: &[(Case, Finding)]) -> String {
+pub fn closing_table(findings: &[(Case, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
         *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
@@ -70,7 +70,7 @@ pub(super) fn trimmed(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Attributes;
+    use crate::domain::CaseAttributes;
 
     #[test]
     fn only_verdicts_that_occur_have_columns() {
@@ -78,12 +78,12 @@ mod tests {
             kernel: KernelName::new(kernel).expect("a name"),
             inputs: Vec::new(),
             outputs: Vec::new(),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         };
         let findings = [
-            (case("MatMulV2"), Finding::new(Verdict::Ok, "")),
-            (case("MatMulV2"), Finding::new(Verdict::Noisy, "")),
-            (case("Cast"), Finding::new(Verdict::Unsupported, "")),
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Noisy, "")),
+            (case("Cast"), CaseOutcome::new(Verdict::Unsupported, "")),
         ];
         insta::assert_snapshot!(closing_table(&findings), @r"
          kernel    cases  ok  noisy  unsupported

@@ -5,20 +5,20 @@ use std::{
     io::{self, IsTerminal as _},
 };
 
-use super::{Sink, print_note, progress::Live, timestamp::span};
+use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::span};
 use crate::{
-    domain::{Purpose, Verdict},
-    events::Event,
+    domain::{CollectionPurpose, Verdict},
+    events::RunEvent,
 };
 
 /// Cases refused for one reason are said in one line, with their kernels.
-type Refusals = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+type RefusalGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 
 /// Tells a person what happens.
 #[derive(Debug)]
-pub struct Human {
-    live: Option<Live>,
-    refused: Refusals,
+pub struct TextReporter {
+    live: Option<ProgressDisplay>,
+    refused: RefusalGroups,
     launched: bool,
     finished: usize,
     total: usize,
@@ -26,24 +26,24 @@ pub struct Human {
     pending: Option<String>,
 }
 
-impl Human {
+impl TextReporter {
     /// A table where standard error is a terminal, lines elsewhere.
     #[must_use]
     pub fn for_stderr() -> Self {
-        let live = io::stderr().is_terminal().then(Live::for_stderr);
-        Self { live, refused: Refusals::new(), launched: false, finished: 0, total: 0, pending: None }
+        let live = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
+        Self { live, refused: RefusalGroups::new(), launched: false, finished: 0, total: 0, pending: None }
     }
 
-    fn say(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         match &self.live {
-            Some(live) => live.say(line),
+            Some(live) => live.print_line(line),
             None => print_note(line),
         }
     }
 
     fn tell_pending(&mut self) {
         if let Some(line) = self.pending.take() {
-            self.say(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
+            self.print_line(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
         }
     }
 
@@ -56,35 +56,35 @@ impl Human {
             let cases = plural(kernels.values().sum(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            self.say(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
+            self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
         }
     }
 
     /// What became of a device or of the disk.
-    fn tell_of_host(&self, event: &Event) {
+    fn tell_of_host(&self, event: &RunEvent) {
         match event {
-            Event::DeviceSetAside { device, reason, again_in } => {
+            RunEvent::DeviceSetAside { device, reason, again_in } => {
                 let again = again_in.map_or_else(
                     || "it is not used any more in this run".to_owned(),
                     |seconds| format!("it is tried again in {}", span(seconds)),
                 );
-                self.say(&format!("device {device} is set aside: {reason}; {again}"));
+                self.print_line(&format!("device {device} is set aside: {reason}; {again}"));
             }
-            Event::DeviceTakenBack { device } => {
-                self.say(&format!("device {device} works again, and is used again"));
+            RunEvent::DeviceTakenBack { device } => {
+                self.print_line(&format!("device {device} works again, and is used again"));
             }
-            Event::DeviceLent { device, reason } => {
-                self.say(&format!("nothing begins on device {device}: {reason}"));
+            RunEvent::DeviceLent { device, reason } => {
+                self.print_line(&format!("nothing begins on device {device}: {reason}"));
             }
-            Event::DeviceReturned { device } => self.say(&format!("device {device} is used again")),
-            Event::DiskFull { folder, free, needed } => self.say(&format!(
+            RunEvent::DeviceReturned { device } => self.print_line(&format!("device {device} is used again")),
+            RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
                 "waiting for room on the disk of {}: {} MiB are free, {} MiB are needed; nothing new begins",
                 folder.display(),
                 free >> 20,
                 needed >> 20
             )),
-            Event::DiskFreed { folder } => {
-                self.say(&format!("there is room on the disk of {} again", folder.display()));
+            RunEvent::DiskFreed { folder } => {
+                self.print_line(&format!("there is room on the disk of {} again", folder.display()));
             }
             _ => {}
         }
@@ -117,20 +117,20 @@ fn on_devices(devices: &[u32]) -> String {
     format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices))
 }
 
-impl Sink for Human {
-    fn on_event(&mut self, event: &Event) {
+impl EventSink for TextReporter {
+    fn on_event(&mut self, event: &RunEvent) {
         if let Some(live) = &self.live {
             live.on_event(event);
         }
         // A collection's cases, and the rows of kernels that they complete, belong to its line.
         if !matches!(
             event,
-            Event::CaseAttempted { .. } | Event::CaseFinished { .. } | Event::RowsWritten { .. }
+            RunEvent::CaseAttempted { .. } | RunEvent::CaseFinished { .. } | RunEvent::RowsWritten { .. }
         ) {
             self.tell_pending();
         }
         match event {
-            Event::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
+            RunEvent::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
                 self.total = *cases;
                 let cases = plural(*cases, "case");
                 let devices = on_devices(devices);
@@ -138,32 +138,36 @@ impl Sink for Human {
                 let done = if *is_resumed { "have a verdict already" } else { "already measured" };
                 let until =
                     budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
-                self.say(&format!(
+                self.print_line(&format!(
                     "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} {done}{until}"
                 ));
             }
-            Event::OrphansEnded { programs } => {
-                self.say(&format!("ended {} of an earlier run", plural(*programs, "program")));
+            RunEvent::OrphansEnded { programs } => {
+                self.print_line(&format!("ended {} of an earlier run", plural(*programs, "program")));
             }
-            Event::RowUnreadable { place } => self.say(&format!("left out: {place}")),
-            Event::CollectionStarted { .. } => {
+            RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
+            RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
                     self.tell_refused();
                 }
             }
-            Event::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
-                let why = if *purpose == Purpose::Measure { String::new() } else { format!(" ({purpose})") };
+            RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
+                let why = if *purpose == CollectionPurpose::Measure {
+                    String::new()
+                } else {
+                    format!(" ({purpose})")
+                };
                 let devices = on_devices(devices);
                 let line = format!("collection {collection}{why} on {devices}: {outcome}, {seconds:.1} s");
                 match &self.live {
                     // The table shows what its device does next.
                     Some(_) if outcome == "done" => {}
-                    Some(live) => live.say(&line),
+                    Some(live) => live.print_line(&line),
                     None => self.pending = Some(line),
                 }
             }
-            Event::CaseFinished { kernel, shapes, finding, case } => {
+            RunEvent::CaseFinished { kernel, shapes, finding, case } => {
                 if !self.launched {
                     let kernels = self.refused.entry((finding.verdict, finding.reason.clone())).or_default();
                     *kernels.entry(kernel.to_string()).or_default() += 1;
@@ -172,34 +176,34 @@ impl Sink for Human {
                 self.finished += usize::from(finding.verdict != Verdict::NotRun);
                 if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
                     let verdict = finding.verdict;
-                    self.say(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
                 }
             }
-            Event::DeviceSetAside { .. }
-            | Event::DeviceRead { .. }
-            | Event::DeviceTakenBack { .. }
-            | Event::DeviceLent { .. }
-            | Event::DeviceReturned { .. }
-            | Event::DiskFull { .. }
-            | Event::DiskFreed { .. } => self.tell_of_host(event),
-            Event::StopRequested { running, at_once } => {
+            RunEvent::DeviceSetAside { .. }
+            | RunEvent::DeviceRead { .. }
+            | RunEvent::DeviceTakenBack { .. }
+            | RunEvent::DeviceLent { .. }
+            | RunEvent::DeviceReturned { .. }
+            | RunEvent::DiskFull { .. }
+            | RunEvent::DiskFreed { .. } => self.tell_of_host(event),
+            RunEvent::StopRequested { running, at_once } => {
                 let running = plural(*running, "running collection");
-                self.say(&if *at_once {
+                self.print_line(&if *at_once {
                     format!("ending {running} at once")
                 } else {
                     format!("stopping: {running} may end; a second Ctrl-C ends them at once")
                 });
             }
-            Event::RowsWritten { kernel, kept, .. } => {
+            RunEvent::RowsWritten { kernel, kept, .. } => {
                 if *kept > 0 {
                     let rows = plural(*kept, "row");
-                    self.say(&format!(
+                    self.print_line(&format!(
                         "{rows} of {kernel} keep results with more samples than the ledger has"
                     ));
                 }
             }
-            Event::RunFinished { .. } => self.tell_refused(),
-            Event::CaseAttempted { .. } | Event::Progress { .. } => {}
+            RunEvent::RunFinished { .. } => self.tell_refused(),
+            RunEvent::CaseAttempted { .. } | RunEvent::Progress { .. } => {}
         }
     }
 }

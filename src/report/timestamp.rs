@@ -7,16 +7,16 @@ use std::{
 };
 
 use indicatif::HumanDuration;
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::domain::Nanos;
 
 /// An instant. Files have it in UTC with microseconds, such as `2026-03-01T22:15:03.250000Z`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(pub Nanos);
+pub struct Timestamp(pub Nanos);
 
-impl Moment {
+impl Timestamp {
     /// This one.
     #[must_use]
     pub fn now() -> Self {
@@ -48,33 +48,33 @@ impl Moment {
         self.timestamp().to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
     }
 
-    fn timestamp(self) -> Timestamp {
-        Timestamp::from_nanosecond(i128::from(self.0.0)).unwrap_or_default()
+    fn timestamp(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_nanosecond(i128::from(self.0.0)).unwrap_or_default()
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.6}", self.timestamp())
     }
 }
 
-impl FromStr for Moment {
+impl FromStr for Timestamp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let moment = text.parse::<Timestamp>().map_err(|error| error.to_string())?;
+        let moment = text.parse::<jiff::Timestamp>().map_err(|error| error.to_string())?;
         Ok(Self(Nanos(i64::try_from(moment.as_nanosecond()).unwrap_or(i64::MAX))))
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
+impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn moments_are_written_and_read_back() {
-        let moment = Moment(Nanos(1_772_403_303_250_000_000));
+        let moment = Timestamp(Nanos(1_772_403_303_250_000_000));
         assert_eq!(moment.to_string(), "2026-03-01T22:15:03.250000Z");
         assert_eq!("2026-03-01T22:15:03.250000Z".parse(), Ok(moment));
         assert!((moment.after(1.5).since(moment) - 1.5).abs() < 1e-9);
-        assert!("yesterday".parse::<Moment>().is_err());
+        assert!("yesterday".parse::<Timestamp>().is_err());
     }
 
     #[test]

@@ -8,16 +8,16 @@
 
 /// A search that is under way.
 #[derive(Clone, Debug)]
-pub(super) struct Inquiry {
+pub(super) struct Bisection {
     /// The device on which the collection broke, and the collection.
     pub(super) broke: (u32, u32),
-    stage: Stage,
+    stage: BisectionStage,
     /// Cases that are held innocent.
     innocent: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum BisectionStage {
     /// One case runs alone; the others wait for what that shows.
     Suspect { rest: Vec<usize> },
     /// Some run; if they end well, the guilty one is among the others.
@@ -26,7 +26,7 @@ enum Stage {
 
 /// What comes next in a search.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct BisectionRequest {
     /// Cases to run together.
     pub(super) run: Vec<usize>,
     /// Whether the one case that runs is a suspect by elimination, not by name.
@@ -35,9 +35,9 @@ pub(super) struct Step {
 
 /// How a search goes on.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum BisectionStep {
     /// With another collection.
-    Goes(Inquiry, Step),
+    Goes(Bisection, BisectionRequest),
     /// It is over, and these cases need not wait any longer.
     Ends {
         /// The cases.
@@ -47,42 +47,50 @@ pub(super) enum Next {
     },
 }
 
-impl Inquiry {
+impl Bisection {
     /// Begins to search among the cases of a collection that did not end well. `named` is one of them.
-    pub(super) fn begin(broke: (u32, u32), cases: Vec<usize>, named: Option<usize>) -> Option<(Self, Step)> {
+    pub(super) fn begin(
+        broke: (u32, u32),
+        cases: Vec<usize>,
+        named: Option<usize>,
+    ) -> Option<(Self, BisectionRequest)> {
         match named {
             Some(suspect) => {
                 let rest = cases.into_iter().filter(|case| *case != suspect).collect();
-                let inquiry = Self { broke, stage: Stage::Suspect { rest }, innocent: Vec::new() };
-                Some((inquiry, Step { run: vec![suspect], is_eliminated: false }))
+                let inquiry = Self { broke, stage: BisectionStage::Suspect { rest }, innocent: Vec::new() };
+                Some((inquiry, BisectionRequest { run: vec![suspect], is_eliminated: false }))
             }
             None if cases.is_empty() => None,
             None => Some(Self::halve(broke, cases, Vec::new())),
         }
     }
 
-    fn halve(broke: (u32, u32), mut suspects: Vec<usize>, innocent: Vec<usize>) -> (Self, Step) {
+    fn halve(broke: (u32, u32), mut suspects: Vec<usize>, innocent: Vec<usize>) -> (Self, BisectionRequest) {
         let is_last = suspects.len() == 1;
         let others = suspects.split_off(suspects.len().div_ceil(2));
-        let stage = if is_last { Stage::Suspect { rest: Vec::new() } } else { Stage::Half { others } };
+        let stage = if is_last {
+            BisectionStage::Suspect { rest: Vec::new() }
+        } else {
+            BisectionStage::Half { others }
+        };
         let is_eliminated = suspects.len() == 1;
-        (Self { broke, stage, innocent }, Step { run: suspects, is_eliminated })
+        (Self { broke, stage, innocent }, BisectionRequest { run: suspects, is_eliminated })
     }
 
     /// What follows from the end of the collection that the last step asked for: the cases of it that did not end
     /// well, whether it broke, and whether it held but one case.
-    pub(super) fn after(self, open: Vec<usize>, broke: bool, was_alone: bool) -> Next {
+    pub(super) fn after(self, open: Vec<usize>, broke: bool, was_alone: bool) -> BisectionStep {
         let mut innocent = self.innocent;
         match self.stage {
-            Stage::Suspect { rest } => {
+            BisectionStage::Suspect { rest } => {
                 innocent.extend(rest);
-                Next::Ends { freed: innocent, was_misled: !broke }
+                BisectionStep::Ends { freed: innocent, was_misled: !broke }
             }
-            Stage::Half { others } if broke && was_alone => {
+            BisectionStage::Half { others } if broke && was_alone => {
                 innocent.extend(others);
-                Next::Ends { freed: innocent, was_misled: false }
+                BisectionStep::Ends { freed: innocent, was_misled: false }
             }
-            Stage::Half { others } => {
+            BisectionStage::Half { others } => {
                 let suspects = if broke {
                     innocent.extend(others);
                     open
@@ -90,17 +98,21 @@ impl Inquiry {
                     others
                 };
                 if suspects.is_empty() {
-                    return Next::Ends { freed: innocent, was_misled: false };
+                    return BisectionStep::Ends { freed: innocent, was_misled: false };
                 }
                 let (inquiry, step) = Self::halve(self.broke, suspects, innocent);
-                Next::Goes(inquiry, step)
+                BisectionStep::Goes(inquiry, step)
             }
         }
     }
 
     /// The cases that wait for the search.
     pub(super) fn into_waiting(self) -> Vec<usize> {
-        let Self { mut innocent, stage: Stage::Suspect { rest: others } | Stage::Half { others }, .. } = self;
+        let Self {
+            mut innocent,
+            stage: BisectionStage::Suspect { rest: others } | BisectionStage::Half { others },
+            ..
+        } = self;
         innocent.extend(others);
         innocent
     }
@@ -120,7 +132,7 @@ mod tests {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
             let guilty = (at * count as f64) as usize;
             let (mut inquiry, mut step) =
-                Inquiry::begin((0, 1), (0..count).collect(), None).expect("there are cases");
+                Bisection::begin((0, 1), (0..count).collect(), None).expect("there are cases");
             let mut settled = vec![false; count];
             let mut collections = 0;
             loop {
@@ -132,8 +144,8 @@ mod tests {
                 }
                 let open = if broke { step.run.clone() } else { Vec::new() };
                 match inquiry.after(open, broke, step.run.len() == 1) {
-                    Next::Goes(goes, next) => (inquiry, step) = (goes, next),
-                    Next::Ends { freed, was_misled } => {
+                    BisectionStep::Goes(goes, next) => (inquiry, step) = (goes, next),
+                    BisectionStep::Ends { freed, was_misled } => {
                         freed.iter().for_each(|case| settled[*case] = true);
                         prop_assert!(alone && !was_misled);
                         break;
@@ -148,9 +160,9 @@ mod tests {
 
     #[test]
     fn a_named_suspect_runs_alone_and_the_others_go_free_once_it_has_ended() {
-        let (inquiry, step) = Inquiry::begin((0, 1), vec![3, 4, 5], Some(4)).expect("there are cases");
+        let (inquiry, step) = Bisection::begin((0, 1), vec![3, 4, 5], Some(4)).expect("there are cases");
         assert_eq!((step.run, step.is_eliminated), (vec![4], false));
-        let Next::Ends { freed, was_misled } = inquiry.after(vec![4], true, true) else {
+        let BisectionStep::Ends { freed, was_misled } = inquiry.after(vec![4], true, true) else {
             panic!("it goes on")
         };
         assert_eq!((freed, was_misled), (vec![3, 5], false));

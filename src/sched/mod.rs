@@ -4,8 +4,8 @@
 //! Cases are known by their index in the plan, collections by their number, moments by the seconds since the run
 //! began. Nothing depends on the order of a hash map: the same events at the same moments give the same actions.
 //!
-//! A case is at any moment in one place: it waits ([`ready`]), it is tried alone, it waits for a search
-//! ([`inquiry`]), it runs, or it has its verdict.
+//! A case is at any moment in one place: it waits ([`queue`]), it is tried alone, it waits for a search
+//! ([`bisect`]), it runs, or it has its verdict.
 
 mod bisect;
 mod costs;
@@ -18,15 +18,17 @@ mod start;
 mod state;
 mod types;
 
-use bisect::Inquiry;
-use costs::Costs;
-use device::Device;
-use queue::{Ready, Room};
-
-pub use forecast::Forecast;
-pub use simulate::{Host, simulate};
-pub use state::State;
-pub use types::{Action, CaseEnd, End, Ended, Event, Job, Limits, Prior, Seconds, Start};
+use bisect::Bisection;
+use costs::LearnedCosts;
+use device::DeviceRecord;
+pub use forecast::RunForecast;
+use queue::{CaseQueue, CollectionBudget};
+pub use simulate::{SimulatedHost, simulate};
+pub use state::SchedulerState;
+pub use types::{
+    CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedEvent,
+    SchedLimits, Seconds, StartCollection,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 //! What follows from the end of a collection: verdicts, new attempts, searches, doubts about a device.
 
 use super::{
-    Action, CaseEnd, End, Ended, Ready, Seconds,
-    bisect::{Inquiry, Next, Step},
-    state::{Running, State, Task},
+    CaseQueue, CaseResult, CollectionExit, CollectionFinished, SchedAction, Seconds,
+    bisect::{Bisection, BisectionRequest, BisectionStep},
+    state::{RunningCases, SchedulerState, SoloCases},
 };
-use crate::domain::{Finding, Purpose, Verdict};
+use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
 /// An attempt that says something of its case is made this often, the last time alone.
 const TRIES: u32 = 3;
@@ -13,7 +13,7 @@ const TRIES: u32 = 3;
 const SKIPS: u32 = 40;
 
 /// What is to become of a case after a collection.
-enum Fate {
+enum CaseDisposition {
     /// This is its verdict.
     Final,
     /// The fault may lie in the collection: it is measured again.
@@ -27,7 +27,7 @@ enum Fate {
 }
 
 /// What a collection left behind.
-struct Left {
+struct CollectionAftermath {
     /// Its first device, and its number.
     place: (u32, u32),
     is_alone: bool,
@@ -36,131 +36,144 @@ struct Left {
     open: Vec<usize>,
 }
 
-impl State {
-    pub(super) fn on_finished(&mut self, now: Seconds, ended: &Ended, actions: &mut Vec<Action>) {
+impl SchedulerState {
+    pub(super) fn on_finished(
+        &mut self,
+        now: Seconds,
+        ended: &CollectionFinished,
+        actions: &mut Vec<SchedAction>,
+    ) {
         let Some(running) = self.running.remove(&ended.collection) else { return };
         for device in &running.devices {
             if let Some(device) = self.devices.get_mut(device) {
                 device.running = None;
             }
         }
-        if ended.end == End::Clean {
+        if ended.end == CollectionExit::Clean {
             self.costs.learn(&self.jobs, ended, running.purpose, running.predicted);
         }
-        if running.purpose == Purpose::Control {
+        if running.purpose == CollectionPurpose::Control {
             self.after_control(now, &running, ended, actions);
             return;
         }
-        let has_launched = ended.end != End::NothingLaunched;
+        let has_launched = ended.end != CollectionExit::NothingLaunched;
         self.note_launch(has_launched, &ended.outcome, actions);
         let named = ended.results.iter().find(|result| is_suspect(&result.finding)).map(|result| result.case);
-        let broke = ended.end == End::Broken || named.is_some();
+        let broke = ended.end == CollectionExit::Broken || named.is_some();
         let open = self.settle_cases(&running, ended, broke, actions);
         if self.is_stopping {
             return;
         }
         if !has_launched || (!broke && is_lost(&ended.results)) {
-            self.strike(now, &running.devices, &ended.outcome, actions);
+            self.record_device_fault(now, &running.devices, &ended.outcome, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);
         let is_alone = running.cases.len() == 1;
-        let left = Left { place, is_alone, broke, open };
+        let left = CollectionAftermath { place, is_alone, broke, open };
         if let Some(inquiry) = running.inquiry.and_then(|id| self.inquiries.remove(&id)) {
             self.go_on_searching(now, inquiry, left, actions);
         } else if broke && has_launched {
             self.begin_to_search(left, named, actions);
         } else {
-            left.open.into_iter().for_each(|case| self.put_back(case));
+            left.open.into_iter().for_each(|case| self.requeue(case));
         }
     }
 
     /// Gives verdicts where there is one; gives back the cases that need more.
     fn settle_cases(
         &mut self,
-        running: &Running,
-        ended: &Ended,
+        running: &RunningCases,
+        ended: &CollectionFinished,
         broke: bool,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<SchedAction>,
     ) -> Vec<usize> {
         let mut open = Vec::new();
-        for CaseEnd { case, finding, .. } in &ended.results {
+        for CaseResult { case, finding, .. } in &ended.results {
             let case = *case;
             let fate = self.fate(case, finding, running, broke);
             self.progress[case].last = Some(finding.clone());
             match fate {
-                Fate::Final => self.settle(case, finding, broke, actions),
+                CaseDisposition::Final => self.settle(case, finding, broke, actions),
                 _ if self.is_stopping => self.conclude(case, finding.clone(), actions),
-                Fate::Alone => self.run_alone(case, &running.devices),
-                Fate::Again | Fate::Untouched | Fate::Suspect => open.push(case),
+                CaseDisposition::Alone => self.run_alone(case, &running.devices),
+                CaseDisposition::Again | CaseDisposition::Untouched | CaseDisposition::Suspect => {
+                    open.push(case);
+                }
             }
         }
         open
     }
 
-    fn fate(&mut self, case: usize, finding: &Finding, running: &Running, broke: bool) -> Fate {
+    fn fate(
+        &mut self,
+        case: usize,
+        finding: &CaseOutcome,
+        running: &RunningCases,
+        broke: bool,
+    ) -> CaseDisposition {
         let is_alone = running.cases.len() == 1;
         let progress = &mut self.progress[case];
         match finding.verdict {
-            Verdict::Crashed | Verdict::Hung => Fate::Suspect,
+            Verdict::Crashed | Verdict::Hung => CaseDisposition::Suspect,
             Verdict::NotRun => {
                 progress.skipped += 1;
-                if progress.skipped > SKIPS { Fate::Final } else { Fate::Untouched }
+                if progress.skipped > SKIPS { CaseDisposition::Final } else { CaseDisposition::Untouched }
             }
             // A process that ends early leaves no records of what it launched.
             Verdict::LostRecords if broke => {
                 progress.skipped += 1;
-                if progress.skipped > SKIPS { Fate::Final } else { Fate::Untouched }
+                if progress.skipped > SKIPS { CaseDisposition::Final } else { CaseDisposition::Untouched }
             }
-            Verdict::Oom if !is_alone => Fate::Alone,
+            Verdict::Oom if !is_alone => CaseDisposition::Alone,
             Verdict::Oom => {
                 let memory = self.jobs[case].memory;
-                self.too_much = Some(self.too_much.map_or(memory, |least| least.min(memory)));
-                Fate::Final
+                self.smallest_oom = Some(self.smallest_oom.map_or(memory, |least| least.min(memory)));
+                CaseDisposition::Final
             }
             verdict if verdict.is_worth_a_retry() => {
                 progress.tries += 1;
                 match TRIES.saturating_sub(progress.tries) {
-                    0 => Fate::Final,
-                    1 if !is_alone => Fate::Alone,
-                    _ => Fate::Again,
+                    0 => CaseDisposition::Final,
+                    1 if !is_alone => CaseDisposition::Alone,
+                    _ => CaseDisposition::Again,
                 }
             }
-            _ => Fate::Final,
+            _ => CaseDisposition::Final,
         }
     }
 
-    fn settle(&mut self, case: usize, finding: &Finding, broke: bool, actions: &mut Vec<Action>) {
+    fn settle(&mut self, case: usize, finding: &CaseOutcome, broke: bool, actions: &mut Vec<SchedAction>) {
         if matches!(finding.verdict, Verdict::Ok | Verdict::Noisy) {
-            self.note_good(case);
-            self.enough = self.enough.max(self.jobs[case].memory);
+            self.record_success(case);
+            self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
             if !broke {
-                self.trust(case);
+                self.mark_control_case(case);
             }
         }
         self.conclude(case, finding.clone(), actions);
     }
 
     /// Remembers the cheapest of the cases that ended well.
-    fn note_good(&mut self, case: usize) {
+    fn record_success(&mut self, case: usize) {
         const CONTROLS: usize = 2;
         let jobs = &self.jobs;
         if jobs[case].devices > 1 {
             return;
         }
-        self.good.push(case);
-        self.good.sort_by(|a, b| jobs[*a].seconds.total_cmp(&jobs[*b].seconds).then(a.cmp(b)));
-        self.good.truncate(CONTROLS);
+        self.control_cases.push(case);
+        self.control_cases.sort_by(|a, b| jobs[*a].seconds.total_cmp(&jobs[*b].seconds).then(a.cmp(b)));
+        self.control_cases.truncate(CONTROLS);
     }
 
-    fn trust(&mut self, case: usize) {
+    fn mark_control_case(&mut self, case: usize) {
         let (kernel, most) = (self.jobs[case].kernel, self.limits.most_cases);
         if let Some(queue) = self.queue_of(case) {
-            queue.note_good(kernel, most);
+            queue.grow_batch(kernel, most);
         }
     }
 
     /// Where a case waits: with those of one device, or with the gangs of its size.
-    fn queue_of(&mut self, case: usize) -> Option<&mut Ready> {
+    fn queue_of(&mut self, case: usize) -> Option<&mut CaseQueue> {
         match self.jobs[case].devices {
             0 | 1 => Some(&mut self.ready),
             devices => self.gangs.get_mut(&devices),
@@ -169,15 +182,21 @@ impl State {
 
     /// Tries a case alone, on another device than the one on which it has just failed.
     fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
-        let task = Task { avoid: failed_on.to_vec(), ..Task::new(vec![case], Purpose::Alone) };
+        let task =
+            SoloCases { avoid: failed_on.to_vec(), ..SoloCases::new(vec![case], CollectionPurpose::Alone) };
         self.tasks.push_back(task);
     }
 
-    fn begin_to_search(&mut self, left: Left, named: Option<usize>, actions: &mut Vec<Action>) {
+    fn begin_to_search(
+        &mut self,
+        left: CollectionAftermath,
+        named: Option<usize>,
+        actions: &mut Vec<SchedAction>,
+    ) {
         if let Some(case) = named {
             let kernel = self.jobs[case].kernel;
             if let Some(queue) = self.queue_of(case) {
-                queue.distrust(kernel);
+                queue.shrink_batch(kernel);
             }
             self.progress[case].broke.push(left.place);
             // It was alone: nobody else can be meant.
@@ -187,14 +206,20 @@ impl State {
             }
         }
         let misled = left.open.iter().any(|case| self.progress[*case].is_doubted);
-        if let Some((inquiry, step)) = Inquiry::begin(left.place, left.open, named.filter(|_| !misled)) {
-            self.go_on(inquiry, step);
+        if let Some((inquiry, step)) = Bisection::begin(left.place, left.open, named.filter(|_| !misled)) {
+            self.continue_bisection(inquiry, step);
         }
     }
 
-    fn go_on_searching(&mut self, now: Seconds, inquiry: Inquiry, left: Left, actions: &mut Vec<Action>) {
+    fn go_on_searching(
+        &mut self,
+        now: Seconds,
+        inquiry: Bisection,
+        left: CollectionAftermath,
+        actions: &mut Vec<SchedAction>,
+    ) {
         let (broke_on, _) = inquiry.broke;
-        let Left { place, is_alone, broke, open } = left;
+        let CollectionAftermath { place, is_alone, broke, open } = left;
         let suspects = if broke { open.clone() } else { Vec::new() };
         if is_alone && broke {
             // A suspect that is alone answers for itself.
@@ -203,16 +228,16 @@ impl State {
                 self.judge_suspect(case, actions);
             }
         } else if !broke {
-            open.into_iter().for_each(|case| self.put_back(case));
+            open.into_iter().for_each(|case| self.requeue(case));
         }
         match inquiry.after(suspects, broke, is_alone) {
-            Next::Goes(inquiry, step) => self.go_on(inquiry, step),
-            Next::Ends { freed, was_misled } => {
+            BisectionStep::Goes(inquiry, step) => self.continue_bisection(inquiry, step),
+            BisectionStep::Ends { freed, was_misled } => {
                 freed.iter().for_each(|case| self.progress[*case].is_doubted |= was_misled);
-                self.free(freed);
+                self.requeue_all(freed);
                 if was_misled {
                     let reason = "a case broke a collection on it and ended well elsewhere";
-                    self.strike(now, &[broke_on], reason, actions);
+                    self.record_device_fault(now, &[broke_on], reason, actions);
                 }
             }
         }
@@ -220,17 +245,17 @@ impl State {
 
     /// Cases that need not wait for a search any longer share collections with those that wait; where none does,
     /// they share one.
-    fn free(&mut self, cases: Vec<usize>) {
+    fn requeue_all(&mut self, cases: Vec<usize>) {
         let is_gang = cases.iter().any(|case| self.jobs[*case].devices > 1);
         if cases.is_empty() || is_gang || !self.ready.is_empty() {
-            cases.into_iter().for_each(|case| self.put_back(case));
+            cases.into_iter().for_each(|case| self.requeue(case));
         } else {
-            self.tasks.push_back(Task::new(cases, Purpose::Measure));
+            self.tasks.push_back(SoloCases::new(cases, CollectionPurpose::Measure));
         }
     }
 
-    fn go_on(&mut self, inquiry: Inquiry, step: Step) {
-        let Step { run, is_eliminated } = step;
+    fn continue_bisection(&mut self, inquiry: Bisection, step: BisectionRequest) {
+        let BisectionRequest { run, is_eliminated } = step;
         let (device, _) = inquiry.broke;
         let mut avoid = vec![device];
         if let (true, [case]) = (is_eliminated, run.as_slice()) {
@@ -238,22 +263,22 @@ impl State {
         }
         let purpose = if let [case] = run.as_slice() {
             avoid.extend(self.progress[*case].broke.iter().map(|(device, _)| *device));
-            Purpose::Alone
+            CollectionPurpose::Alone
         } else {
-            Purpose::Search
+            CollectionPurpose::Search
         };
         let id = self.next_inquiry;
         self.next_inquiry += 1;
         self.inquiries.insert(id, inquiry);
-        self.tasks.push_back(Task { cases: run, purpose, avoid, inquiry: Some(id) });
+        self.tasks.push_back(SoloCases { cases: run, purpose, avoid, inquiry: Some(id) });
     }
 
     /// A case that broke a collection alone: it is quarantined once two collections have broken on it.
-    fn judge_suspect(&mut self, case: usize, actions: &mut Vec<Action>) {
+    fn judge_suspect(&mut self, case: usize, actions: &mut Vec<SchedAction>) {
         let progress = &self.progress[case];
         let avoid: Vec<u32> = progress.broke.iter().map(|(device, _)| *device).collect();
         if avoid.len() < 2 {
-            self.tasks.push_back(Task { avoid, ..Task::new(vec![case], Purpose::Alone) });
+            self.tasks.push_back(SoloCases { avoid, ..SoloCases::new(vec![case], CollectionPurpose::Alone) });
             return;
         }
         let finding = quarantined(&progress.broke, progress.last.as_ref());
@@ -261,51 +286,63 @@ impl State {
     }
 
     /// A fault that no case explains. The device has to show that it works, on cases that are known to.
-    pub(super) fn strike(&mut self, now: Seconds, devices: &[u32], outcome: &str, actions: &mut Vec<Action>) {
+    pub(super) fn record_device_fault(
+        &mut self,
+        now: Seconds,
+        devices: &[u32],
+        outcome: &str,
+        actions: &mut Vec<SchedAction>,
+    ) {
         for id in devices {
-            let has_controls = !self.good.is_empty();
+            let has_controls = !self.control_cases.is_empty();
             let others = self.devices.values().filter(|device| device.is_usable()).count() > 1;
             let Some(device) = self.devices.get_mut(id) else { continue };
             // Where nothing is known to work, another device may do better; the only one goes on.
             if device.strike() > 1 && !has_controls && others && device.is_usable() {
                 let until = device.set_aside(now);
-                actions.push(Action::SetAside { device: *id, reason: outcome.to_owned(), until });
+                actions.push(SchedAction::Quarantine { device: *id, reason: outcome.to_owned(), until });
             }
         }
     }
 
-    fn after_control(&mut self, now: Seconds, running: &Running, ended: &Ended, actions: &mut Vec<Action>) {
-        let is_good = |result: &CaseEnd| matches!(result.finding.verdict, Verdict::Ok | Verdict::Noisy);
+    fn after_control(
+        &mut self,
+        now: Seconds,
+        running: &RunningCases,
+        ended: &CollectionFinished,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        let is_good = |result: &CaseResult| matches!(result.finding.verdict, Verdict::Ok | Verdict::Noisy);
         let works = ended.results.iter().any(is_good);
         for id in &running.devices {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if works {
                 if device.clear() {
-                    actions.push(Action::TakeBack { device: *id });
+                    actions.push(SchedAction::Readmit { device: *id });
                 }
                 continue;
             }
             let until = device.set_aside(now);
             let said = ended.results.first().map_or(ended.outcome.as_str(), |first| &first.finding.reason);
             let reason = format!("cases that ended well elsewhere fail on it: {said}");
-            actions.push(Action::SetAside { device: *id, reason, until });
+            actions.push(SchedAction::Quarantine { device: *id, reason, until });
         }
     }
 }
 
-const fn is_suspect(finding: &Finding) -> bool {
+const fn is_suspect(finding: &CaseOutcome) -> bool {
     matches!(finding.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
 /// Whether the profile of several cases is of no use for any of them: no case explains that.
-fn is_lost(results: &[CaseEnd]) -> bool {
+fn is_lost(results: &[CaseResult]) -> bool {
     let useless =
-        |result: &CaseEnd| matches!(result.finding.verdict, Verdict::LostRecords | Verdict::Implausible);
+        |result: &CaseResult| matches!(result.finding.verdict, Verdict::LostRecords | Verdict::Implausible);
     results.len() > 1 && results.iter().all(useless)
 }
 
 /// The verdict of a case on which several collections broke, with where and how.
-fn quarantined(broke: &[(u32, u32)], last: Option<&Finding>) -> Finding {
+fn quarantined(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
     let places: Vec<String> = broke
         .iter()
         .map(|(device, collection)| format!("device {device} (collection {collection})"))
@@ -315,5 +352,5 @@ fn quarantined(broke: &[(u32, u32)], last: Option<&Finding>) -> Finding {
         Some(last) => ("crashed", last.reason.as_str()),
         None => ("crashed", "the process ended while it ran"),
     };
-    Finding::new(Verdict::Quarantined, format!("{what} on {}: {why}", places.join(" and ")))
+    CaseOutcome::new(Verdict::Quarantined, format!("{what} on {}: {why}", places.join(" and ")))
 }

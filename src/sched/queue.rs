@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use super::{Costs, Job, Seconds};
+use super::{LearnedCosts, SchedCase, Seconds};
 
 /// Cases of a kernel of a new run are tried a few at a time: a whole collection of them could crash.
 const FIRST: usize = 8;
@@ -11,36 +11,36 @@ const LOOK_AHEAD: usize = 16;
 
 /// A number that orders as it is; none is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ordered(f64);
+struct OrderedFloat(f64);
 
-impl Eq for Ordered {}
+impl Eq for OrderedFloat {}
 
-impl PartialOrd for Ordered {
+impl PartialOrd for OrderedFloat {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ordered {
+impl Ord for OrderedFloat {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
 }
 
-type Key = (Reverse<Ordered>, Ordered, usize);
+type QueueKey = (Reverse<OrderedFloat>, OrderedFloat, usize);
 
 /// One kernel's waiting cases.
 #[derive(Clone, Debug)]
-struct Kernel {
-    waiting: BTreeSet<Key>,
+struct KernelQueue {
+    waiting: BTreeSet<QueueKey>,
     /// How many of its cases a collection may have.
     trusted: usize,
 }
 
 /// The waiting cases.
 #[derive(Clone, Debug)]
-pub(super) struct Ready {
-    kernels: Vec<Kernel>,
+pub(super) struct CaseQueue {
+    kernels: Vec<KernelQueue>,
     count: usize,
     /// Prior seconds of all that wait, by kernel: predictions follow by one factor each.
     seconds: Vec<Seconds>,
@@ -49,7 +49,7 @@ pub(super) struct Ready {
 
 /// What a collection may still take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct CollectionBudget {
     /// Seconds of cases.
     pub(super) seconds: Seconds,
     /// Seconds that even the first case may not exceed: what is left of the run.
@@ -60,13 +60,13 @@ pub(super) struct Room {
     pub(super) launches: u32,
 }
 
-fn key(jobs: &[Job], case: usize) -> Key {
-    (Reverse(Ordered(jobs[case].value)), Ordered(jobs[case].seconds), case)
+fn key(jobs: &[SchedCase], case: usize) -> QueueKey {
+    (Reverse(OrderedFloat(jobs[case].value)), OrderedFloat(jobs[case].seconds), case)
 }
 
-impl Ready {
+impl CaseQueue {
     pub(super) fn new(kernels: usize) -> Self {
-        let empty = Kernel { waiting: BTreeSet::new(), trusted: FIRST };
+        let empty = KernelQueue { waiting: BTreeSet::new(), trusted: FIRST };
         Self {
             kernels: vec![empty; kernels],
             count: 0,
@@ -75,7 +75,7 @@ impl Ready {
         }
     }
 
-    pub(super) fn add(&mut self, jobs: &[Job], case: usize) {
+    pub(super) fn add(&mut self, jobs: &[SchedCase], case: usize) {
         let job = &jobs[case];
         if self.kernels[job.kernel].waiting.insert(key(jobs, case)) {
             self.count += 1;
@@ -84,7 +84,7 @@ impl Ready {
         }
     }
 
-    fn remove(&mut self, jobs: &[Job], case: usize) {
+    fn remove(&mut self, jobs: &[SchedCase], case: usize) {
         let job = &jobs[case];
         if self.kernels[job.kernel].waiting.remove(&key(jobs, case)) {
             self.count -= 1;
@@ -98,7 +98,7 @@ impl Ready {
     }
 
     /// Predicted seconds of all that wait.
-    pub(super) fn seconds(&self, costs: &Costs) -> Seconds {
+    pub(super) fn seconds(&self, costs: &LearnedCosts) -> Seconds {
         let kernels = self.seconds.iter().zip(&self.launches).enumerate();
         kernels.map(|(kernel, (seconds, launches))| costs.sum(kernel, *seconds, *launches)).sum()
     }
@@ -117,13 +117,18 @@ impl Ready {
 
     /// All that wait in the order in which they would be taken if each kernel's costs were as they were thought.
     pub(super) fn in_order(&self) -> Vec<usize> {
-        let mut keys: Vec<&Key> = self.kernels.iter().flat_map(|kernel| &kernel.waiting).collect();
+        let mut keys: Vec<&QueueKey> = self.kernels.iter().flat_map(|kernel| &kernel.waiting).collect();
         keys.sort_unstable();
         keys.into_iter().map(|(_, _, case)| *case).collect()
     }
 
     /// Takes the cases of a collection, the best first, and what they are predicted to take.
-    pub(super) fn take(&mut self, jobs: &[Job], costs: &Costs, room: Room) -> (Vec<usize>, Seconds) {
+    pub(super) fn take(
+        &mut self,
+        jobs: &[SchedCase],
+        costs: &LearnedCosts,
+        room: CollectionBudget,
+    ) -> (Vec<usize>, Seconds) {
         let mut taken = Vec::new();
         let mut seconds = 0.0;
         let mut launches = 0;
@@ -157,13 +162,13 @@ impl Ready {
 
     /// A case of a kernel ended well: more of them may share a collection, twice as many once as many as may now
     /// have ended well.
-    pub(super) fn note_good(&mut self, kernel: usize, most: usize) {
+    pub(super) fn grow_batch(&mut self, kernel: usize, most: usize) {
         let trusted = &mut self.kernels[kernel].trusted;
         *trusted = (*trusted + 1).min(most.max(FIRST));
     }
 
     /// One of a kernel's cases broke a collection: fewer of them may share the next.
-    pub(super) fn distrust(&mut self, kernel: usize) {
+    pub(super) fn shrink_batch(&mut self, kernel: usize) {
         let trusted = &mut self.kernels[kernel].trusted;
         *trusted = (*trusted / 2).max(1);
     }
@@ -172,51 +177,56 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::Prior;
+    use crate::sched::PriorCosts;
 
-    fn job(kernel: usize, value: f64, seconds: Seconds) -> Job {
-        Job { kernel, seconds, launches: 0, value, devices: 1, memory: 0 }
+    fn job(kernel: usize, value: f64, seconds: Seconds) -> SchedCase {
+        SchedCase { kernel, seconds, launches: 0, value, devices: 1, memory: 0 }
     }
 
-    fn ready(jobs: &[Job]) -> Ready {
-        let mut ready = Ready::new(3);
+    fn ready(jobs: &[SchedCase]) -> CaseQueue {
+        let mut ready = CaseQueue::new(3);
         (0..jobs.len()).for_each(|case| ready.add(jobs, case));
         ready
     }
 
-    const ROOM: Room = Room { seconds: 100.0, first: 100.0, cases: 100, launches: 1000 };
+    const ROOM: CollectionBudget =
+        CollectionBudget { seconds: 100.0, first: 100.0, cases: 100, launches: 1000 };
 
     #[test]
     fn the_most_valuable_are_taken_first_and_the_cheaper_of_equals() {
         let jobs = [job(0, 1.0, 1.0), job(1, 5.0, 9.0), job(0, 1.0, 0.5), job(2, 5.0, 2.0), job(2, 0.0, 0.1)];
         let mut all = ready(&jobs);
         assert_eq!(all.in_order(), [3, 1, 2, 0, 4]);
-        let (taken, seconds) = all.take(&jobs, &Costs::new(3, &Prior::default()), Room { cases: 3, ..ROOM });
+        let (taken, seconds) = all.take(
+            &jobs,
+            &LearnedCosts::new(3, &PriorCosts::default()),
+            CollectionBudget { cases: 3, ..ROOM },
+        );
         assert_eq!(taken, [1, 2, 3]);
         assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
         assert_eq!(all.drain(), [0, 4]);
-        assert!(all.is_empty() && all.seconds(&Costs::new(3, &Prior::default())).abs() < 1e-9);
+        assert!(all.is_empty() && all.seconds(&LearnedCosts::new(3, &PriorCosts::default())).abs() < 1e-9);
     }
 
     #[test]
     fn what_does_not_fit_is_left_and_what_fits_is_found_behind_it() {
         let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
         let mut all = ready(&jobs);
-        let room = Room { seconds: 8.0, first: 8.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), room).0, [1, 2]);
+        let room = CollectionBudget { seconds: 8.0, first: 8.0, ..ROOM };
+        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), room).0, [1, 2]);
         // A single case may be longer than collections should be.
-        let room = Room { seconds: 8.0, first: 60.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), room).0, [0]);
+        let room = CollectionBudget { seconds: 8.0, first: 60.0, ..ROOM };
+        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), room).0, [0]);
     }
 
     #[test]
     fn few_cases_of_a_new_kernel_share_a_collection_until_they_ended_well() {
-        let jobs: Vec<Job> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
+        let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
-        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), FIRST);
-        (0..24).for_each(|_| all.note_good(0, 64));
-        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), 4 * FIRST);
-        all.distrust(0);
-        assert_eq!(all.take(&jobs, &Costs::new(3, &Prior::default()), ROOM).0.len(), 2 * FIRST);
+        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), FIRST);
+        (0..24).for_each(|_| all.grow_batch(0, 64));
+        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 4 * FIRST);
+        all.shrink_batch(0);
+        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 2 * FIRST);
     }
 }

@@ -1,13 +1,13 @@
 //! What the scheduler is told, and what it answers.
 
-use crate::domain::{Finding, Purpose};
+use crate::domain::{CaseOutcome, CollectionPurpose};
 
 /// Seconds since the run began, or a length of time.
 pub type Seconds = f64;
 
 /// A case as the scheduler knows it; cases are named by their index.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct SchedCase {
     /// Number of its kernel. What is learned of one case of a kernel is expected of the others.
     pub kernel: usize,
     /// What building its tensors and launching it is thought to take before anything is known.
@@ -24,7 +24,7 @@ pub struct Job {
 
 /// What bounds collections and the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SchedLimits {
     /// When everything must have ended.
     pub deadline: Option<Seconds>,
     /// A collection is planned to be no longer than this, unless a single case is.
@@ -34,12 +34,12 @@ pub struct Limits {
     /// Launches of a collection: what the profiler writes grows with them.
     pub most_launches: u32,
     /// What is thought before anything is known.
-    pub prior: Prior,
+    pub prior: PriorCosts,
 }
 
 /// What a collection is thought to take before one has come to its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Prior {
+pub struct PriorCosts {
     /// Until its script can use the device: starting Python, torch, CANN and msprof.
     pub start: Seconds,
     /// Exporting and reading, besides what grows with the launches.
@@ -51,14 +51,14 @@ pub struct Prior {
     pub patience: Seconds,
 }
 
-impl Default for Prior {
+impl Default for PriorCosts {
     /// Of an Atlas host whose libraries are on a local disk.
     fn default() -> Self {
         Self { start: 10.0, export: 5.0, export_launch: 1e-3, patience: 300.0 }
     }
 }
 
-impl Default for Limits {
+impl Default for SchedLimits {
     /// msprof wants collections under five minutes; one that fails should cost less than that.
     fn default() -> Self {
         Self {
@@ -66,47 +66,47 @@ impl Default for Limits {
             longest: 240.0,
             most_cases: 256,
             most_launches: 50_000,
-            prior: Prior::default(),
+            prior: PriorCosts::default(),
         }
     }
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum SchedEvent {
     /// The run begins.
     Started,
     /// A collection has ended.
-    Finished(Ended),
+    Finished(CollectionFinished),
     /// Nothing new is to begin.
     StopRequested,
     /// Nothing is to begin for a while, such as on a full disk.
-    Held,
+    NewWorkPaused,
     /// What held the run has passed.
     Released,
     /// A device is lent to somebody else from its running collection's end on.
-    Lent {
+    DeviceReserved {
         /// The device.
         device: u32,
     },
     /// A lent device is ours again.
-    Returned {
+    DeviceReleased {
         /// The device.
         device: u32,
     },
-    /// A moment that [`Action::WakeAt`] asked for has come.
+    /// A moment that [`SchedAction::WakeAt`] asked for has come.
     Woke,
 }
 
 /// How a collection ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct CollectionFinished {
     /// Its number.
     pub collection: u32,
     /// Its cases, each with what was found.
-    pub results: Vec<CaseEnd>,
+    pub results: Vec<CaseResult>,
     /// How its process ended.
-    pub end: End,
+    pub end: CollectionExit,
     /// Seconds from its start to the moment at which its script could use the device; `None` where it could not.
     pub start: Option<Seconds>,
     /// Seconds from its start to its results.
@@ -117,18 +117,18 @@ pub struct Ended {
 
 /// What was found of a case.
 #[derive(Clone, Debug)]
-pub struct CaseEnd {
+pub struct CaseResult {
     /// The case.
     pub case: usize,
     /// What was found.
-    pub finding: Finding,
+    pub finding: CaseOutcome,
     /// Seconds that it took, its tensors included; `None` where it did not end.
     pub seconds: Option<Seconds>,
 }
 
 /// How a collection's process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CollectionExit {
     /// Its script came to its end.
     Clean,
     /// It crashed, hung, or was ended by something else.
@@ -141,18 +141,18 @@ pub enum End {
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum SchedAction {
     /// Begin a collection.
-    Start(Start),
+    Start(StartCollection),
     /// Give a case its verdict; it comes once for every case.
     Conclude {
         /// The case.
         case: usize,
         /// Its verdict.
-        finding: Finding,
+        finding: CaseOutcome,
     },
     /// Say that a device is not used for now.
-    SetAside {
+    Quarantine {
         /// The device.
         device: u32,
         /// Why.
@@ -161,11 +161,11 @@ pub enum Action {
         until: Option<Seconds>,
     },
     /// Say that a device that was set aside is used again.
-    TakeBack {
+    Readmit {
         /// The device.
         device: u32,
     },
-    /// Tell [`Event::Woke`] at this moment, in place of an earlier wish.
+    /// Tell [`SchedEvent::Woke`] at this moment, in place of an earlier wish.
     WakeAt(Seconds),
     /// Everything has ended.
     End,
@@ -173,7 +173,7 @@ pub enum Action {
 
 /// A collection to begin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Start {
+pub struct StartCollection {
     /// Its number, from 1.
     pub collection: u32,
     /// On these devices, which are free; on the first where it needs one.
@@ -181,7 +181,7 @@ pub struct Start {
     /// Its cases.
     pub cases: Vec<usize>,
     /// Why it is begun.
-    pub purpose: Purpose,
+    pub purpose: CollectionPurpose,
     /// What it is predicted to take.
     pub predicted: Seconds,
     /// After this it is ended.

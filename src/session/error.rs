@@ -3,13 +3,13 @@
 use std::fmt;
 
 use crate::{
-    config::{AssetsError, SpecError},
+    config::{AssetError, YamlError},
     database::StoreError,
     device::DeviceError,
     domain::KernelNameError,
     engine::EngineError,
-    exit::Exit,
-    grid::GrowthError,
+    exit::ExitStatus,
+    grid::GridWriteError,
     plan::PlanError,
     profile::ProfileError,
     rehearsal::HostError,
@@ -20,19 +20,19 @@ use crate::{
 
 /// What went wrong, what to do, and how the program ends.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandError {
     pub(crate) message: String,
     pub(crate) hint: String,
-    pub(crate) exit: Exit,
+    pub(crate) exit: ExitStatus,
 }
 
-impl Failure {
+impl CommandError {
     pub(crate) fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into(), exit: Exit::BadInput }
+        Self { message: message.into(), hint: hint.into(), exit: ExitStatus::BadInput }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}\nhint: {}", self.message, self.hint)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Failure {
 
 macro_rules! bad_input {
     ($($error:ty),+) => {
-        $(impl From<$error> for Failure {
+        $(impl From<$error> for CommandError {
             fn from(error: $error) -> Self {
                 Self::bad_input(error.to_string(), error.hint())
             }
@@ -48,37 +48,37 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(GrowthError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
+bad_input!(GridWriteError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
 
-impl From<EngineError> for Failure {
+impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
         Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
     }
 }
 
-impl From<CheckError> for Failure {
+impl From<CheckError> for CommandError {
     fn from(error: CheckError) -> Self {
         let exit = match error {
-            CheckError::Python { .. } => Exit::CannotMeasure,
-            _ => Exit::BadInput,
+            CheckError::Python { .. } => ExitStatus::CannotMeasure,
+            _ => ExitStatus::BadInput,
         };
         Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
     }
 }
 
-impl From<SpecError> for Failure {
-    fn from(error: SpecError) -> Self {
+impl From<YamlError> for CommandError {
+    fn from(error: YamlError) -> Self {
         Self::bad_input(error.to_string(), error.hint.clone())
     }
 }
 
-impl From<AssetsError> for Failure {
-    fn from(error: AssetsError) -> Self {
+impl From<AssetError> for CommandError {
+    fn from(error: AssetError) -> Self {
         Self::bad_input(format!("{error}: {}", error.source), "check the folder given with `--assets`")
     }
 }
 
-impl From<KernelNameError> for Failure {
+impl From<KernelNameError> for CommandError {
     fn from(error: KernelNameError) -> Self {
         Self::bad_input(
             error.to_string(),
@@ -87,17 +87,17 @@ impl From<KernelNameError> for Failure {
     }
 }
 
-impl From<HostError> for Failure {
+impl From<HostError> for CommandError {
     fn from(error: HostError) -> Self {
         Self::bad_input(error.to_string(), "check free space and permissions")
     }
 }
 
-impl From<DeviceError> for Failure {
+impl From<DeviceError> for CommandError {
     fn from(error: DeviceError) -> Self {
         let exit = match error {
-            DeviceError::Unknown { .. } => Exit::BadInput,
-            _ => Exit::CannotMeasure,
+            DeviceError::Unknown { .. } => ExitStatus::BadInput,
+            _ => ExitStatus::CannotMeasure,
         };
         Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
     }

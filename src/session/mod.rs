@@ -3,5 +3,5 @@
 mod error;
 mod measure;
 
-pub(crate) use error::Failure;
+pub(crate) use error::CommandError;
 pub(crate) use measure::*;

@@ -12,14 +12,14 @@ use std::{
 
 /// A part of a table that begins and ends with a record.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct CsvBlock {
     memory: Vec<u8>,
     length: usize,
     /// Where it begins, behind the header.
     pub(crate) offset: u64,
 }
 
-impl Block {
+impl CsvBlock {
     /// What stands in it.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[..self.length]
@@ -33,7 +33,7 @@ impl Block {
 
 /// Reads blocks one after the other.
 #[derive(Debug)]
-pub(crate) struct Blocks<R> {
+pub(crate) struct CsvBlocks<R> {
     input: R,
     /// Read, but behind the end of the last block.
     rest: Vec<u8>,
@@ -54,14 +54,14 @@ pub(crate) enum CutError {
 /// So many blocks without the end of a record are no table of a profiler.
 const LONGEST: usize = 16;
 
-impl<R: Read> Blocks<R> {
+impl<R: Read> CsvBlocks<R> {
     /// Blocks of about `size` bytes of an input that begins with a record.
     pub(crate) fn new(input: R, size: usize) -> Self {
         Self { input, rest: Vec::new(), offset: 0, size, at_end: false }
     }
 
     /// The next block, in the memory of one that was done with.
-    pub(crate) fn next(&mut self, mut memory: Vec<u8>) -> Result<Option<Block>, CutError> {
+    pub(crate) fn next(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, CutError> {
         let mut read = self.rest.len();
         // The memory keeps its length, so that nothing is filled with zeros again and again.
         memory.resize(memory.len().max(read + self.size), 0);
@@ -87,14 +87,14 @@ impl<R: Read> Blocks<R> {
         }
         self.rest.clear();
         self.rest.extend_from_slice(&memory[length..read]);
-        let block = Block { memory, length, offset: self.offset };
+        let block = CsvBlock { memory, length, offset: self.offset };
         self.offset += u64::try_from(length).unwrap_or_default();
         Ok((length > 0).then_some(block))
     }
 }
 
 /// Cuts a text that begins with a record into pieces of about `size` bytes that do so as well.
-pub(crate) fn pieces(text: &[u8], size: usize) -> Vec<Range<usize>> {
+pub(crate) fn split_blocks(text: &[u8], size: usize) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let (mut begin, mut seen) = (0, 0);
     while seen < text.len() {
@@ -132,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn blocks(text: &[u8], size: usize) -> Vec<Block> {
-        let mut blocks = Blocks::new(text, size);
+    fn blocks(text: &[u8], size: usize) -> Vec<CsvBlock> {
+        let mut blocks = CsvBlocks::new(text, size);
         std::iter::from_fn(|| blocks.next(Vec::new()).expect("short records")).collect()
     }
 
@@ -182,7 +182,7 @@ mod tests {
             let joined: Vec<csv::ByteRecord> =
                 blocks(text.as_bytes(), size).iter().flat_map(|b| records(b.bytes())).collect();
             prop_assert_eq!(joined, records(text.as_bytes()));
-            let pieces = pieces(text.as_bytes(), size);
+            let pieces = split_blocks(text.as_bytes(), size);
             let joined = pieces.into_iter().flat_map(|piece| records(&text.as_bytes()[piece]));
             prop_assert_eq!(joined.collect::<Vec<_>>(), records(text.as_bytes()));
         }

@@ -11,7 +11,7 @@ pub(crate) const LFS: &[u8] = b"version https://git-lfs";
 
 /// Where a record stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CsvPosition {
     /// Its bytes, with blank lines in front of it and its own line ending.
     pub(crate) range: Range<usize>,
     /// The line of its first cell, from 1.
@@ -20,20 +20,20 @@ pub(crate) struct Place {
 
 /// Walks over the records of a table, of whatever lengths they are.
 #[derive(Debug)]
-pub(crate) struct Records<'a> {
+pub(crate) struct RawRecords<'a> {
     bytes: &'a [u8],
     reader: csv::Reader<&'a [u8]>,
     at: usize,
 }
 
-impl<'a> Records<'a> {
+impl<'a> RawRecords<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
         Self { bytes, reader, at: 0 }
     }
 
     /// Reads the next record; `None` at the end.
-    pub(crate) fn read(&mut self, record: &mut ByteRecord) -> Option<Place> {
+    pub(crate) fn read(&mut self, record: &mut ByteRecord) -> Option<CsvPosition> {
         // Reading from memory does not fail, and records may have any length.
         if !self.reader.read_byte_record(record).unwrap_or(false) {
             return None;
@@ -49,7 +49,7 @@ impl<'a> Records<'a> {
         let line = started + blank.filter(|byte| **byte == b'\n').map(|_| 1).sum::<u64>();
         let range = self.at..end;
         self.at = end;
-        Some(Place { range, line })
+        Some(CsvPosition { range, line })
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn records_know_their_bytes_and_lines() {
         let text = b"\xef\xbb\xbfA,B\r\n\r\n1,\"x\ny\"\r\n\n2,3\n4\r5,6\r\r\n7,8";
-        let mut records = Records::new(text);
+        let mut records = RawRecords::new(text);
         let mut record = ByteRecord::new();
         let mut seen = Vec::new();
         while let Some(place) = records.read(&mut record) {

@@ -2,7 +2,7 @@
 
 use std::{num::NonZero, ops::Range, thread};
 
-use super::{Index, Irregular, pieces};
+use super::{CsvIndex, NeedsFullParser, split_blocks};
 
 /// Large enough that a piece costs nothing, small enough that it stays in a core's own cache.
 pub(crate) const PIECE: usize = 1 << 18;
@@ -19,8 +19,8 @@ pub(crate) struct RowPlace {
 }
 
 /// Finds the rows of `width` cells in a text that begins with one.
-pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, Irregular> {
-    let pieces = pieces(text, PIECE);
+pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, NeedsFullParser> {
+    let pieces = split_blocks(text, PIECE);
     let workers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
     let mut shares = pieces.chunks(pieces.len().div_ceil(workers).max(1));
     let Some(first) = shares.next() else { return Ok(Vec::new()) };
@@ -45,8 +45,12 @@ pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, Irr
 }
 
 /// The rows of some pieces that follow each other, and how many lines they have.
-fn places_in(text: &[u8], pieces: &[Range<usize>], width: usize) -> Result<(Vec<RowPlace>, u64), Irregular> {
-    let mut index = Index::default();
+fn places_in(
+    text: &[u8],
+    pieces: &[Range<usize>],
+    width: usize,
+) -> Result<(Vec<RowPlace>, u64), NeedsFullParser> {
+    let mut index = CsvIndex::default();
     let mut places = Vec::new();
     let mut lines = 0;
     let newlines = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count() as u64;
@@ -97,8 +101,8 @@ mod tests {
     fn what_is_ragged_is_irregular() {
         let text = "1,2\n".repeat(200_000);
         assert!(row_places(text.as_bytes(), 2).is_ok());
-        assert_eq!(row_places(text.as_bytes(), 3).expect_err("too few"), Irregular);
-        assert_eq!(row_places(format!("{text}1\n").as_bytes(), 2).expect_err("one too few"), Irregular);
+        assert_eq!(row_places(text.as_bytes(), 3).expect_err("too few"), NeedsFullParser);
+        assert_eq!(row_places(format!("{text}1\n").as_bytes(), 2).expect_err("one too few"), NeedsFullParser);
         assert_eq!(row_places(b"", 2).expect("nothing").len(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the rows and cells of a table sixteen bytes at a time, where it looks as profilers write it.
 //!
 //! The csv crate is the judge of what a table means. This index knows only the forms that profilers write
-//! (bare cells, `"x"`, and shapes in `"""x"""`) and calls everything else [`Irregular`], upon which the table
+//! (bare cells, `"x"`, and shapes in `"""x"""`) and calls everything else [`NeedsFullParser`], upon which the table
 //! is read again by the csv crate. It exists because it is many times as fast, and reading profiles is
 //! limited by splitting.
 //!
@@ -12,14 +12,14 @@ use wide::u8x16;
 
 /// Something that the csv crate must judge: other quotes, a lone carriage return, another number of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Irregular;
+pub(crate) struct NeedsFullParser;
 
 /// Bytes that are looked at in one step: as many as a mask has bits.
 const STEP: usize = 64;
 
 /// Where the rows and cells of a text are. Its memory serves one text after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct CsvIndex {
     width: usize,
     /// Where the cells end, row after row.
     ends: Vec<u32>,
@@ -31,25 +31,25 @@ pub(crate) struct Index {
 
 /// The cells of a row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cells<'a> {
+pub(crate) struct RowCellIndex<'a> {
     text: &'a [u8],
     begin: u32,
     ends: &'a [u32],
 }
 
-impl Index {
+impl CsvIndex {
     /// Finds the rows of `width` cells in a text that begins and ends with a row.
-    pub(crate) fn find(&mut self, text: &[u8], width: usize) -> Result<(), Irregular> {
+    pub(crate) fn find(&mut self, text: &[u8], width: usize) -> Result<(), NeedsFullParser> {
         // Every position, and those a little behind the end, must fit.
-        let length = u32::try_from(text.len() + 2 * STEP).map_err(|_| Irregular)? - 2 * STEP as u32;
+        let length = u32::try_from(text.len() + 2 * STEP).map_err(|_| NeedsFullParser)? - 2 * STEP as u32;
         (self.width, self.end) = (width, 0);
         self.ends.clear();
         self.begins.clear();
-        let mut quotes = Quotes::default();
+        let mut quotes = QuoteState::default();
         let (steps, rest) = text.as_chunks::<STEP>();
         let mut base = 0;
         for step in steps {
-            self.add(quotes.pass(step)?, base)?;
+            self.add(quotes.scan_block(step)?, base)?;
             base += STEP as u32;
         }
         let mut last = [0; STEP];
@@ -58,9 +58,9 @@ impl Index {
         if text.last().is_some_and(|last| *last != b'\n') {
             last[rest.len()] = b'\n';
         }
-        self.add(quotes.pass(&last)?, base)?;
+        self.add(quotes.scan_block(&last)?, base)?;
         if quotes.inside != 0 {
-            return Err(Irregular);
+            return Err(NeedsFullParser);
         }
         self.end = self.end.min(length);
         Ok(())
@@ -68,7 +68,7 @@ impl Index {
 
     /// Takes over the ends of cells and rows in one step.
     #[inline]
-    fn add(&mut self, ends: Ends, base: u32) -> Result<(), Irregular> {
+    fn add(&mut self, ends: CellEnds, base: u32) -> Result<(), NeedsFullParser> {
         let mut complete = self.begins.len() * self.width;
         let before = self.ends.len();
         self.push(ends.cells, base);
@@ -84,7 +84,7 @@ impl Index {
                 self.begins.push(self.end);
                 complete += cells;
             } else {
-                return Err(Irregular);
+                return Err(NeedsFullParser);
             }
             self.end = base + at + 1;
             rows &= rows - 1;
@@ -118,13 +118,13 @@ impl Index {
     }
 
     /// The rows of the text that was looked at last.
-    pub(crate) fn rows<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Cells<'a>> {
+    pub(crate) fn rows<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = RowCellIndex<'a>> {
         let cells = self.ends.chunks_exact(self.width.max(1));
-        self.begins.iter().zip(cells).map(|(&begin, ends)| Cells { text, begin, ends })
+        self.begins.iter().zip(cells).map(|(&begin, ends)| RowCellIndex { text, begin, ends })
     }
 }
 
-impl<'a> Cells<'a> {
+impl<'a> RowCellIndex<'a> {
     /// Where the row begins in the text.
     pub(crate) const fn begin(&self) -> u32 {
         self.begin
@@ -151,7 +151,7 @@ impl<'a> Cells<'a> {
 
     /// The eight bytes in front of a cell's end, and how many are in the cell; `None` where there are none.
     #[inline]
-    pub(crate) fn word(&self, column: usize) -> Option<(u64, usize)> {
+    pub(crate) fn last_eight_bytes(&self, column: usize) -> Option<(u64, usize)> {
         let (begin, end) = (self.begin_of(column), self.end_of(column));
         let word = self.text.get(..end)?.last_chunk()?;
         Some((u64::from_le_bytes(*word), end.wrapping_sub(begin)))
@@ -186,14 +186,14 @@ impl<'a> Cells<'a> {
 
 /// Where cells and rows end, of one step.
 #[derive(Clone, Copy)]
-struct Ends {
+struct CellEnds {
     cells: u64,
     rows: u64,
 }
 
 /// What of a step its successor must know.
 #[derive(Debug)]
-struct Quotes {
+struct QuoteState {
     /// All ones inside of quotes.
     inside: u64,
     /// All ones between the quotes around a shape.
@@ -206,7 +206,7 @@ struct Quotes {
     head: u64,
 }
 
-impl Default for Quotes {
+impl Default for QuoteState {
     fn default() -> Self {
         // A text begins as a cell does.
         let boundary = 1 << (STEP - 1);
@@ -215,10 +215,10 @@ impl Default for Quotes {
     }
 }
 
-impl Quotes {
+impl QuoteState {
     /// Where cells and rows end, outside of quotes.
     #[inline]
-    fn pass(&mut self, step: &[u8; STEP]) -> Result<Ends, Irregular> {
+    fn scan_block(&mut self, step: &[u8; STEP]) -> Result<CellEnds, NeedsFullParser> {
         let [quote, comma, newline, carriage] = [b'"', b',', b'\n', b'\r'].map(|byte| mask(step, byte));
         let pending = self.inside | self.in_shape | ((self.close | self.doubled) >> (STEP - 2));
         if quote | pending == 0 {
@@ -228,9 +228,9 @@ impl Quotes {
         let (open, close) = (quote & inside, quote & !inside);
         let [comma, newline, carriage] = [comma, newline, carriage].map(|mask| mask & !inside);
         let boundary = comma | newline | carriage;
-        let behind_close = behind(close, self.close, 1);
-        let behind_carriage = behind(carriage, self.carriage, 1);
-        let first = open & behind(boundary, self.boundary, 1);
+        let behind_close = shift_from_previous(close, self.close, 1);
+        let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
+        let first = open & shift_from_previous(boundary, self.boundary, 1);
         // A quote opens at the begin of a cell, or behind one that closes: the two stand for one.
         let doubled = open & behind_close;
         let mut wrong = open & !(first | doubled);
@@ -238,13 +238,13 @@ impl Quotes {
         wrong |= behind_carriage & !newline;
         // Doubled quotes are second and third of a cell, or its last but two and last but one, both or
         // neither. Four quotes alone are neither.
-        let head = doubled & behind(first, self.first, 2);
-        let tail = boundary & behind_close & behind(doubled, self.doubled, 2);
-        wrong |= behind(doubled ^ head, self.doubled ^ self.head, 2) ^ tail;
+        let head = doubled & shift_from_previous(first, self.first, 2);
+        let tail = boundary & behind_close & shift_from_previous(doubled, self.doubled, 2);
+        wrong |= shift_from_previous(doubled ^ head, self.doubled ^ self.head, 2) ^ tail;
         let in_shape = running_xor(head ^ tail) ^ self.in_shape;
         wrong |= in_shape & boundary;
         if wrong != 0 {
-            return Err(Irregular);
+            return Err(NeedsFullParser);
         }
         let lasts = |mask: u64| 0_u64.wrapping_sub(mask >> (STEP - 1));
         *self = Self {
@@ -258,21 +258,21 @@ impl Quotes {
             head,
         };
         // A row's last cell ends in front of `\r\n`.
-        Ok(Ends { cells: boundary & !behind_carriage, rows: newline })
+        Ok(CellEnds { cells: boundary & !behind_carriage, rows: newline })
     }
 }
 
-impl Quotes {
+impl QuoteState {
     /// A step without quotes, behind one that does not matter to it, as most are.
     #[inline]
-    fn pass_bare(&mut self, comma: u64, newline: u64, carriage: u64) -> Result<Ends, Irregular> {
-        let behind_carriage = behind(carriage, self.carriage, 1);
+    fn pass_bare(&mut self, comma: u64, newline: u64, carriage: u64) -> Result<CellEnds, NeedsFullParser> {
+        let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
         if behind_carriage & !newline != 0 {
-            return Err(Irregular);
+            return Err(NeedsFullParser);
         }
         let boundary = comma | newline | carriage;
         *self = Self { boundary, carriage, ..Self::default() };
-        Ok(Ends { cells: boundary & !behind_carriage, rows: newline })
+        Ok(CellEnds { cells: boundary & !behind_carriage, rows: newline })
     }
 }
 
@@ -300,7 +300,7 @@ const fn running_xor(mut bits: u64) -> u64 {
 
 /// The bytes that stand `distance` behind those of a mask, whose predecessor is `last`.
 #[inline]
-const fn behind(mask: u64, last: u64, distance: u32) -> u64 {
+const fn shift_from_previous(mask: u64, last: u64, distance: u32) -> u64 {
     (mask << distance) | (last >> (u64::BITS - distance))
 }
 
@@ -311,10 +311,10 @@ mod tests {
     use super::*;
 
     /// Rows by this index, or that it gave up.
-    fn split(text: &[u8], width: usize) -> Result<Vec<Vec<Vec<u8>>>, Irregular> {
-        let mut index = Index::default();
+    fn split(text: &[u8], width: usize) -> Result<Vec<Vec<Vec<u8>>>, NeedsFullParser> {
+        let mut index = CsvIndex::default();
         index.find(text, width)?;
-        let cells = |row: Cells<'_>| (0..row.len()).map(|column| row.get(column).to_vec()).collect();
+        let cells = |row: RowCellIndex<'_>| (0..row.len()).map(|column| row.get(column).to_vec()).collect();
         Ok(index.rows(text).map(cells).collect())
     }
 
@@ -358,7 +358,7 @@ mod tests {
             "a,\"",
         ] {
             for text in [text.to_owned()].into_iter().chain(shifted(text, 2)) {
-                assert_eq!(split(text.as_bytes(), 2), Err(Irregular), "{text:?}");
+                assert_eq!(split(text.as_bytes(), 2), Err(NeedsFullParser), "{text:?}");
             }
         }
     }
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn rows_know_where_they_stand() {
         let text = b"\na,b\r\n\n\"\n\",d\ne,f";
-        let mut index = Index::default();
+        let mut index = CsvIndex::default();
         index.find(text, 2).expect("regular");
         let spans = index.rows(text).map(|row| &text[row.begin() as usize..row.end()]);
         assert_eq!(spans.collect::<Vec<_>>(), [&b"a,b\r\n"[..], b"\"\n\",d\n", b"e,f"]);

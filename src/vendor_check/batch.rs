@@ -16,12 +16,12 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{CheckError, Settings, python::last_line};
+use super::{CheckError, CheckSettings, python::last_line};
 use crate::{
-    domain::{CheckOutcome, CheckVerdict, CheckedBy, Kind},
-    plan::Planned,
-    process::{self, Ended, Job},
-    render::{Manifest, ManifestCase, Sentinels, replay_script},
+    domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind},
+    plan::PlannedCase,
+    process::{self, CommandSpec, ExitKind},
+    render::{Manifest, ManifestCase, SentinelLengths, replay_script},
 };
 
 /// A case takes about a millisecond; a process that says nothing for so long is ended.
@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// A line of the journal.
 #[derive(Deserialize)]
-struct Line {
+struct JournalEntry {
     #[serde(default)]
     started: bool,
     ordinal: Option<u32>,
@@ -47,8 +47,8 @@ struct Line {
 /// Checks the cases at `places`. Where the process dies, the case in hand is tried alone; if it dies with
 /// that as well, it is the case's own result.
 pub(super) fn check(
-    settings: &Settings,
-    cases: &[Planned],
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     places: Vec<usize>,
     stop: &AtomicBool,
     told: &Sender<(usize, CheckOutcome)>,
@@ -66,7 +66,7 @@ pub(super) fn check(
                 // Only where Python lives without the case is it the case that kills it.
                 run(settings, cases, &[], stop, told)?;
                 let outcome =
-                    CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckedBy::Meta, message: death };
+                    CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckMethod::Meta, message: death };
                 // Whoever listens has gone only when the check is over.
                 let _ = told.send((*only, outcome));
             }
@@ -78,8 +78,8 @@ pub(super) fn check(
 
 /// Runs one process. Returns how many cases it judged, and how it died where it did.
 fn run(
-    settings: &Settings,
-    cases: &[Planned],
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     places: &[usize],
     stop: &AtomicBool,
     told: &Sender<(usize, CheckOutcome)>,
@@ -98,7 +98,7 @@ fn run(
     // Python ends with whoever holds the other end, also where that is killed.
     let (reader, writer) =
         std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
-    let job = Job {
+    let job = CommandSpec {
         command: std::iter::once(&*settings.python).chain(words).map(Into::into).collect(),
         folder,
         environment: &environment,
@@ -107,7 +107,7 @@ fn run(
         stdin: Some(File::from(OwnedFd::from(reader))),
         record: None,
     };
-    let mut follower = Follower::new(&journal);
+    let mut follower = JournalFollower::new(&journal);
     let halt = AtomicBool::new(false);
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
@@ -127,11 +127,13 @@ fn run(
     drop(writer);
     follower.follow(places, told);
     let death = match ended {
-        Ended::Stopped if !is_stalled => return Ok((places.len(), None)),
+        ExitKind::Stopped if !is_stalled => return Ok((places.len(), None)),
         _ if follower.has_started && follower.judged.len() == places.len() => None,
-        Ended::Stopped | Ended::TimedOut => Some(format!("Python said nothing for {} s", PATIENCE.as_secs())),
-        Ended::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),
-        Ended::Signalled(signal) => Some(format!("Python died of signal {signal}: {}", last_line(&log))),
+        ExitKind::Stopped | ExitKind::TimedOut => {
+            Some(format!("Python said nothing for {} s", PATIENCE.as_secs()))
+        }
+        ExitKind::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),
+        ExitKind::Signalled(signal) => Some(format!("Python died of signal {signal}: {}", last_line(&log))),
     };
     if !follower.has_started {
         let why = death.unwrap_or_else(|| last_line(&log));
@@ -141,8 +143,8 @@ fn run(
 }
 
 fn write_scripts(
-    settings: &Settings,
-    cases: &[Planned],
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     places: &[usize],
     folder: &Path,
 ) -> Result<(), CheckError> {
@@ -151,14 +153,14 @@ fn write_scripts(
     let manifest = Manifest {
         run: "check".to_owned(),
         collection: 0,
-        kind: Kind::Npu,
+        kind: DataKind::Npu,
         device: 0,
         gang: Vec::new(),
         seed: 0,
         warm_up: 0,
         measured: 1,
         expert_skew: 0.0,
-        sentinels: Sentinels::default(),
+        sentinels: SentinelLengths::default(),
         cases: places
             .iter()
             .zip(0..)
@@ -177,7 +179,7 @@ fn write_scripts(
 }
 
 /// Reads a journal while it is written.
-struct Follower<'a> {
+struct JournalFollower<'a> {
     path: &'a Path,
     input: Option<BufReader<File>>,
     partial: String,
@@ -185,7 +187,7 @@ struct Follower<'a> {
     judged: BTreeSet<u32>,
 }
 
-impl<'a> Follower<'a> {
+impl<'a> JournalFollower<'a> {
     fn new(path: &'a Path) -> Self {
         Self { path, input: None, partial: String::new(), has_started: false, judged: BTreeSet::new() }
     }
@@ -198,7 +200,7 @@ impl<'a> Follower<'a> {
         }
         let Some(input) = &mut self.input else { return 0 };
         while input.read_line(&mut self.partial).is_ok_and(|read| read > 0) && self.partial.ends_with('\n') {
-            let line: Result<Line, _> = serde_json::from_str(&self.partial);
+            let line: Result<JournalEntry, _> = serde_json::from_str(&self.partial);
             self.partial.clear();
             lines += 1;
             let Ok(line) = line else { continue };

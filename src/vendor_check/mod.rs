@@ -18,12 +18,12 @@ use std::{
     thread,
 };
 
-pub use crate::vendor_check::python::{Software, package_folders, schemas, software};
+pub use crate::vendor_check::python::{CheckSoftware, package_folders, schemas, software};
 use crate::{
     catalogue::Catalogue,
-    config::Assets,
+    config::AssetFiles,
     domain::{CheckOutcome, Slot},
-    plan::Planned,
+    plan::PlannedCase,
     process::ProcessError,
     render::RenderError,
 };
@@ -73,7 +73,7 @@ impl CheckError {
 
 /// How cases are checked.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CheckSettings {
     /// The Python that has the vendor's torch_npu.
     pub python: String,
     /// Python processes at a time.
@@ -81,7 +81,7 @@ pub struct Settings {
     /// What entries there are.
     pub catalogue: Catalogue,
     /// Where the script's template is.
-    pub assets: Assets,
+    pub assets: AssetFiles,
 }
 
 /// Cases of one process: enough that starting it does not count, few enough that all processes have some.
@@ -92,9 +92,9 @@ const LARGEST_BATCH: usize = 20_000;
 ///
 /// # Errors
 /// [`CheckError`]; what was told before stays true.
-pub fn check(
-    settings: &Settings,
-    cases: &[Planned],
+pub fn check_cases(
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     stop: &AtomicBool,
     tell: &mut dyn FnMut(usize, CheckOutcome),
 ) -> Result<(), CheckError> {
@@ -135,7 +135,7 @@ pub fn check(
 /// What tells one call from another: what the script makes of it, and the case. A check holds as long as it
 /// stays the same.
 #[must_use]
-pub fn digest(planned: &Planned, settings_of: &Catalogue) -> String {
+pub fn digest(planned: &PlannedCase, settings_of: &Catalogue) -> String {
     crate::render::call_digest(&planned.case, &planned.reading, settings_of.entry(&planned.case.kernel))
 }
 

@@ -11,11 +11,11 @@ use std::{
 use serde::Deserialize;
 
 use super::CheckError;
-use crate::process::{self, Ended, Job};
+use crate::process::{self, CommandSpec, ExitKind};
 
 /// Versions that a check was made with.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Software {
+pub struct CheckSoftware {
     /// Of torch.
     pub torch: String,
     /// Of torch_npu.
@@ -26,7 +26,7 @@ pub struct Software {
 }
 
 /// `torch 2.9.0, torch_npu 2.9.0.post9`.
-impl fmt::Display for Software {
+impl fmt::Display for CheckSoftware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "torch {}, torch_npu {}", self.torch, self.torch_npu)?;
         self.further.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))
@@ -46,8 +46,8 @@ print(json.dumps(dict(told, further=there('vllm_ascend'))))";
 ///
 /// # Errors
 /// [`CheckError::Python`] where one of them is missing.
-pub fn software(python: &str) -> Result<Software, CheckError> {
-    let said = ask(python, ASK)?;
+pub fn software(python: &str) -> Result<CheckSoftware, CheckError> {
+    let said = run_python(python, ASK)?;
     serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
 }
 
@@ -62,7 +62,7 @@ const ASK_SCHEMAS: &str = "import json, sys, torch, torch_npu\n\
 /// [`CheckError::Python`].
 pub fn schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
-    let said = ask(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
+    let said = run_python(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
     serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
 }
 
@@ -74,18 +74,18 @@ pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
         "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
          print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
     );
-    let said = ask(python, &script).unwrap_or_default();
+    let said = run_python(python, &script).unwrap_or_default();
     serde_json::from_str(&said).unwrap_or_default()
 }
 
 /// Runs a few lines of Python; returns the last line that they print.
-fn ask(python: &str, script: &str) -> Result<String, CheckError> {
+fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
     let unusable = |why: String| CheckError::Python { python: python.to_owned(), why };
     let folder =
         tempfile::tempdir().map_err(|error| unusable(format!("there is no temporary folder: {error}")))?;
     let log = folder.path().join("log");
     let environment = [("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned())];
-    let job = Job {
+    let job = CommandSpec {
         command: vec![python.into(), "-c".into(), script.into()],
         folder: folder.path(),
         environment: &environment,
@@ -96,7 +96,7 @@ fn ask(python: &str, script: &str) -> Result<String, CheckError> {
     };
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let last = last_line(&log);
-    if ended == Ended::Exited(0) { Ok(last) } else { Err(unusable(last)) }
+    if ended == ExitKind::Exited(0) { Ok(last) } else { Err(unusable(last)) }
 }
 
 /// The last line of a log that says something, for messages.

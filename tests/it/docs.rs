@@ -35,7 +35,7 @@ fn every_entry_states_the_vendors_schema() {
     };
     let listed = fs::read_to_string(listed).expect("UTF-8");
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::Assets::embedded()).expect("it loads");
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
     let mut checked = 0;
     for entry in catalogue.entries().filter(|entry| entry.schema_text.starts_with("npu::")) {
         assert!(

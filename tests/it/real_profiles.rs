@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use npubench::{
     profile::npu_smi::parse_info,
-    rehearsal::npu_smi::{Reading, info_table},
+    rehearsal::npu_smi::{SimulatedReading, info_table},
 };
 
 use crate::{context::Context, requirements::shared};
@@ -115,7 +115,7 @@ fn the_ten_kernels_of_an_llm_training_step_end_ok() {
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
     assert_eq!(ran.code, 1, "other kernels are not in the catalogue yet\n{}", ran.stderr);
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::Assets::embedded()).expect("it loads");
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
     let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
     for kernel in TEN {
         for row in context.rows("db", kernel) {
@@ -163,10 +163,10 @@ fn the_rehearsal_host_prints_npu_smi_byte_for_byte() {
     let Some(path) = shared(NPU_SMI_INFO) else { return };
     let real = fs::read_to_string(path).expect("UTF-8");
     let info = parse_info(&real).expect("the table");
-    let readings: Vec<Reading> = info
+    let readings: Vec<SimulatedReading> = info
         .chips
         .iter()
-        .map(|chip| Reading {
+        .map(|chip| SimulatedReading {
             temperature_c: chip.temperature_c.expect("a number"),
             power_w: chip.power_w.unwrap_or(0.0),
             hbm_used_mb: chip.memory_used_mb.expect("a number"),

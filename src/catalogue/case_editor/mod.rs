@@ -2,28 +2,28 @@
 //!
 //! Inputs and outputs are built anew from the form's terms, so that a dimension that several slots share stays
 //! one. What follows from what was changed is changed with it: names that a condition equates with others, and
-//! dimensions of lists that stand side by side. Whether what comes out can be called is for [`Entry::read`] to say.
+//! dimensions of lists that stand side by side. Whether what comes out can be called is for [`CatalogueEntry::read`] to say.
 
 mod variants;
 
 use std::{collections::BTreeSet, fmt};
 
 use super::{
-    Bindings, Entry, EntryForm, InputSlot, Refusal, Role, TensorSlot, Value,
-    expr::{Equality, SideBySide},
+    Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
+    expr::{AlignedLists, NameEquality},
     resolve::{blocked_dims, known, logical_dims},
-    shape_rule::{InputTerm, OutputTerm},
+    shape_rule::{OutputTerm, PatternTerm},
 };
-use crate::domain::{Attributes, Case, Dtype, Format, Slot, Tensor};
+use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
 
 /// A dimension of a form: a name, or one of those that stand for a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dimension {
+pub struct FormDimension {
     name: String,
     place: Option<usize>,
 }
 
-impl fmt::Display for Dimension {
+impl fmt::Display for FormDimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
             None => f.write_str(&self.name),
@@ -34,21 +34,21 @@ impl fmt::Display for Dimension {
 
 /// A case and the form that it is read by.
 #[derive(Clone, Debug)]
-pub struct Anatomy<'a> {
-    entry: &'a Entry,
+pub struct CaseEditor<'a> {
+    entry: &'a CatalogueEntry,
     form: &'a EntryForm,
     case: &'a Case,
     bindings: Bindings,
-    equalities: Vec<Equality>,
-    pairs: Vec<SideBySide>,
+    equalities: Vec<NameEquality>,
+    pairs: Vec<AlignedLists>,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Takes a case apart.
     ///
     /// # Errors
-    /// [`Refusal`] where the case cannot be read.
-    pub fn anatomy<'a>(&'a self, case: &'a Case) -> Result<Anatomy<'a>, Refusal> {
+    /// [`NotReplayable`] where the case cannot be read.
+    pub fn anatomy<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
         let (form, bindings) = self.form_of(case)?;
         let conditions = &form.rule.conditions;
         let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
@@ -57,11 +57,11 @@ impl Entry {
             OutputTerm::Sequence(_) => None,
         });
         let pairs = conditions.iter().chain(terms).flat_map(super::Expr::side_by_side).collect();
-        Ok(Anatomy { entry: self, form, case, bindings, equalities, pairs })
+        Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
     }
 }
 
-impl<'a> Anatomy<'a> {
+impl<'a> CaseEditor<'a> {
     /// The form.
     #[must_use]
     pub const fn form(&self) -> &'a EntryForm {
@@ -70,7 +70,7 @@ impl<'a> Anatomy<'a> {
 
     /// The entry.
     #[must_use]
-    pub const fn entry(&self) -> &'a Entry {
+    pub const fn entry(&self) -> &'a CatalogueEntry {
         self.entry
     }
 
@@ -83,17 +83,17 @@ impl<'a> Anatomy<'a> {
     /// The dimensions that can be changed by themselves, in the order in which the form names them: none that
     /// follows from others, and one of those that are always alike.
     #[must_use]
-    pub fn dimensions(&self) -> Vec<Dimension> {
-        let mut found: Vec<Dimension> = Vec::new();
+    pub fn dimensions(&self) -> Vec<FormDimension> {
+        let mut found: Vec<FormDimension> = Vec::new();
         for name in self.free_names() {
             let places = match self.bindings.get(name) {
-                Some(Value::Number(_)) => vec![None],
-                Some(Value::List(dims)) => (0..dims.len()).map(Some).collect(),
+                Some(ExprValue::Number(_)) => vec![None],
+                Some(ExprValue::List(dims)) => (0..dims.len()).map(Some).collect(),
                 _ => continue,
             };
             for place in places {
-                let dimension = Dimension { name: name.to_owned(), place };
-                if !self.alike(&dimension).iter().any(|other| found.contains(other)) {
+                let dimension = FormDimension { name: name.to_owned(), place };
+                if !self.coupled_dimensions(&dimension).iter().any(|other| found.contains(other)) {
                     found.push(dimension);
                 }
             }
@@ -105,8 +105,8 @@ impl<'a> Anatomy<'a> {
     fn free_names(&self) -> Vec<&'a str> {
         let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
         let inputs = tensors.flatten().flatten().filter_map(|term| match term {
-            InputTerm::Name(name) | InputTerm::Sequence(name) => Some(name.as_str()),
-            InputTerm::Number(_) => None,
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
+            PatternTerm::Number(_) => None,
         });
         let outputs = self.form.rule.outputs.iter().flatten().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
@@ -122,10 +122,10 @@ impl<'a> Anatomy<'a> {
 
     /// Its value.
     #[must_use]
-    pub fn value(&self, dimension: &Dimension) -> Option<u64> {
+    pub fn value(&self, dimension: &FormDimension) -> Option<u64> {
         let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
-            (Value::Number(number), None) => *number,
-            (Value::List(dims), Some(place)) => *dims.get(place)?,
+            (ExprValue::Number(number), None) => *number,
+            (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
             _ => return None,
         };
         u64::try_from(value).ok()
@@ -133,19 +133,19 @@ impl<'a> Anatomy<'a> {
 
     /// What the entry says that it is.
     #[must_use]
-    pub fn role(&self, dimension: &Dimension) -> Option<Role> {
+    pub fn role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
         let role = *self.entry.roles.get(&dimension.name)?;
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
 
     /// Bytes of an element of the first tensor whose rows are along this dimension.
     #[must_use]
-    pub fn element_of_rows(&self, dimension: &Dimension) -> Option<u64> {
+    pub fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
             match terms.and_then(|terms| terms.last()) {
-                Some(InputTerm::Name(name)) => *name == dimension.name,
-                Some(InputTerm::Sequence(name)) => {
+                Some(PatternTerm::Name(name)) => *name == dimension.name,
+                Some(PatternTerm::Rest(name)) => {
                     let length =
                         self.bindings.get(name).and_then(|value| value.list().ok()).map(<[i64]>::len);
                     *name == dimension.name && length == dimension.place.map(|place| place + 1)
@@ -158,21 +158,21 @@ impl<'a> Anatomy<'a> {
 
     /// The dimension that stands in a place of an input slot.
     #[must_use]
-    pub fn dimension_at(&self, slot: usize, place: usize) -> Option<Dimension> {
+    pub fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
         match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
-            InputTerm::Name(name) => Some(Dimension { name: name.clone(), place: None }),
+            PatternTerm::Name(name) => Some(FormDimension { name: name.clone(), place: None }),
             _ => None,
         }
     }
 
     /// Dimensions that stand beside one and have its value, those of further lists included.
-    fn alike(&self, dimension: &Dimension) -> Vec<Dimension> {
+    fn coupled_dimensions(&self, dimension: &FormDimension) -> Vec<FormDimension> {
         let mut alike = vec![dimension.clone()];
         let mut next = 0;
         while let Some(one) = alike.get(next).cloned() {
             next += 1;
             let Some(place) = one.place else { continue };
-            for SideBySide { names: [left, right], from_the_end } in &self.pairs {
+            for AlignedLists { names: [left, right], from_the_end } in &self.pairs {
                 let other = match (one.name == *left, one.name == *right) {
                     (true, _) => right,
                     (_, true) => left,
@@ -183,7 +183,7 @@ impl<'a> Anatomy<'a> {
                 let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
                 let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
                 let Some(place) = place.filter(|place| *place < theirs) else { continue };
-                let other = Dimension { name: other.clone(), place: Some(place) };
+                let other = FormDimension { name: other.clone(), place: Some(place) };
                 if self.value(&other) == self.value(&one) && !alike.contains(&other) {
                     alike.push(other);
                 }
@@ -198,30 +198,30 @@ impl<'a> Anatomy<'a> {
     /// The reason in words, where a shape cannot be built.
     pub fn with(
         &self,
-        changes: &[(Dimension, u64)],
-        attributes: Option<&Attributes>,
+        changes: &[(FormDimension, u64)],
+        attributes: Option<&CaseAttributes>,
     ) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let attributes = attributes.unwrap_or(&self.case.attributes);
         for (column, _) in attributes.iter() {
-            let name = Attributes::variable(column);
+            let name = CaseAttributes::variable(column);
             if let Some(value) = known(attributes).get(&name) {
                 bindings.set(&name, value.clone());
             }
         }
         for (dimension, value) in changes {
             let value = i64::try_from(*value).map_err(|_| format!("{dimension} does not fit 63 bits"))?;
-            for Dimension { name, place } in self.alike(dimension) {
+            for FormDimension { name, place } in self.coupled_dimensions(dimension) {
                 match (bindings.get(&name).cloned(), place) {
-                    (Some(Value::List(mut dims)), Some(place)) if place < dims.len() => {
+                    (Some(ExprValue::List(mut dims)), Some(place)) if place < dims.len() => {
                         dims[place] = value;
-                        bindings.set(&name, Value::List(dims));
+                        bindings.set(&name, ExprValue::List(dims));
                     }
-                    _ => bindings.set(&name, Value::Number(value)),
+                    _ => bindings.set(&name, ExprValue::Number(value)),
                 }
             }
         }
-        self.settle(&mut bindings, changes);
+        self.propagate_equalities(&mut bindings, changes);
         let shape = |(index, slot): (usize, &Slot)| match (self.form.rule.inputs.get(index), slot) {
             (Some(Some(terms)), Some(tensor)) => {
                 let dims = input_dims(terms, &bindings)?;
@@ -241,7 +241,7 @@ impl<'a> Anatomy<'a> {
     }
 
     /// Gives names that follow from others the values that they have now.
-    fn settle(&self, bindings: &mut Bindings, changes: &[(Dimension, u64)]) {
+    fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
         for _ in 0..self.equalities.len() {
             let mut is_settled = true;
             for equality in &self.equalities {
@@ -273,7 +273,7 @@ fn stored(
     slot: Option<&TensorSlot>,
     dims: Vec<u64>,
     dtype: Dtype,
-    format: Format,
+    format: TensorFormat,
     like: Option<&Tensor>,
 ) -> Result<Tensor, String> {
     let shows_blocks = match (slot, like) {
@@ -282,7 +282,7 @@ fn stored(
         (None, _) => false,
     };
     let dims = match &format {
-        Format::Private(_) if shows_blocks => {
+        TensorFormat::Private(_) if shows_blocks => {
             blocked_dims(&dims, &dtype).ok_or("no matrix to lay in blocks")?
         }
         _ => dims,
@@ -290,14 +290,14 @@ fn stored(
     Ok(Tensor { dims, dtype, format })
 }
 
-fn input_dims(terms: &[InputTerm], bindings: &Bindings) -> Result<Vec<u64>, String> {
+fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, String> {
     let mut dims = Vec::with_capacity(terms.len());
     for term in terms {
         match term {
-            InputTerm::Number(number) => dims.push(*number),
-            InputTerm::Name(name) | InputTerm::Sequence(name) => match bindings.get(name) {
-                Some(Value::Number(number)) => dims.push(*number),
-                Some(Value::List(list)) => dims.extend(list),
+            PatternTerm::Number(number) => dims.push(*number),
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => match bindings.get(name) {
+                Some(ExprValue::Number(number)) => dims.push(*number),
+                Some(ExprValue::List(list)) => dims.extend(list),
                 _ => return Err(format!("`{name}` has no value")),
             },
         }
@@ -310,11 +310,11 @@ fn positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
 }
 
 /// Attributes with what their names are now.
-fn rewritten(attributes: &Attributes, bindings: &Bindings) -> Attributes {
+fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
     let mut rewritten = attributes.clone();
     let before = known(attributes);
     for (column, _) in attributes.iter() {
-        let name = Attributes::variable(column);
+        let name = CaseAttributes::variable(column);
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
                 if let Ok(items) = now.items() {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Anatomy, input_dims, stored, tensor_slot};
+use super::{CaseEditor, input_dims, stored, tensor_slot};
 use crate::{
-    catalogue::{Entry, EntryForm, InputSlot, resolve::logical_dims, shape_rule::InputTerm},
-    domain::{Case, Dtype, Format, Slot, Tensor},
+    catalogue::{CatalogueEntry, EntryForm, InputSlot, resolve::logical_dims, shape_rule::PatternTerm},
+    domain::{Case, Dtype, Slot, Tensor, TensorFormat},
 };
 
-impl<'a> Anatomy<'a> {
+impl<'a> CaseEditor<'a> {
     /// The case with other types, each in place of one; `None` where it has none of them.
     #[must_use]
     pub fn retyped(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
@@ -33,15 +33,15 @@ impl<'a> Anatomy<'a> {
 
     /// The case with one tensor at a time in another format; by the argument's name.
     #[must_use]
-    pub fn reformatted(&self, formats: &BTreeMap<Format, Format>) -> Vec<(&'a str, Case)> {
+    pub fn reformatted(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
             let Some(tensor) = self.case.inputs.get(index).and_then(Option::as_ref) else { continue };
             let other = formats.iter().find(|(from, _)| from.same_layout(&tensor.format)).map(|(_, to)| to);
             let Some(format) = other.filter(|format| !format.same_layout(&tensor.format)) else { continue };
             let is_built = match format {
-                Format::Base(_) => true,
-                Format::Private(name) => slot.formats.contains(name),
+                TensorFormat::Base(_) => true,
+                TensorFormat::Private(name) => slot.formats.contains(name),
             };
             if tensor.dims.len() < 2 || !is_built {
                 continue;
@@ -86,7 +86,7 @@ impl<'a> Anatomy<'a> {
     /// The same work in INT8, by the name of the form that does it: those of an entry that say so, with tensors
     /// lying as they do here. Where none of them has a case, why the first has none.
     #[must_use]
-    pub fn quantised<'b>(&self, entry: &'b Entry) -> Vec<(&'b str, Result<Case, String>)> {
+    pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
             let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));
             tensors.map(|(index, _)| index).collect()
@@ -108,11 +108,11 @@ impl<'a> Anatomy<'a> {
 
     /// The case that has this one's dimensions in another form: types and formats stay where the form takes them,
     /// else they are the first that it takes.
-    fn in_form(&self, entry: &Entry, form: &EntryForm) -> Result<Case, String> {
+    fn in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let terms = || form.rule.inputs.iter().flatten().flatten();
         for term in terms() {
-            let InputTerm::Name(name) = term else { continue };
+            let PatternTerm::Name(name) = term else { continue };
             if bindings.get(name).is_none() {
                 let value = form.rule.conditions.iter().find_map(|one| one.value_of(name, &bindings));
                 bindings.set(name, value.ok_or_else(|| format!("the form needs `{name}`"))?);
@@ -134,15 +134,15 @@ impl<'a> Anatomy<'a> {
                     let dtype = other.or(mine).map(|tensor| &tensor.dtype).filter(takes);
                     let dtype = dtype.or(slot.dtypes.first()).ok_or("a type that the form leaves open")?;
                     let format = mine.map(|tensor| tensor.format.clone()).filter(|format| match format {
-                        Format::Base(_) => true,
-                        Format::Private(name) => slot.formats.contains(name),
+                        TensorFormat::Base(_) => true,
+                        TensorFormat::Private(name) => slot.formats.contains(name),
                     });
-                    stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(Format::nd), None)?
+                    stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(TensorFormat::nd), None)?
                 }
-                InputSlot::Host { dtype, .. } | InputSlot::Made { dtype, .. } | InputSlot::LeftOut(dtype) => {
-                    Tensor::new(dims, dtype.clone())
-                }
-                InputSlot::Unused => return Err(format!("slot {index} is of no known type")),
+                InputSlot::Host { dtype, .. }
+                | InputSlot::Intermediate { dtype, .. }
+                | InputSlot::Omitted(dtype) => Tensor::new(dims, dtype.clone()),
+                InputSlot::Ignored => return Err(format!("slot {index} is of no known type")),
             }));
         }
         let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();

@@ -3,20 +3,21 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    Argument, Entry, EntryForm, InputSlot, Needs, OutputDtype, TensorSlot, Values,
+    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot, OutputDtype,
+    TensorSlot,
     checks::{check_api, check_form, check_forms, check_roles},
     lists::expanded,
     raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
 };
 use crate::{
-    catalogue::{Expr, ExprError, Form, Returns, RuleError, Schema, SchemaError},
-    config::{SpecError, yaml},
-    domain::{Attributes, Dtype, KernelName, KernelNameError},
+    catalogue::{Expr, ExprError, OperatorSchema, ReturnShapes, RuleError, SchemaError, ShapeRule},
+    config::{YamlError, yaml},
+    domain::{CaseAttributes, Dtype, KernelName, KernelNameError},
 };
 
 /// What is wrong with an entry, before it is tied to a line.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum EntryError {
     #[error(transparent)]
     Kernel(#[from] KernelNameError),
     #[error(transparent)]
@@ -29,23 +30,23 @@ pub(crate) enum Fault {
     Other { needle: String, problem: String },
 }
 
-pub(crate) fn fault(needle: &str, problem: String) -> Fault {
-    Fault::Other { needle: needle.to_owned(), problem }
+pub(crate) fn fault(needle: &str, problem: String) -> EntryError {
+    EntryError::Other { needle: needle.to_owned(), problem }
 }
 
 /// Parses and checks an entry.
-pub(crate) fn entry(file: &Path, text: &str) -> Result<Entry, SpecError> {
+pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
     let raw: RawEntry = yaml::parse(file, text)?;
     build(raw, file).map_err(|error| {
         let needle = match &error {
-            Fault::Kernel(_) => "kernel:".to_owned(),
-            Fault::Schema(_) => "schema:".to_owned(),
-            Fault::Rule(RuleError::NoArrow(rule) | RuleError::Term { rule, .. }) => rule.clone(),
-            Fault::Rule(RuleError::TwoSequences(slot)) => slot.clone(),
-            Fault::Rule(RuleError::Expr(inner)) | Fault::Expr(inner) => expr_text(inner),
-            Fault::Other { needle, .. } => needle.clone(),
+            EntryError::Kernel(_) => "kernel:".to_owned(),
+            EntryError::Schema(_) => "schema:".to_owned(),
+            EntryError::Rule(RuleError::NoArrow(rule) | RuleError::Term { rule, .. }) => rule.clone(),
+            EntryError::Rule(RuleError::TwoSequences(slot)) => slot.clone(),
+            EntryError::Rule(RuleError::Expr(inner)) | EntryError::Expr(inner) => expr_text(inner),
+            EntryError::Other { needle, .. } => needle.clone(),
         };
-        SpecError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
+        YamlError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
     })
 }
 
@@ -56,7 +57,7 @@ fn expr_text(error: &ExprError) -> String {
     }
 }
 
-fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
+fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     let kernel = KernelName::new(&raw.kernel)?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     if stem != kernel.file_stem() {
@@ -69,7 +70,7 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
     if raw.summary.starts_with("TODO") {
         return Err(fault("summary:", "this is a draft; complete what is marked TODO".to_owned()));
     }
-    let schema = Schema::parse(&raw.schema)?;
+    let schema = OperatorSchema::parse(&raw.schema)?;
     let slots = raw.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&raw.inputs]);
     let mut named = slots.flatten().flatten().filter_map(|slot| slot.argument.as_ref());
     if let Some(name) = named.find(|name| schema.argument(name).is_none()) {
@@ -81,7 +82,7 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
             forms.push(form);
         }
     }
-    let entry = Entry {
+    let entry = CatalogueEntry {
         kernel,
         summary: raw.summary,
         api: raw.api,
@@ -94,8 +95,8 @@ fn build(raw: RawEntry, file: &Path) -> Result<Entry, Fault> {
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose()?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
-        leaves_open: raw.leaves_open,
-        beside: raw.beside,
+        assumption: raw.leaves_open,
+        also_launches: raw.beside,
         roles: raw.roles,
         file: file.to_owned(),
     };
@@ -120,7 +121,7 @@ pub(crate) fn is_identifier(part: &str) -> bool {
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
+fn needs(raw: RawNeeds) -> Result<CallRequirements, EntryError> {
     if let Some(module) = raw
         .modules
         .iter()
@@ -128,7 +129,7 @@ fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
     {
         return Err(fault(module, format!("`{module}` is not the name of a Python module")));
     }
-    Ok(Needs {
+    Ok(CallRequirements {
         modules: raw.modules,
         custom_operators: raw.custom_operators,
         graph: raw.graph,
@@ -136,16 +137,16 @@ fn needs(raw: RawNeeds) -> Result<Needs, Fault> {
     })
 }
 
-pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, Fault> {
+pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
     let inferred = raw.infer.iter().map(|(name, text)| Ok((name.clone(), Expr::parse(text)?)));
-    let inferred = inferred.collect::<Result<_, Fault>>()?;
-    let rule =
-        Form::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?.with_inferred(inferred);
+    let inferred = inferred.collect::<Result<_, EntryError>>()?;
+    let rule = ShapeRule::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?
+        .with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // Slots at the end that a rule leaves out need not be told.
     while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
-        inputs.push(InputSlot::Unused);
+        inputs.push(InputSlot::Ignored);
     }
     let outputs = raw.outputs.as_ref().unwrap_or(&entry.outputs).iter();
     let output_dtypes = outputs.map(|output| output_dtype(output, entry)).collect::<Result<_, _>>()?;
@@ -153,11 +154,11 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, F
     for (name, argument) in entry.arguments.iter().chain(&raw.arguments) {
         arguments.insert(name.clone(), other_argument(name, argument)?);
     }
-    if let Some(column) = raw.with.keys().find(|column| Attributes::name_of(column).is_none()) {
+    if let Some(column) = raw.with.keys().find(|column| CaseAttributes::name_of(column).is_none()) {
         return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
     }
     let with = raw.with.clone();
-    let returns = raw.returns.as_deref().map(Returns::parse).transpose()?;
+    let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose()?;
     let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose()?;
     let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose()?;
     let quantises = raw.quantises.iter().map(|name| KernelName::new(name)).collect::<Result<_, _>>()?;
@@ -165,7 +166,7 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, F
     Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list, flops, bytes, quantises })
 }
 
-fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
+fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
     let known = |name: &String| match Dtype::parse(name) {
         Some(dtype) if dtype.torch_name().is_some() => Ok(dtype),
         _ => Err(fault(name, format!("`{name}` is not a type of torch"))),
@@ -173,27 +174,27 @@ fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, Fault> {
     names.iter().map(known).collect()
 }
 
-fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
-    let Some(raw) = raw else { return Ok(InputSlot::Unused) };
+fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
+    let Some(raw) = raw else { return Ok(InputSlot::Ignored) };
     let dtypes = dtypes_of(&raw.dtypes)?;
     if let (Some(dtype), None, None) = (&raw.left_out, &raw.argument, &raw.host_dims) {
         let dtype = dtypes_of(std::slice::from_ref(dtype))?.into_iter().next();
         return dtype
-            .map(InputSlot::LeftOut)
+            .map(InputSlot::Omitted)
             .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
     }
     if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
         let [dtype] = &dtypes[..] else {
             return Err(fault(dims, format!("`made: {dims}` needs `dtypes:` with one type")));
         };
-        return Ok(InputSlot::Made { dims: Expr::parse(dims)?, dtype: dtype.clone() });
+        return Ok(InputSlot::Intermediate { dims: Expr::parse(dims)?, dtype: dtype.clone() });
     }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
             argument: argument.clone(),
             values: match &raw.same_as {
-                Some(other) => Values::SameAs(other.clone()),
-                None => values(argument, raw.values, &Details::of_input(raw))?,
+                Some(other) => DeclaredFill::SameAs(other.clone()),
+                None => values(argument, raw.values, &FillDetails::of_input(raw))?,
             },
             dtypes,
             same_type_as: raw.same_type_as.clone(),
@@ -204,7 +205,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
         (None, Some(dims)) => {
             let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);
             if dims == "scalar" {
-                return Ok(InputSlot::LeftOut(dtype));
+                return Ok(InputSlot::Omitted(dtype));
             }
             Ok(InputSlot::Host { dims: Expr::parse(dims)?, dtype })
         }
@@ -215,7 +216,11 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, Fault> {
     }
 }
 
-fn values(argument: &str, values: Option<RawValues>, details: &Details<'_>) -> Result<Values, Fault> {
+fn values(
+    argument: &str,
+    values: Option<RawValues>,
+    details: &FillDetails<'_>,
+) -> Result<DeclaredFill, EntryError> {
     let Some(values) = values else {
         let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
         return Err(fault(argument, problem));
@@ -232,7 +237,7 @@ fn values(argument: &str, values: Option<RawValues>, details: &Details<'_>) -> R
         RawValues::Blocks => &["below", "used"],
         _ => &[],
     };
-    let Details { below, total, used, items } = *details;
+    let FillDetails { below, total, used, items } = *details;
     for (key, why, given) in [
         ("below", "over which range", below),
         ("total", "how many items are shared", total),
@@ -252,34 +257,36 @@ fn values(argument: &str, values: Option<RawValues>, details: &Details<'_>) -> R
     }
     let bound = || Expr::parse(below.or(total).or(items).unwrap_or_default());
     Ok(match values {
-        RawValues::Activation => Values::Activation,
-        RawValues::Weight => Values::Weight,
-        RawValues::Ones => Values::Ones,
-        RawValues::Zeros => Values::Zeros,
-        RawValues::Scales => Values::Scales,
-        RawValues::Causal => Values::Causal,
-        RawValues::Index => Values::Index(bound()?),
-        RawValues::Zipf => Values::Zipf(bound()?),
-        RawValues::Counting => Values::Counting(bound()?),
-        RawValues::Distinct => Values::Distinct(bound()?),
-        RawValues::Experts => Values::Experts(bound()?),
-        RawValues::Cumulative => Values::Cumulative(bound()?),
-        RawValues::Counts => Values::Counts(bound()?),
-        RawValues::Picks => Values::Picks(bound()?),
-        RawValues::Listed => Values::Listed(bound()?),
-        RawValues::Blocks => Values::Blocks { below: bound()?, used: Expr::parse(used.unwrap_or_default())? },
+        RawValues::Activation => DeclaredFill::Activation,
+        RawValues::Weight => DeclaredFill::Weight,
+        RawValues::Ones => DeclaredFill::Ones,
+        RawValues::Zeros => DeclaredFill::Zeros,
+        RawValues::Scales => DeclaredFill::Scales,
+        RawValues::Causal => DeclaredFill::Causal,
+        RawValues::Index => DeclaredFill::Index(bound()?),
+        RawValues::Zipf => DeclaredFill::Zipf(bound()?),
+        RawValues::Counting => DeclaredFill::Counting(bound()?),
+        RawValues::Distinct => DeclaredFill::Distinct(bound()?),
+        RawValues::Experts => DeclaredFill::Experts(bound()?),
+        RawValues::Cumulative => DeclaredFill::Cumulative(bound()?),
+        RawValues::Counts => DeclaredFill::Counts(bound()?),
+        RawValues::Picks => DeclaredFill::Picks(bound()?),
+        RawValues::Listed => DeclaredFill::Listed(bound()?),
+        RawValues::Blocks => {
+            DeclaredFill::Blocks { below: bound()?, used: Expr::parse(used.unwrap_or_default())? }
+        }
     })
 }
 
 /// What stands beside `values:`.
-struct Details<'a> {
+struct FillDetails<'a> {
     below: Option<&'a str>,
     total: Option<&'a str>,
     used: Option<&'a str>,
     items: Option<&'a str>,
 }
 
-impl<'a> Details<'a> {
+impl<'a> FillDetails<'a> {
     fn of_input(raw: &'a RawInput) -> Self {
         let RawInput { below, total, used, items, .. } = raw;
         Self {
@@ -301,31 +308,38 @@ impl<'a> Details<'a> {
     }
 }
 
-fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
-    let mut found: Vec<Argument> = Vec::new();
-    found.extend(raw.constant.clone().map(Argument::Constant));
+fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, EntryError> {
+    let mut found: Vec<DeclaredArgument> = Vec::new();
+    found.extend(raw.constant.clone().map(DeclaredArgument::Constant));
     if let Some(text) = &raw.expression {
-        found.push(Argument::Expression(Expr::parse(text)?));
+        found.push(DeclaredArgument::Expression(Expr::parse(text)?));
     }
     if let Some(text) = &raw.inverse_root {
-        found.push(Argument::InverseRoot(Expr::parse(text)?));
+        found.push(DeclaredArgument::InverseRoot(Expr::parse(text)?));
     }
-    found.extend(raw.destination.map(Argument::Destination));
-    found.extend(raw.dtype_of_output.map(|output| Argument::DtypeOf { output, quantised: raw.quantised }));
+    found.extend(raw.destination.map(DeclaredArgument::Destination));
+    found.extend(
+        raw.dtype_of_output.map(|output| DeclaredArgument::DtypeOf { output, quantised: raw.quantised }),
+    );
     if let Some(ranks) = &raw.process_group {
-        found.push(Argument::ProcessGroup(Expr::parse(ranks)?));
+        found.push(DeclaredArgument::ProcessGroup(Expr::parse(ranks)?));
     }
     if let Some(column) = &raw.attribute {
-        if Attributes::name_of(column).is_none() {
+        if CaseAttributes::name_of(column).is_none() {
             return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
         }
-        found.push(Argument::Attribute(column.clone()));
+        found.push(DeclaredArgument::Attribute(column.clone()));
     }
     if let Some(dims) = &raw.tensor {
         let dtype = dtypes_of(raw.dtype.as_slice())?.into_iter().next();
         let dtype = dtype.ok_or_else(|| fault(name, format!("tensor `{name}` needs a `dtype:`")))?;
-        let values = values(name, raw.values, &Details::of_argument(raw))?;
-        found.push(Argument::Tensor { dims: Returns::parse(dims)?, dtype, values, on_host: raw.on_host });
+        let values = values(name, raw.values, &FillDetails::of_argument(raw))?;
+        found.push(DeclaredArgument::Tensor {
+            dims: ReturnShapes::parse(dims)?,
+            dtype,
+            values,
+            on_host: raw.on_host,
+        });
     }
     match (found.pop(), found.is_empty()) {
         (Some(argument), true) => Ok(argument),
@@ -339,7 +353,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<Argument, Fault> {
     }
 }
 
-fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault> {
+fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryError> {
     let text = match raw {
         RawOutput::Recorded { recorded, .. } if recorded.is_empty() => {
             return Err(fault(
@@ -371,7 +385,7 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, Fault>
     }
 }
 
-pub(crate) fn no_such_argument(schema: &Schema, name: &str) -> Fault {
+pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> EntryError {
     let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
     fault(name, format!("the schema has no argument `{name}`; it has {}", names.join(", ")))
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Argument, Entry, EntryForm, InputSlot, Values,
-    build::{Fault, fault, no_such_argument},
+    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot,
+    build::{EntryError, fault, no_such_argument},
 };
-use crate::catalogue::{Schema, SchemaType};
+use crate::catalogue::{OperatorSchema, SchemaType};
 
 /// The function is the schema's; torch names an overload behind it.
-pub(crate) fn check_api(entry: &Entry) -> Result<(), Fault> {
+pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
     let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
     let function = without.rsplit('.').next().unwrap_or(without);
@@ -21,7 +21,7 @@ pub(crate) fn check_api(entry: &Entry) -> Result<(), Fault> {
     Err(fault("api:", problem))
 }
 
-pub(crate) fn check_forms(entry: &Entry) -> Result<(), Fault> {
+pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
     if entry.forms.is_empty() {
         return Err(fault("forms:", "there is no form, so nothing can be replayed".to_owned()));
     }
@@ -40,7 +40,7 @@ pub(crate) fn check_forms(entry: &Entry) -> Result<(), Fault> {
         }
         let unused = form.inputs.iter().enumerate();
         let mut unused =
-            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
+            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Ignored));
         if let Some((index, _)) = unused.next() {
             let problem =
                 format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
@@ -51,7 +51,7 @@ pub(crate) fn check_forms(entry: &Entry) -> Result<(), Fault> {
 }
 
 /// Roles are those of dimensions that some form names.
-pub(crate) fn check_roles(entry: &Entry) -> Result<(), Fault> {
+pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
     let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
     let known = names.into_iter().collect::<Vec<_>>().join(", ");
@@ -60,7 +60,7 @@ pub(crate) fn check_roles(entry: &Entry) -> Result<(), Fault> {
 
 /// Every argument of the call exists in the schema, every one without default is given once, and constants
 /// are of the types that it takes.
-pub(crate) fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
+pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
     let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
     check_names(entry, form, &given)?;
@@ -69,7 +69,7 @@ pub(crate) fn check_form(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
 }
 
 /// What is given exists, once, and nothing is missing.
-fn check_names(entry: &Entry, form: &EntryForm, given: &[&str]) -> Result<(), Fault> {
+fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
     let transposed = form.rule.transposed.iter().map(String::as_str);
     for name in given.iter().copied().chain(transposed) {
         if entry.schema.argument(name).is_none() {
@@ -91,7 +91,7 @@ fn check_names(entry: &Entry, form: &EntryForm, given: &[&str]) -> Result<(), Fa
 }
 
 /// Where one tensor is said to be like another, there is that other.
-fn check_others(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
+fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
     if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
         let problem =
@@ -100,7 +100,7 @@ fn check_others(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
     }
     for (_, slot) in form.tensors() {
         let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
-        if let Values::SameAs(other) = &slot.values
+        if let DeclaredFill::SameAs(other) = &slot.values
             && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
         {
             let problem =
@@ -112,17 +112,23 @@ fn check_others(entry: &Entry, form: &EntryForm) -> Result<(), Fault> {
 }
 
 /// What is given is of the type that the schema takes.
-fn check_argument(schema: &Schema, name: &str, argument: &Argument) -> Result<(), Fault> {
+fn check_argument(
+    schema: &OperatorSchema,
+    name: &str,
+    argument: &DeclaredArgument,
+) -> Result<(), EntryError> {
     let Some(declared) = schema.argument(name) else { return Ok(()) };
     match argument {
-        Argument::Constant(constant)
+        DeclaredArgument::Constant(constant)
             if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
         {
             let problem =
                 format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
             Err(fault(name, problem))
         }
-        Argument::Tensor { .. } if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) => {
+        DeclaredArgument::Tensor { .. }
+            if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) =>
+        {
             Err(fault(name, format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind)))
         }
         _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::{
     EntryForm,
-    build::{Fault, entry_form, fault, is_identifier},
+    build::{EntryError, entry_form, fault, is_identifier},
     raw::{RawEntry, RawForm},
 };
 
@@ -14,7 +14,7 @@ const LONGEST_LIST: usize = 64;
 /// A form whose rule has a list such as `*X...` is a form for every length of the list from 2 on: its slots are
 /// `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`. Lists such as `S,D...` are slots of just these
 /// dimensions. Several lists of a rule have one length.
-pub(crate) fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, Fault> {
+pub(crate) fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, EntryError> {
     let left = raw.shapes.split("->").next().unwrap_or_default();
     let mut lists = Vec::new();
     for (place, term) in left.split(';').map(str::trim).enumerate().filter(|(_, term)| term.ends_with(LIST)) {
@@ -35,7 +35,7 @@ struct ListTerm<'a> {
 }
 
 impl<'a> ListTerm<'a> {
-    fn parse(place: usize, term: &'a str) -> Result<Self, Fault> {
+    fn parse(place: usize, term: &'a str) -> Result<Self, EntryError> {
         let each = term.trim_end_matches(LIST);
         let name = each.strip_prefix('*');
         let is_list =
@@ -64,7 +64,7 @@ fn of_length(
     entry: &RawEntry,
     lists: &[ListTerm<'_>],
     length: usize,
-) -> Result<EntryForm, Fault> {
+) -> Result<EntryForm, EntryError> {
     let mut form = raw.clone();
     form.arguments = entry.arguments.clone();
     form.arguments.extend(raw.arguments.clone());

@@ -10,13 +10,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Expr, Form, Returns, Schema};
-use crate::config::{SpecError, device_profile::Unit};
-use crate::domain::{Dtype, KernelName};
+use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
+use crate::{
+    config::{YamlError, device_profile::ComputeUnit},
+    domain::{Dtype, KernelName},
+};
 
 /// How a kernel is replayed.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
     /// What it computes, in a line.
@@ -24,17 +26,17 @@ pub struct Entry {
     /// The Python function, such as `torch_npu.npu_rms_norm`.
     pub api: String,
     /// The function's signature.
-    pub schema: Schema,
+    pub schema: OperatorSchema,
     /// The schema as it is written in the file.
     pub schema_text: String,
     /// Other names under which the profiler shows the same kernel.
     pub also_named: Vec<String>,
     /// Which unit bounds its arithmetic.
-    pub unit: Unit,
+    pub unit: ComputeUnit,
     /// What the call needs besides torch_npu.
-    pub needs: Needs,
+    pub needs: CallRequirements,
     /// What judges its calls where there is no device.
-    pub judged_by: JudgedBy,
+    pub judged_by: EntryCheckMethod,
     /// The ways in which it is called: the first whose shapes fit is taken.
     pub forms: Vec<EntryForm>,
     /// Floating-point operations; one per output element where the file says nothing.
@@ -42,11 +44,11 @@ pub struct Entry {
     /// Bytes that must move; all inputs and outputs once where the file says nothing.
     pub bytes: Option<Expr>,
     /// What recorded shapes do not tell, and what the replay takes it for.
-    pub leaves_open: Option<String>,
+    pub assumption: Option<String>,
     /// Kernels that the same call launches besides.
-    pub beside: Vec<String>,
+    pub also_launches: Vec<String>,
     /// What dimensions are of a model's work, by their names in the forms.
-    pub roles: BTreeMap<String, Role>,
+    pub roles: BTreeMap<String, DimensionRole>,
     /// Where the entry comes from, for messages.
     pub file: PathBuf,
 }
@@ -55,17 +57,17 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct EntryForm {
     /// How the shapes hang together.
-    pub rule: Form,
+    pub rule: ShapeRule,
     /// What the profiler's input slots are, in their order.
     pub inputs: Vec<InputSlot>,
     /// Element types of the outputs, in their order.
     pub output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
-    pub arguments: BTreeMap<String, Argument>,
+    pub arguments: BTreeMap<String, DeclaredArgument>,
     /// What attributes must say for the form to be meant, such as a layout; `*` is anything.
     pub with: BTreeMap<String, Vec<String>>,
     /// Shapes that Python sees, where they are not those that the profiler shows.
-    pub returns: Option<Returns>,
+    pub returns: Option<ReturnShapes>,
     /// Whether it is one of several that differ in how many tensors a list has.
     pub of_list: bool,
     /// Floating-point operations, where they are others than the entry's.
@@ -79,7 +81,7 @@ pub struct EntryForm {
 /// What a dimension is of a model's work. Of a list of dimensions, its first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum DimensionRole {
     /// Rows that come from all sequences of a batch.
     Tokens,
     /// Sequences, or whatever else is computed side by side.
@@ -98,7 +100,7 @@ pub enum Role {
     Fixed,
 }
 
-impl Role {
+impl DimensionRole {
     /// Whether it stays as it is unless somebody names it.
     #[must_use]
     pub const fn is_kept(self) -> bool {
@@ -108,7 +110,7 @@ impl Role {
 
 /// What a call needs besides torch and torch_npu.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct CallRequirements {
     /// Python modules that register the operator; with `()` behind it, a function of one that must be called.
     pub modules: Vec<String>,
     /// Operators that CANN does not bring: their package must be in the environment.
@@ -119,7 +121,7 @@ pub struct Needs {
     pub several_devices: bool,
 }
 
-impl Needs {
+impl CallRequirements {
     /// In words; nothing where it needs nothing.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
@@ -137,7 +139,7 @@ impl Needs {
 /// What of the vendor's code judges a call without a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum JudgedBy {
+pub enum EntryCheckMethod {
     /// The operator's Meta kernel.
     #[default]
     Meta,
@@ -147,7 +149,7 @@ pub enum JudgedBy {
     Rule,
 }
 
-impl JudgedBy {
+impl EntryCheckMethod {
     /// Its word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -172,7 +174,7 @@ pub enum InputSlot {
         dtype: Dtype,
     },
     /// What the call makes on the way and its last kernel reads, such as the order of a sort.
-    Made {
+    Intermediate {
         /// Its dimensions, a list.
         dims: Expr,
         /// Its type.
@@ -180,9 +182,9 @@ pub enum InputSlot {
     },
     /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
     /// without dimensions.
-    LeftOut(Dtype),
+    Omitted(Dtype),
     /// No form reads it.
-    Unused,
+    Ignored,
 }
 
 /// A tensor argument.
@@ -191,7 +193,7 @@ pub struct TensorSlot {
     /// The argument's name in the schema.
     pub argument: String,
     /// What it is filled with.
-    pub values: Values,
+    pub values: DeclaredFill,
     /// Types that the kernel takes; any where empty.
     pub dtypes: Vec<Dtype>,
     /// Another argument whose type it must have.
@@ -206,7 +208,7 @@ pub struct TensorSlot {
 
 /// What a tensor is filled with, seeded.
 #[derive(Clone, Debug)]
-pub enum Values {
+pub enum DeclaredFill {
     /// N(0,1); whole numbers in [-8, 8) for integer types; both values for `BOOL`.
     Activation,
     /// As activations, scaled by the root of the last dimension so that products keep their size.
@@ -251,7 +253,7 @@ pub enum Values {
 
 /// Where an argument that is no input slot comes from.
 #[derive(Clone, Debug)]
-pub enum Argument {
+pub enum DeclaredArgument {
     /// A constant.
     Constant(serde_json::Value),
     /// Follows from the shapes.
@@ -274,11 +276,11 @@ pub enum Argument {
     /// A tensor that the profiler does not show.
     Tensor {
         /// Its shape.
-        dims: Returns,
+        dims: ReturnShapes,
         /// Its type.
         dtype: Dtype,
         /// What it is filled with.
-        values: Values,
+        values: DeclaredFill,
         /// Whether it stays on the host, where the call reads it.
         on_host: bool,
     },
@@ -299,9 +301,9 @@ pub enum OutputDtype {
     RecordedUnlike(Vec<Dtype>, String),
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Parses and checks an entry.
-    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, SpecError> {
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
         build::entry(file, text)
     }
 
@@ -310,7 +312,7 @@ impl Entry {
     #[must_use]
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
-        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::LeftOut(_)));
+        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::Omitted(_)));
         let hosts: BTreeSet<usize> = hosts.map(|(index, _)| index).collect();
         hosts.into_iter().collect()
     }
@@ -319,7 +321,8 @@ impl Entry {
     #[must_use]
     pub fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
-        !self.needs.several_devices || arguments.any(|given| matches!(given, Argument::ProcessGroup(_)))
+        !self.needs.several_devices
+            || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
     }
 
     /// The names under which the profiler may show the kernel.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{JudgedBy, Role};
-use crate::config::device_profile::Unit;
+use super::{DimensionRole, EntryCheckMethod};
+use crate::config::device_profile::ComputeUnit;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,11 +16,11 @@ pub(crate) struct RawEntry {
     pub(crate) schema: String,
     #[serde(default)]
     pub(crate) also_named: Vec<String>,
-    pub(crate) unit: Unit,
+    pub(crate) unit: ComputeUnit,
     #[serde(default)]
     pub(crate) needs: RawNeeds,
     #[serde(default)]
-    pub(crate) judged_by: JudgedBy,
+    pub(crate) judged_by: EntryCheckMethod,
     pub(crate) inputs: Vec<Option<RawInput>>,
     pub(crate) outputs: Vec<RawOutput>,
     pub(crate) forms: Vec<RawForm>,
@@ -33,7 +33,7 @@ pub(crate) struct RawEntry {
     pub(crate) beside: Vec<String>,
     /// By name of a dimension.
     #[serde(default)]
-    pub(crate) roles: BTreeMap<String, Role>,
+    pub(crate) roles: BTreeMap<String, DimensionRole>,
 }
 
 #[derive(Default, Deserialize)]

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Expr, Function, Node, Operator, Value, collect_names, evaluate};
+use super::{BinaryOperator, Expr, ExprFunction, ExprNode, ExprValue, collect_names, evaluate};
 use crate::catalogue::Bindings;
 
 /// A name whose value is that of an expression.
 #[derive(Clone, Debug)]
-pub(crate) struct Equality {
+pub(crate) struct NameEquality {
     pub(crate) name: String,
-    value: Node,
+    value: ExprNode,
 }
 
-impl Equality {
+impl NameEquality {
     /// What the name must be under other bindings, where that has a value.
-    pub(crate) fn value(&self, bindings: &Bindings) -> Option<Value> {
+    pub(crate) fn value(&self, bindings: &Bindings) -> Option<ExprValue> {
         evaluate(&self.value, bindings).ok()
     }
 
@@ -29,7 +29,7 @@ impl Equality {
 
 /// Two lists of dimensions that are compared dimension by dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SideBySide {
+pub(crate) struct AlignedLists {
     pub(crate) names: [String; 2],
     /// Whether their last dimensions stand beside each other, as when they are broadcast; else their first do.
     pub(crate) from_the_end: bool,
@@ -38,39 +38,39 @@ pub(crate) struct SideBySide {
 impl Expr {
     /// The equalities of a condition that hold under bindings: of several that exclude each other, those of the
     /// first that is true.
-    pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<Equality> {
+    pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
         let mut found = Vec::new();
         collect_equalities(&self.root, bindings, &mut found);
         found
     }
 
     /// The first value that an equality gives a name which has none, whichever alternative it is in.
-    pub(crate) fn value_of(&self, name: &str, bindings: &Bindings) -> Option<Value> {
+    pub(crate) fn value_of(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
         value_of(&self.root, name, bindings)
     }
 
     /// The lists that stand side by side in an expression.
-    pub(crate) fn side_by_side(&self) -> Vec<SideBySide> {
+    pub(crate) fn side_by_side(&self) -> Vec<AlignedLists> {
         let mut found = Vec::new();
         collect_pairs(&self.root, &mut found);
         found
     }
 }
 
-fn collect_equalities(node: &Node, bindings: &Bindings, found: &mut Vec<Equality>) {
-    let holds = |node: &Node| matches!(evaluate(node, bindings), Ok(Value::Truth(true)));
+fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
+    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(true)));
     match node {
-        Node::Binary(Operator::And, left, right) => {
+        ExprNode::Binary(BinaryOperator::And, left, right) => {
             collect_equalities(left, bindings, found);
             collect_equalities(right, bindings, found);
         }
-        Node::Binary(Operator::Or, left, right) => {
+        ExprNode::Binary(BinaryOperator::Or, left, right) => {
             let taken = if holds(left) { left } else { right };
             collect_equalities(taken, bindings, found);
         }
-        Node::Binary(Operator::Equal, left, right) if holds(node) => match (&**left, &**right) {
-            (Node::Name(name), value) | (value, Node::Name(name)) => {
-                let equality = Equality { name: name.clone(), value: value.clone() };
+        ExprNode::Binary(BinaryOperator::Equal, left, right) if holds(node) => match (&**left, &**right) {
+            (ExprNode::Name(name), value) | (value, ExprNode::Name(name)) => {
+                let equality = NameEquality { name: name.clone(), value: value.clone() };
                 if !equality.names().contains(name.as_str()) {
                     found.push(equality);
                 }
@@ -81,13 +81,14 @@ fn collect_equalities(node: &Node, bindings: &Bindings, found: &mut Vec<Equality
     }
 }
 
-fn value_of(node: &Node, wanted: &str, bindings: &Bindings) -> Option<Value> {
-    let Node::Binary(operator, left, right) = node else { return None };
+fn value_of(node: &ExprNode, wanted: &str, bindings: &Bindings) -> Option<ExprValue> {
+    let ExprNode::Binary(operator, left, right) = node else { return None };
     match (operator, &**left, &**right) {
-        (Operator::And | Operator::Or, left, right) => {
+        (BinaryOperator::And | BinaryOperator::Or, left, right) => {
             value_of(left, wanted, bindings).or_else(|| value_of(right, wanted, bindings))
         }
-        (Operator::Equal, Node::Name(name), value) | (Operator::Equal, value, Node::Name(name))
+        (BinaryOperator::Equal, ExprNode::Name(name), value)
+        | (BinaryOperator::Equal, value, ExprNode::Name(name))
             if name == wanted =>
         {
             evaluate(value, bindings).ok()
@@ -96,26 +97,28 @@ fn value_of(node: &Node, wanted: &str, bindings: &Bindings) -> Option<Value> {
     }
 }
 
-fn collect_pairs(node: &Node, found: &mut Vec<SideBySide>) {
+fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
     match node {
-        Node::Number(_) | Node::Name(_) => {}
-        Node::Not(inner) | Node::Negative(inner) => collect_pairs(inner, found),
-        Node::Binary(_, left, right) => {
+        ExprNode::Number(_) | ExprNode::Name(_) => {}
+        ExprNode::Not(inner) | ExprNode::Negative(inner) => collect_pairs(inner, found),
+        ExprNode::Binary(_, left, right) => {
             collect_pairs(left, found);
             collect_pairs(right, found);
         }
-        Node::Call(function, arguments) => {
-            if matches!(function, Function::Broadcast | Function::Within | Function::Joined) {
+        ExprNode::Call(function, arguments) => {
+            if matches!(function, ExprFunction::Broadcast | ExprFunction::Within | ExprFunction::Joined) {
                 let names: Vec<&String> = arguments
                     .iter()
-                    .skip(usize::from(*function == Function::Joined))
-                    .filter_map(|argument| if let Node::Name(name) = argument { Some(name) } else { None })
+                    .skip(usize::from(*function == ExprFunction::Joined))
+                    .filter_map(
+                        |argument| if let ExprNode::Name(name) = argument { Some(name) } else { None },
+                    )
                     .collect();
-                let from_the_end = *function == Function::Broadcast;
+                let from_the_end = *function == ExprFunction::Broadcast;
                 found.extend(
                     names
                         .windows(2)
-                        .map(|pair| SideBySide { names: [pair[0].clone(), pair[1].clone()], from_the_end }),
+                        .map(|pair| AlignedLists { names: [pair[0].clone(), pair[1].clone()], from_the_end }),
                 );
             }
             arguments.iter().for_each(|argument| collect_pairs(argument, found));
@@ -130,12 +133,12 @@ mod tests {
     fn bindings() -> Bindings {
         let mut bindings = Bindings::default();
         for (name, value) in [("S", 1), ("N", 64), ("W", 192), ("C", 128), ("R", 64)] {
-            bindings.set(name, Value::Number(value));
+            bindings.set(name, ExprValue::Number(value));
         }
         bindings
     }
 
-    fn equalities(source: &str) -> Vec<(String, Option<Value>)> {
+    fn equalities(source: &str) -> Vec<(String, Option<ExprValue>)> {
         let known = bindings();
         let found = Expr::parse(source).expect("an expression").equalities(&known);
         found.iter().map(|equality| (equality.name.clone(), equality.value(&known))).collect()
@@ -143,14 +146,14 @@ mod tests {
 
     #[test]
     fn the_alternative_that_holds_is_the_one_that_counts() {
-        assert_eq!(equalities("S == N or S == 1"), [("S".to_owned(), Some(Value::Number(1)))]);
+        assert_eq!(equalities("S == N or S == 1"), [("S".to_owned(), Some(ExprValue::Number(1)))]);
         assert_eq!(equalities("N == R and W == C + R").len(), 2);
-        assert_eq!(equalities("C + R == W"), [("W".to_owned(), Some(Value::Number(192)))]);
+        assert_eq!(equalities("C + R == W"), [("W".to_owned(), Some(ExprValue::Number(192)))]);
         assert_eq!(equalities("C + R == W + 0"), [], "no name by itself");
         assert_eq!(equalities("S == N"), [], "it does not hold");
         assert_eq!(equalities("max(N, R) == N"), [], "nothing follows from itself");
         let first = Expr::parse("T == N or T == 1").expect("an expression").value_of("T", &bindings());
-        assert_eq!(first, Some(Value::Number(64)));
+        assert_eq!(first, Some(ExprValue::Number(64)));
     }
 
     #[test]
@@ -158,7 +161,7 @@ mod tests {
         let pairs = |source: &str| Expr::parse(source).expect("an expression").side_by_side();
         assert_eq!(
             pairs("broadcast(X, Y) == Y"),
-            [SideBySide { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]
+            [AlignedLists { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]
         );
         assert!(!pairs("within(Y, X)")[0].from_the_end);
         assert_eq!(pairs("joined(D, X_0, X_1, X_2)").len(), 2);

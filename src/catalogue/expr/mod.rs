@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeSet, fmt};
 
-pub(crate) use constraints::{Equality, SideBySide};
-pub(crate) use functions::Function;
+pub(crate) use constraints::{AlignedLists, NameEquality};
+pub(crate) use functions::ExprFunction;
 use functions::{FUNCTIONS, OR_MORE, call};
 
-use super::{Bindings, Value};
+use super::{Bindings, ExprValue};
 
 pub(crate) mod bindings;
 pub(crate) mod compiled;
@@ -23,7 +23,7 @@ pub(crate) mod shape_functions;
 #[derive(Clone, Debug)]
 pub struct Expr {
     source: String,
-    pub(crate) root: Node,
+    pub(crate) root: ExprNode,
 }
 
 /// Why an expression cannot be read or has no value.
@@ -53,17 +53,17 @@ pub enum ExprError {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum ExprNode {
     Number(i64),
     Name(String),
-    Not(Box<Node>),
-    Negative(Box<Node>),
-    Binary(Operator, Box<Node>, Box<Node>),
-    Call(Function, Vec<Node>),
+    Not(Box<ExprNode>),
+    Negative(Box<ExprNode>),
+    Binary(BinaryOperator, Box<ExprNode>, Box<ExprNode>),
+    Call(ExprFunction, Vec<ExprNode>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub(crate) enum BinaryOperator {
     Or,
     And,
     Equal,
@@ -99,17 +99,17 @@ impl Expr {
     /// The name, where the expression is nothing else.
     #[must_use]
     pub fn bare_name(&self) -> Option<&str> {
-        if let Node::Name(name) = &self.root { Some(name) } else { None }
+        if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
 
     /// The value under the given bindings.
     ///
     /// # Errors
     /// [`ExprError`] for an unbound name, a wrong operand, an inexact division or an overflow.
-    pub fn value(&self, bindings: &Bindings) -> Result<Value, ExprError> {
+    pub fn value(&self, bindings: &Bindings) -> Result<ExprValue, ExprError> {
         evaluate(&self.root, bindings).map_err(|problem| match problem {
-            Problem::Unknown(name) => ExprError::Unknown(name),
-            Problem::Value(problem) => ExprError::Value { source_text: self.source.clone(), problem },
+            ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
+            ExprErrorKind::Value(problem) => ExprError::Value { source_text: self.source.clone(), problem },
         })
     }
 
@@ -128,7 +128,7 @@ impl Expr {
     /// As [`Expr::value`], and where the value is a number or a list.
     pub fn holds(&self, bindings: &Bindings) -> Result<bool, ExprError> {
         match self.value(bindings)? {
-            Value::Truth(truth) => Ok(truth),
+            ExprValue::Bool(truth) => Ok(truth),
             other => Err(ExprError::Value {
                 source_text: self.source.clone(),
                 problem: format!("is {other}, expected a comparison"),
@@ -143,27 +143,27 @@ impl fmt::Display for Expr {
     }
 }
 
-fn collect_names<'a>(node: &'a Node, names: &mut BTreeSet<&'a str>) {
+fn collect_names<'a>(node: &'a ExprNode, names: &mut BTreeSet<&'a str>) {
     match node {
-        Node::Number(_) => {}
-        Node::Name(name) => {
+        ExprNode::Number(_) => {}
+        ExprNode::Name(name) => {
             names.insert(name);
         }
-        Node::Not(inner) | Node::Negative(inner) => collect_names(inner, names),
-        Node::Binary(_, left, right) => {
+        ExprNode::Not(inner) | ExprNode::Negative(inner) => collect_names(inner, names),
+        ExprNode::Binary(_, left, right) => {
             collect_names(left, names);
             collect_names(right, names);
         }
-        Node::Call(_, arguments) => arguments.iter().for_each(|argument| collect_names(argument, names)),
+        ExprNode::Call(_, arguments) => arguments.iter().for_each(|argument| collect_names(argument, names)),
     }
 }
 
-enum Problem {
+enum ExprErrorKind {
     Unknown(String),
     Value(String),
 }
 
-impl From<String> for Problem {
+impl From<String> for ExprErrorKind {
     fn from(problem: String) -> Self {
         Self::Value(problem)
     }
@@ -173,54 +173,61 @@ fn overflow() -> String {
     "does not fit 63 bits".to_owned()
 }
 
-fn evaluate(node: &Node, bindings: &Bindings) -> Result<Value, Problem> {
+fn evaluate(node: &ExprNode, bindings: &Bindings) -> Result<ExprValue, ExprErrorKind> {
     match node {
-        Node::Number(number) => Ok(Value::Number(*number)),
-        Node::Name(name) => bindings.get(name).cloned().ok_or_else(|| Problem::Unknown(name.clone())),
-        Node::Not(inner) => Ok(Value::Truth(!evaluate(inner, bindings)?.truth()?)),
-        Node::Negative(inner) => {
-            let number = evaluate(inner, bindings)?.number()?;
-            Ok(Value::Number(number.checked_neg().ok_or_else(overflow)?))
+        ExprNode::Number(number) => Ok(ExprValue::Number(*number)),
+        ExprNode::Name(name) => {
+            bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
         }
-        Node::Binary(operator, left, right) => binary(*operator, left, right, bindings),
-        Node::Call(function, arguments) => {
-            let values: Vec<Value> =
+        ExprNode::Not(inner) => Ok(ExprValue::Bool(!evaluate(inner, bindings)?.truth()?)),
+        ExprNode::Negative(inner) => {
+            let number = evaluate(inner, bindings)?.number()?;
+            Ok(ExprValue::Number(number.checked_neg().ok_or_else(overflow)?))
+        }
+        ExprNode::Binary(operator, left, right) => binary(*operator, left, right, bindings),
+        ExprNode::Call(function, arguments) => {
+            let values: Vec<ExprValue> =
                 arguments.iter().map(|argument| evaluate(argument, bindings)).collect::<Result<_, _>>()?;
             Ok(call(*function, &values)?)
         }
     }
 }
 
-fn binary(operator: Operator, left: &Node, right: &Node, bindings: &Bindings) -> Result<Value, Problem> {
+fn binary(
+    operator: BinaryOperator,
+    left: &ExprNode,
+    right: &ExprNode,
+    bindings: &Bindings,
+) -> Result<ExprValue, ExprErrorKind> {
     let left = evaluate(left, bindings)?;
     match operator {
-        Operator::Or if left.truth()? => return Ok(Value::Truth(true)),
-        Operator::And if !left.truth()? => return Ok(Value::Truth(false)),
+        BinaryOperator::Or if left.truth()? => return Ok(ExprValue::Bool(true)),
+        BinaryOperator::And if !left.truth()? => return Ok(ExprValue::Bool(false)),
         _ => {}
     }
     let right = evaluate(right, bindings)?;
     Ok(match operator {
-        Operator::Or | Operator::And => Value::Truth(right.truth()?),
-        Operator::Equal => Value::Truth(left == right),
-        Operator::NotEqual => Value::Truth(left != right),
-        Operator::Less => Value::Truth(left.number()? < right.number()?),
-        Operator::LessEqual => Value::Truth(left.number()? <= right.number()?),
-        Operator::Greater => Value::Truth(left.number()? > right.number()?),
-        Operator::GreaterEqual => Value::Truth(left.number()? >= right.number()?),
-        _ => Value::Number(arithmetic(operator, left.number()?, right.number()?)?),
+        BinaryOperator::Or | BinaryOperator::And => ExprValue::Bool(right.truth()?),
+        BinaryOperator::Equal => ExprValue::Bool(left == right),
+        BinaryOperator::NotEqual => ExprValue::Bool(left != right),
+        BinaryOperator::Less => ExprValue::Bool(left.number()? < right.number()?),
+        BinaryOperator::LessEqual => ExprValue::Bool(left.number()? <= right.number()?),
+        BinaryOperator::Greater => ExprValue::Bool(left.number()? > right.number()?),
+        BinaryOperator::GreaterEqual => ExprValue::Bool(left.number()? >= right.number()?),
+        _ => ExprValue::Number(arithmetic(operator, left.number()?, right.number()?)?),
     })
 }
 
-fn arithmetic(operator: Operator, left: i64, right: i64) -> Result<i64, String> {
+fn arithmetic(operator: BinaryOperator, left: i64, right: i64) -> Result<i64, String> {
     let value = match operator {
-        Operator::Add => left.checked_add(right),
-        Operator::Subtract => left.checked_sub(right),
-        Operator::Multiply => left.checked_mul(right),
+        BinaryOperator::Add => left.checked_add(right),
+        BinaryOperator::Subtract => left.checked_sub(right),
+        BinaryOperator::Multiply => left.checked_mul(right),
         _ if right == 0 => return Err("divides by zero".to_owned()),
-        Operator::Divide if left.checked_rem(right).is_some_and(|rest| rest != 0) => {
+        BinaryOperator::Divide if left.checked_rem(right).is_some_and(|rest| rest != 0) => {
             return Err(format!("{left} is not a multiple of {right}"));
         }
-        Operator::Divide => left.checked_div(right),
+        BinaryOperator::Divide => left.checked_div(right),
         _ => left.checked_rem_euclid(right),
     };
     value.ok_or_else(overflow)
@@ -232,39 +239,39 @@ mod tests {
 
     use super::*;
 
-    fn value(source: &str) -> Result<Value, ExprError> {
+    fn value(source: &str) -> Result<ExprValue, ExprError> {
         let mut bindings = Bindings::default();
-        bindings.set("M", Value::Number(4096));
-        bindings.set("X", Value::List(vec![4, 1, 8]));
-        bindings.set("Y", Value::List(vec![6, 1]));
+        bindings.set("M", ExprValue::Number(4096));
+        bindings.set("X", ExprValue::List(vec![4, 1, 8]));
+        bindings.set("Y", ExprValue::List(vec![6, 1]));
         Expr::parse(source)?.value(&bindings)
     }
 
     #[test]
     fn operators_bind_as_in_arithmetic() {
-        assert_eq!(value("2 + 3 * 4 - 6 / 2"), Ok(Value::Number(11)));
-        assert_eq!(value("-(2 + 3) * 4"), Ok(Value::Number(-20)));
-        assert_eq!(value("10 - 4 - 3"), Ok(Value::Number(3)));
-        assert_eq!(value("-7 % 4"), Ok(Value::Number(1)));
-        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(Value::Truth(true)));
-        assert_eq!(value("align(M + 1, 16)"), Ok(Value::Number(4112)));
+        assert_eq!(value("2 + 3 * 4 - 6 / 2"), Ok(ExprValue::Number(11)));
+        assert_eq!(value("-(2 + 3) * 4"), Ok(ExprValue::Number(-20)));
+        assert_eq!(value("10 - 4 - 3"), Ok(ExprValue::Number(3)));
+        assert_eq!(value("-7 % 4"), Ok(ExprValue::Number(1)));
+        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Bool(true)));
+        assert_eq!(value("align(M + 1, 16)"), Ok(ExprValue::Number(4112)));
     }
 
     #[test]
     fn lists_are_shapes() {
-        assert_eq!(value("broadcast(X, Y)"), Ok(Value::List(vec![4, 6, 8])));
-        assert_eq!(value("rank(X) + numel(Y)"), Ok(Value::Number(9)));
-        assert_eq!(value("zeros(rank(X))"), Ok(Value::List(vec![0, 0, 0])));
-        assert_eq!(value("within(Y, X)"), Ok(Value::Truth(false)));
+        assert_eq!(value("broadcast(X, Y)"), Ok(ExprValue::List(vec![4, 6, 8])));
+        assert_eq!(value("rank(X) + numel(Y)"), Ok(ExprValue::Number(9)));
+        assert_eq!(value("zeros(rank(X))"), Ok(ExprValue::List(vec![0, 0, 0])));
+        assert_eq!(value("within(Y, X)"), Ok(ExprValue::Bool(false)));
     }
 
     #[test]
     fn lists_are_lengths_of_sequences_and_a_number_is_a_list_of_one() {
-        assert_eq!(value("sum(X) + count(X) + last(X) + lowest(X) + highest(X)"), Ok(Value::Number(33)));
-        assert_eq!(value("differences(accumulated(X))"), Ok(Value::List(vec![4, 1, 8])));
-        assert_eq!(value("shares(10, 3)"), Ok(Value::List(vec![4, 3, 3])));
-        assert_eq!(value("dot(blocks(X, 4), repeated(2, 3))"), Ok(Value::Number(8)));
-        assert_eq!(value("sum(M) + count(M) + last(accumulated(M))"), Ok(Value::Number(8193)));
+        assert_eq!(value("sum(X) + count(X) + last(X) + lowest(X) + highest(X)"), Ok(ExprValue::Number(33)));
+        assert_eq!(value("differences(accumulated(X))"), Ok(ExprValue::List(vec![4, 1, 8])));
+        assert_eq!(value("shares(10, 3)"), Ok(ExprValue::List(vec![4, 3, 3])));
+        assert_eq!(value("dot(blocks(X, 4), repeated(2, 3))"), Ok(ExprValue::Number(8)));
+        assert_eq!(value("sum(M) + count(M) + last(accumulated(M))"), Ok(ExprValue::Number(8193)));
         let text = |source: &str| value(source).expect_err("no value").to_string();
         assert_eq!(text("dot(X, Y)"), "`dot(X, Y)`: lists of 3 and 2 numbers");
         assert_eq!(text("shares(4, 0)"), "`shares(4, 0)`: 4 items in 0 shares");
@@ -294,7 +301,7 @@ mod tests {
         #[test]
         fn sums_and_products_agree_with_rust(a in -1000_i64..1000, b in -1000_i64..1000, c in 1_i64..50) {
             let source = format!("({a}) * ({b}) + {c} - ({a}) % {c}");
-            prop_assert_eq!(value(&source), Ok(Value::Number(a * b + c - a.rem_euclid(c))));
+            prop_assert_eq!(value(&source), Ok(ExprValue::Number(a * b + c - a.rem_euclid(c))));
         }
     }
 }

@@ -1,22 +1,22 @@
 //! From text to the tree of an expression.
 
-use super::{ExprError, FUNCTIONS, Node, OR_MORE, Operator};
+use super::{BinaryOperator, ExprError, ExprNode, FUNCTIONS, OR_MORE};
 
 /// (text, operator, how tightly it binds); longer texts first, so that `<=` is not read as `<`.
-const OPERATORS: [(&str, Operator, u8); 13] = [
-    ("or", Operator::Or, 1),
-    ("and", Operator::And, 2),
-    ("==", Operator::Equal, 4),
-    ("!=", Operator::NotEqual, 4),
-    ("<=", Operator::LessEqual, 4),
-    (">=", Operator::GreaterEqual, 4),
-    ("<", Operator::Less, 4),
-    (">", Operator::Greater, 4),
-    ("+", Operator::Add, 5),
-    ("-", Operator::Subtract, 5),
-    ("*", Operator::Multiply, 6),
-    ("/", Operator::Divide, 6),
-    ("%", Operator::Remainder, 6),
+const OPERATORS: [(&str, BinaryOperator, u8); 13] = [
+    ("or", BinaryOperator::Or, 1),
+    ("and", BinaryOperator::And, 2),
+    ("==", BinaryOperator::Equal, 4),
+    ("!=", BinaryOperator::NotEqual, 4),
+    ("<=", BinaryOperator::LessEqual, 4),
+    (">=", BinaryOperator::GreaterEqual, 4),
+    ("<", BinaryOperator::Less, 4),
+    (">", BinaryOperator::Greater, 4),
+    ("+", BinaryOperator::Add, 5),
+    ("-", BinaryOperator::Subtract, 5),
+    ("*", BinaryOperator::Multiply, 6),
+    ("/", BinaryOperator::Divide, 6),
+    ("%", BinaryOperator::Remainder, 6),
 ];
 /// `not` binds looser than comparisons and tighter than `and`.
 const NOT_BINDS: u8 = 3;
@@ -25,8 +25,8 @@ const MINUS_BINDS: u8 = 7;
 const DEEPEST: usize = 64;
 
 /// The tree of a whole text.
-pub(crate) fn parse(source: &str) -> Result<Node, ExprError> {
-    let mut parser = Parser { source, at: 0, depth: 0 };
+pub(crate) fn parse(source: &str) -> Result<ExprNode, ExprError> {
+    let mut parser = ExprParser { source, at: 0, depth: 0 };
     let root = parser.expression(0)?;
     parser.skip_blanks();
     if parser.at < source.len() {
@@ -35,13 +35,13 @@ pub(crate) fn parse(source: &str) -> Result<Node, ExprError> {
     Ok(root)
 }
 
-struct Parser<'a> {
+struct ExprParser<'a> {
     source: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl ExprParser<'_> {
     fn error(&self, problem: &str) -> ExprError {
         ExprError::Syntax {
             source_text: self.source.trim().to_owned(),
@@ -65,7 +65,7 @@ impl Parser<'_> {
         found
     }
 
-    fn expression(&mut self, binds: u8) -> Result<Node, ExprError> {
+    fn expression(&mut self, binds: u8) -> Result<ExprNode, ExprError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(self.error("nested too deeply"));
@@ -74,13 +74,13 @@ impl Parser<'_> {
         while let Some((text, operator, strength)) = self.operator().filter(|found| found.2 > binds) {
             self.at += text.len();
             let right = self.expression(strength)?;
-            left = Node::Binary(operator, Box::new(left), Box::new(right));
+            left = ExprNode::Binary(operator, Box::new(left), Box::new(right));
         }
         self.depth -= 1;
         Ok(left)
     }
 
-    fn operator(&mut self) -> Option<(&'static str, Operator, u8)> {
+    fn operator(&mut self) -> Option<(&'static str, BinaryOperator, u8)> {
         self.skip_blanks();
         let rest = self.rest();
         OPERATORS.into_iter().find(|(text, ..)| {
@@ -90,13 +90,13 @@ impl Parser<'_> {
         })
     }
 
-    fn operand(&mut self) -> Result<Node, ExprError> {
+    fn operand(&mut self) -> Result<ExprNode, ExprError> {
         if self.take("(") {
             let inner = self.expression(0)?;
             return if self.take(")") { Ok(inner) } else { Err(self.error("expected `)`")) };
         }
         if self.take("-") {
-            return Ok(Node::Negative(Box::new(self.expression(MINUS_BINDS)?)));
+            return Ok(ExprNode::Negative(Box::new(self.expression(MINUS_BINDS)?)));
         }
         let length = self.rest().bytes().take_while(|byte| is_name_byte(*byte)).count();
         let word = self.rest()[..length].to_owned();
@@ -105,21 +105,21 @@ impl Parser<'_> {
         }
         if word == "not" {
             self.at += length;
-            return Ok(Node::Not(Box::new(self.expression(NOT_BINDS)?)));
+            return Ok(ExprNode::Not(Box::new(self.expression(NOT_BINDS)?)));
         }
         if word.as_bytes()[0].is_ascii_digit() {
             let number = word.parse().map_err(|_| self.error("expected a whole number"))?;
             self.at += length;
-            return Ok(Node::Number(number));
+            return Ok(ExprNode::Number(number));
         }
         if !self.rest()[length..].trim_start().starts_with('(') {
             self.at += length;
-            return Ok(Node::Name(word));
+            return Ok(ExprNode::Name(word));
         }
         self.call(&word)
     }
 
-    fn call(&mut self, word: &str) -> Result<Node, ExprError> {
+    fn call(&mut self, word: &str) -> Result<ExprNode, ExprError> {
         let Some((_, function, arity)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
             let names = FUNCTIONS.map(|(name, ..)| name).join(", ");
             return Err(self.error(&format!("there is no function `{word}`; there are {names}")));
@@ -140,7 +140,7 @@ impl Parser<'_> {
                 self.error(&format!("`{word}` takes {least}{more} arguments, {} are given", arguments.len()))
             );
         }
-        if self.take(")") { Ok(Node::Call(function, arguments)) } else { Err(self.error("expected `)`")) }
+        if self.take(")") { Ok(ExprNode::Call(function, arguments)) } else { Err(self.error("expected `)`")) }
     }
 }
 

@@ -3,32 +3,34 @@
 mod names;
 
 use super::{
-    Argument, Bindings, Entry, EntryForm, InputSlot, OutputDtype, Supplied, TensorSlot, Value,
-    arguments::Supply,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, OutputDtype,
+    TensorSlot, arguments::ArgumentResolver,
 };
-use crate::config::Work;
-use crate::domain::{Attributes, Case, Dtype, Format, Slot, Tensor};
+use crate::{
+    config::KernelWork,
+    domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
+};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ResolvedCall {
     /// Name of the form taken.
     pub form: String,
     /// What the shapes leave open and what it was taken for, in words; empty where nothing is open.
     pub notes: Vec<String>,
     /// What the call is given, by argument, in the schema's order.
-    pub arguments: Vec<(String, Supplied)>,
+    pub arguments: Vec<(String, CallArgument)>,
     /// The outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
     /// Shapes that Python sees.
     pub returns: Vec<Vec<u64>>,
     /// What the device must do at the least.
-    pub work: Work,
+    pub work: KernelWork,
 }
 
 /// Why a case cannot be replayed, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum NotReplayable {
     /// The entry does not know such cases; nothing is wrong with the case.
     #[error("{0}")]
     NotCovered(String),
@@ -39,33 +41,33 @@ pub enum Refusal {
 
 /// Why a case cannot be meant by a form.
 #[derive(Debug, thiserror::Error)]
-enum Misfit {
+enum FormMismatch {
     /// Its slots, types or attributes are others.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] NotReplayable),
     /// Its shapes do not fit the rule.
     #[error("{0}")]
     Shapes(String),
 }
 
-pub(crate) fn contradiction(why: impl Into<String>) -> Refusal {
-    Refusal::Contradiction(why.into())
+pub(crate) fn contradiction(why: impl Into<String>) -> NotReplayable {
+    NotReplayable::Contradiction(why.into())
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Reads a case by the shape rule.
     ///
     /// # Errors
-    /// [`Refusal`] where slots, types, shapes or attributes contradict the entry; it says which.
-    pub fn read(&self, case: &Case) -> Result<Reading, Refusal> {
-        let attempts: Vec<(&EntryForm, Result<Bindings, Misfit>)> =
+    /// [`NotReplayable`] where slots, types, shapes or attributes contradict the entry; it says which.
+    pub fn read(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
+        let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.fit(form, case))).collect();
         if attempts.is_empty() {
             let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
             });
             let count = case.inputs.len();
-            return Err(Refusal::NotCovered(format!(
+            return Err(NotReplayable::NotCovered(format!(
                 "{count} input slots are recorded, the entry of {} reads {least} to {most}",
                 self.kernel
             )));
@@ -85,13 +87,14 @@ impl Entry {
         bind_sizes(&mut bindings, &present, &outputs);
         for (slot, argument) in form.tensors().map(|(index, slot)| (index, &slot.argument)) {
             let bytes = inputs.get(slot).copied().flatten().map_or(0, Tensor::bytes);
-            let bytes = Value::Number(i64::try_from(bytes).unwrap_or(i64::MAX));
+            let bytes = ExprValue::Number(i64::try_from(bytes).unwrap_or(i64::MAX));
             bindings.set(&format!("{argument}_bytes"), bytes);
         }
-        Ok(Reading {
+        Ok(ResolvedCall {
             form: form.rule.name.clone(),
             notes: self.notes(form, &fitting, &inputs),
-            arguments: Supply { entry: self, form, bindings: &bindings, outputs: &outputs, case }.all()?,
+            arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
+                .all()?,
             work: self.work(form, &bindings, &present)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
@@ -105,7 +108,7 @@ impl Entry {
     }
 
     /// The form that a case is read by, with the values of its names.
-    pub(crate) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), Refusal> {
+    pub(crate) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
         let mut fitting = self.forms_for(case).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
         match fitting.next() {
             Some(found) => Ok(found),
@@ -114,8 +117,8 @@ impl Entry {
     }
 
     /// Whether a case can be meant by a form.
-    fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, Misfit> {
-        self.suits(form, case)?;
+    fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
+        self.check_slots(form, case)?;
         let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             dims.push(match (slot, tensor) {
@@ -129,7 +132,8 @@ impl Entry {
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
         let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        let bindings = form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(Misfit::Shapes)?;
+        let bindings =
+            form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(FormMismatch::Shapes)?;
         // A form that gives outputs of other types is not the one that was recorded.
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
@@ -138,19 +142,19 @@ impl Entry {
     }
 
     /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
-    pub(crate) fn suits(&self, form: &EntryForm, case: &Case) -> Result<(), Refusal> {
+    pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
                 Some(value) => {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
-                    return Err(Refusal::NotCovered(why));
+                    return Err(NotReplayable::NotCovered(why));
                 }
                 None => return Err(not_known(column)),
             }
         }
         for argument in form.arguments.values() {
-            if let Argument::Attribute(column) = argument
+            if let DeclaredArgument::Attribute(column) = argument
                 && case.attributes.get(column).is_none()
             {
                 return Err(not_known(column));
@@ -162,7 +166,7 @@ impl Entry {
         if count > form.inputs.len() || count < needed {
             let why =
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
-            return Err(Refusal::NotCovered(why));
+            return Err(NotReplayable::NotCovered(why));
         }
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
@@ -182,7 +186,7 @@ impl Entry {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(contradiction(why));
             }
-            if let InputSlot::Made { dtype, .. } = slot
+            if let InputSlot::Intermediate { dtype, .. } = slot
                 && *dtype != tensor.dtype
             {
                 let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
@@ -204,8 +208,8 @@ impl Entry {
         bindings: &Bindings,
         inputs: &[Option<&Tensor>],
         recorded: &[Dtype],
-    ) -> Result<Vec<Tensor>, Refusal> {
-        let shapes = form.rule.outputs(bindings).map_err(Refusal::Contradiction)?;
+    ) -> Result<Vec<Tensor>, NotReplayable> {
+        let shapes = form.rule.outputs(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {
@@ -276,12 +280,17 @@ impl Entry {
                 notes.push(format!("scalar `{argument}` read as {read}"));
             }
         }
-        notes.extend(self.leaves_open.clone());
+        notes.extend(self.assumption.clone());
         notes
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
-    fn work(&self, form: &EntryForm, bindings: &Bindings, inputs: &[&Tensor]) -> Result<Work, Refusal> {
+    fn work(
+        &self,
+        form: &EntryForm,
+        bindings: &Bindings,
+        inputs: &[&Tensor],
+    ) -> Result<KernelWork, NotReplayable> {
         let number =
             |expr: &super::Expr| expr.number(bindings).map_err(|error| contradiction(error.to_string()));
         let size = |name: &str| bindings.get(name).and_then(|value| value.number().ok()).unwrap_or_default();
@@ -290,12 +299,12 @@ impl Entry {
         let flops = flops.map_or(Ok(size("out_numel")), number)?;
         let bytes = bytes.map_or(Ok(size("in_bytes").saturating_add(size("out_bytes"))), number)?;
         let dtype = inputs.first().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
-        Ok(Work { flops: flops as f64, bytes: bytes as f64, unit: self.unit, dtype })
+        Ok(KernelWork { flops: flops as f64, bytes: bytes as f64, unit: self.unit, dtype })
     }
 }
 
-pub(crate) fn not_known(column: &str) -> Refusal {
-    Refusal::NotCovered(format!("`{column}` is not known"))
+pub(crate) fn not_known(column: &str) -> NotReplayable {
+    NotReplayable::NotCovered(format!("`{column}` is not known"))
 }
 
 /// Whether sizes, orders and axes are of that type.
@@ -304,23 +313,23 @@ const fn is_whole(dtype: &Dtype) -> bool {
 }
 
 /// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
-pub(crate) fn known(attributes: &Attributes) -> Bindings {
+pub(crate) fn known(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = Attributes::variable(column);
+        let name = CaseAttributes::variable(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
         match numbers.as_deref() {
             Some([]) | None => {}
-            Some([single]) => known.set(&name, Value::Number(*single)),
-            Some(several) => known.set(&name, Value::List(several.to_vec())),
+            Some([single]) => known.set(&name, ExprValue::Number(*single)),
+            Some(several) => known.set(&name, ExprValue::List(several.to_vec())),
         }
     }
     known
 }
 
-fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), Refusal> {
+fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), NotReplayable> {
     let TensorSlot { argument, dtypes, formats, .. } = slot;
     if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
         let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
@@ -331,19 +340,19 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     }
     if tensor.dtype.torch_name().is_none() {
         let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
-        return Err(Refusal::NotCovered(why));
+        return Err(NotReplayable::NotCovered(why));
     }
     match &tensor.format {
-        Format::Private(format) if !formats.contains(format) => {
+        TensorFormat::Private(format) if !formats.contains(format) => {
             let why = format!("input {index} ({argument}) is in {format}, which the entry does not build");
-            Err(Refusal::NotCovered(why))
+            Err(NotReplayable::NotCovered(why))
         }
         _ => Ok(()),
     }
 }
 
 /// Types that must be those of another argument, or of a list's first tensor.
-fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), Refusal> {
+fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     let tensor = |slot: usize| case.inputs.get(slot).and_then(Option::as_ref);
     for (index, slot) in form.tensors() {
         let first = form.tensor(&slot.argument).and_then(|(first, _)| tensor(first));
@@ -371,9 +380,9 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), Refusal> {
 
 /// The dimensions that torch sees. In FRACTAL_NZ a matrix of r rows and c columns lies as
 /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), with the dimensions of a batch in front.
-pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, Refusal> {
+pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, NotReplayable> {
     match (&tensor.format, tensor.dims.as_slice()) {
-        (Format::Private(_), [batch @ .., c1, r1, r0, c0])
+        (TensorFormat::Private(_), [batch @ .., c1, r1, r0, c0])
             if slot.formats.iter().any(|f| f == "FRACTAL_NZ") =>
         {
             let product = |one: u64, other: u64| {
@@ -404,25 +413,25 @@ pub(crate) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
 
 /// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
 /// all, nothing is wrong with it.
-fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, Misfit>)]) -> Refusal {
-    let misfits: Vec<(&str, &Misfit)> = attempts
+fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
+    let misfits: Vec<(&str, &FormMismatch)> = attempts
         .iter()
         .filter_map(|(form, bound)| bound.as_ref().err().map(|why| (form.rule.name.as_str(), why)))
         .collect();
-    if let Some((_, Misfit::Refused(first))) = misfits.first()
-        && misfits.iter().all(|(_, why)| matches!(why, Misfit::Refused(refusal) if refusal == first))
+    if let Some((_, FormMismatch::Refused(first))) = misfits.first()
+        && misfits.iter().all(|(_, why)| matches!(why, FormMismatch::Refused(refusal) if refusal == first))
     {
         return first.clone();
     }
     let reasons: Vec<String> = misfits.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     let text = format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; "));
-    if misfits.iter().all(|(_, why)| matches!(why, Misfit::Refused(Refusal::NotCovered(_)))) {
-        return Refusal::NotCovered(text);
+    if misfits.iter().all(|(_, why)| matches!(why, FormMismatch::Refused(NotReplayable::NotCovered(_)))) {
+        return NotReplayable::NotCovered(text);
     }
-    Refusal::Contradiction(text)
+    NotReplayable::Contradiction(text)
 }
 
-fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), Refusal> {
+fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), NotReplayable> {
     for (index, (slot, output)) in recorded.iter().zip(outputs).enumerate() {
         if let Some(tensor) = slot
             && tensor.dtype != output.dtype
@@ -437,7 +446,7 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), Re
 }
 
 /// Torch's promotion: tensors with dimensions decide, scalars only where there is nothing else.
-fn promoted(inputs: &[&Tensor]) -> Result<Dtype, Refusal> {
+fn promoted(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let with_dims: Vec<&&Tensor> = inputs.iter().filter(|tensor| !tensor.is_scalar()).collect();
     let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
     let mut dtypes = deciding.into_iter().map(|tensor| &tensor.dtype);
@@ -451,7 +460,7 @@ fn promoted(inputs: &[&Tensor]) -> Result<Dtype, Refusal> {
 /// Sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`.
 fn bind_sizes(bindings: &mut Bindings, inputs: &[&Tensor], outputs: &[Tensor]) {
     let sum = |values: &mut dyn Iterator<Item = u64>| {
-        Value::Number(i64::try_from(values.fold(0_u64, u64::saturating_add)).unwrap_or(i64::MAX))
+        ExprValue::Number(i64::try_from(values.fold(0_u64, u64::saturating_add)).unwrap_or(i64::MAX))
     };
     bindings.set("in_bytes", sum(&mut inputs.iter().map(|tensor| tensor.bytes())));
     bindings.set("out_bytes", sum(&mut outputs.iter().map(Tensor::bytes)));

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attention, AttentionCall, Attributes, Case, KernelName, RUNTIME, agreed, attention_attribute,
-        best_fits,
+        AttentionCall, AttentionCase, Case, CaseAttributes, KernelName, RUNTIME, attention_attribute,
+        best_shape_matches, common_attributes,
     },
     profile::AttentionDump,
 };
@@ -36,7 +36,7 @@ pub struct FilledRow {
 
 /// What a dump did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backfilled {
+pub struct BackfillReport {
     /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
     /// Rows that were added for calls.
@@ -45,7 +45,7 @@ pub struct Backfilled {
     pub unused: usize,
 }
 
-impl Backfilled {
+impl BackfillReport {
     /// Rows that are complete now.
     #[must_use]
     pub fn complete(&self) -> usize {
@@ -62,18 +62,18 @@ const DUMPED: &str = "dump of a serving process";
 ///
 /// # Errors
 /// [`StoreError::NotRows`] where a signature column is missing.
-pub fn backfill(
+pub fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<Backfilled, StoreError> {
+) -> Result<BackfillReport, StoreError> {
     let rows = row_cases(&kernel(), table)?;
-    let mut merge = Merge {
+    let mut merge = DumpMerge {
         known: rows.iter().filter_map(|row| Some(row.case.as_ref().ok()?.signature())).collect(),
         used: HashSet::new(),
         firsts: BTreeMap::new(),
         dump,
-        done: Backfilled::default(),
+        done: BackfillReport::default(),
     };
     for row in rows {
         match &row.case {
@@ -98,25 +98,25 @@ pub fn backfill(
 }
 
 /// A dump on its way into a table.
-struct Merge<'a> {
+struct DumpMerge<'a> {
     /// Signatures that a row has.
     known: HashSet<String>,
-    used: HashSet<Dumped<'a>>,
+    used: HashSet<DumpedCall<'a>>,
     /// The first row of each shapes, for calls that may need a row of their own.
     firsts: BTreeMap<String, (usize, Case)>,
     dump: &'a AttentionDump,
-    done: Backfilled,
+    done: BackfillReport,
 }
 
-type Dumped<'a> = (&'a AttentionCall, &'a Attributes);
+type DumpedCall<'a> = (&'a AttentionCall, &'a CaseAttributes);
 
-impl<'a> Merge<'a> {
+impl<'a> DumpMerge<'a> {
     fn row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), StoreError> {
-        let bare = Case { attributes: Attributes::default(), ..case.clone() };
+        let bare = Case { attributes: CaseAttributes::default(), ..case.clone() };
         self.firsts.entry(bare.signature()).or_insert_with(|| (row.row, case.clone()));
         let (fits, contradicted) = self.fits(case);
-        let common = agreed(fits.iter().copied());
-        let filled = Case { attributes: case.attributes.joined_with(&common), ..case.clone() };
+        let common = common_attributes(fits.iter().copied());
+        let filled = Case { attributes: case.attributes.merged_over(&common), ..case.clone() };
         let is_news = filled.attributes != case.attributes;
         let is_taken = filled.signature() != case.signature() && self.known.contains(&filled.signature());
         // What keeps the values of the dump out of the row.
@@ -130,7 +130,7 @@ impl<'a> Merge<'a> {
             None
         };
         let told = if refusal.is_some() { case } else { &filled };
-        let kernel = Attention::new(told);
+        let kernel = AttentionCase::new(told);
         let is_disputed = kernel.missing().iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
         let remark = match (refusal, contradicted) {
             (Some(refusal), _) => Some(refusal.to_owned()),
@@ -153,10 +153,10 @@ impl<'a> Merge<'a> {
 
     /// The calls that fit a case and what it says of itself; and an attribute in which other calls of its
     /// shapes contradict it.
-    fn fits(&mut self, case: &Case) -> (Vec<&'a Attributes>, Option<String>) {
+    fn fits(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
         let mut contradicted = None;
         let mut fits = Vec::new();
-        for (call, variants) in best_fits(case, self.dump.iter(), |(call, _)| call) {
+        for (call, variants) in best_shape_matches(case, self.dump.iter(), |(call, _)| call) {
             for variant in variants {
                 if let Some(name) = case.attributes.contradicts(variant) {
                     contradicted.get_or_insert_with(|| name.to_owned());
@@ -172,10 +172,10 @@ impl<'a> Merge<'a> {
     /// Adds a row for every call whose values none has, once all rows have got theirs.
     fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), StoreError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
-            for (call, variants) in best_fits(&case, self.dump.iter(), |(call, _)| call) {
+            for (call, variants) in best_shape_matches(&case, self.dump.iter(), |(call, _)| call) {
                 for variant in variants {
                     self.used.insert((call, variant));
-                    let attributes = variant.joined_with(&case.attributes);
+                    let attributes = variant.merged_over(&case.attributes);
                     let variant = Case { attributes, ..case.clone() };
                     if self.known.insert(variant.signature()) {
                         append(table, like, &variant)?;
@@ -193,7 +193,7 @@ const DIFFER: &str = "calls of the dump differ";
 
 /// What a cell says, where it says anything.
 fn says(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
-    table.cell(row, column).filter(|cell| Attributes::is_said(cell))
+    table.cell(row, column).filter(|cell| CaseAttributes::has_value(cell))
 }
 
 /// Whether a replay has said something of the row, be it a number or only a verdict.
@@ -206,14 +206,14 @@ fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
 
 /// The kernel's name.
 fn kernel() -> KernelName {
-    KernelName::new(Attention::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
+    KernelName::new(AttentionCase::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
 }
 
 /// Sets the cells of a row that say nothing, and its completeness; returns how many attributes it got.
 fn fill(
     table: &mut KernelCsv,
     row: usize,
-    attributes: &Attributes,
+    attributes: &CaseAttributes,
     completeness: &str,
 ) -> Result<usize, StoreError> {
     let cell = |column: &str| says(table, row, column);
@@ -248,7 +248,7 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreEr
     let kept = |name: &String| {
         columns::SIGNATURE.contains(&name.as_str())
             || [columns::STATE, columns::CORE].contains(&name.as_str())
-            || (name.starts_with(RUNTIME) && Attributes::name_of(name).is_none())
+            || (name.starts_with(RUNTIME) && CaseAttributes::name_of(name).is_none())
     };
     let of_row = table.cells(like)?;
     let mut cells: Vec<(&str, String)> = header
@@ -260,7 +260,7 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreEr
         .collect();
     cells.extend(case.attributes.iter().map(|(name, value)| (name, value.to_owned())));
     cells.push((SOURCE, DUMPED.to_owned()));
-    cells.push((COMPLETENESS, Attention::new(case).completeness()));
+    cells.push((COMPLETENESS, AttentionCase::new(case).completeness()));
     for (name, _) in &cells {
         table.ensure_column(name);
     }
@@ -276,16 +276,16 @@ pub fn backfill_database(
     database: &Database,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<Backfilled, StoreError> {
+) -> Result<BackfillReport, StoreError> {
     let kernel = kernel();
     if !database.kernel_path(&kernel).exists() {
         return Err(StoreError::NoKernel { path: database.folder().to_owned(), kernel });
     }
     let mut lock = database.lock()?;
     let mut table = database.kernel_csv(&kernel)?;
-    let done = backfill(&mut table, dump, add_variants)?;
+    let done = backfill_table(&mut table, dump, add_variants)?;
     if table.is_changed() {
-        database.adopt(&mut lock)?;
+        database.initialise(&mut lock)?;
         table.save()?;
     }
     Ok(done)

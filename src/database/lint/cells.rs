@@ -4,15 +4,15 @@ use std::{collections::HashMap, ops::Range};
 
 use csv::{ByteRecord, StringRecord};
 
-use super::{RemarkKind, Remarks, listed, shown, table::rows_of};
+use super::{FileIssues, LintIssueKind, join_list, quote_cell, table::rows_of};
 use crate::{
     database::{
-        columns::{self, Measure},
+        columns::{self, MeasureKind},
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
     },
     domain::{CaseId, KernelName, Verdict},
-    table::raw_records::{Place, Records},
+    table::raw_records::{CsvPosition, RawRecords},
 };
 
 /// Rows of a kernel.
@@ -21,7 +21,7 @@ pub(crate) struct KernelRows<'a> {
     kernel: Option<KernelName>,
     /// `None` where the signature is not all there.
     columns: Option<RowColumns>,
-    measures: Vec<(usize, Measure)>,
+    measures: Vec<(usize, MeasureKind)>,
     verdict: Option<usize>,
     zeros: ZeroFilled,
     zero_rows: Option<(u64, usize)>,
@@ -40,21 +40,27 @@ impl<'a> KernelRows<'a> {
             columns: RowColumns::find(header).ok(),
             measures,
             verdict: find("MicroBench Verdict"),
-            zeros: ZeroFilled::of(header),
+            zeros: ZeroFilled::from_header(header),
             zero_rows: None,
             seen: HashMap::new(),
         }
     }
 
     /// A row whose cells are as many as the columns, and UTF-8.
-    pub(crate) fn check(&mut self, bytes: &[u8], record: &ByteRecord, place: &Place, remarks: &mut Remarks) {
+    pub(crate) fn check(
+        &mut self,
+        bytes: &[u8],
+        record: &ByteRecord,
+        place: &CsvPosition,
+        remarks: &mut FileIssues,
+    ) {
         if let (Some(columns), Some(kernel)) = (&self.columns, &self.kernel) {
             match columns.case(kernel, record) {
                 Ok(case) => self.check_duplicate(case.id(), bytes, record, place, remarks),
                 Err(problem) if problem == NO_SHAPES => {
-                    remarks.add(place.line, RemarkKind::NoShapes, problem);
+                    remarks.add(place.line, LintIssueKind::NoShapes, problem);
                 }
-                Err(problem) => remarks.add(place.line, RemarkKind::Signature, shown_problem(&problem)),
+                Err(problem) => remarks.add(place.line, LintIssueKind::Signature, shown_problem(&problem)),
             }
         }
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
@@ -66,16 +72,16 @@ impl<'a> KernelRows<'a> {
             if let Err(problem) = check_number(&cells[index], measure, is_zero_filled) {
                 remarks.add(
                     place.line,
-                    RemarkKind::Number,
-                    format!("`{}` {problem}", shown(&self.header[index])),
+                    LintIssueKind::Number,
+                    format!("`{}` {problem}", quote_cell(&self.header[index])),
                 );
             }
         }
         if let Some(word) = self.verdict.map(|index| cells[index].trim()).filter(|word| !word.is_empty())
             && word.parse::<Verdict>().is_err()
         {
-            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", shown(word));
-            remarks.add(place.line, RemarkKind::Number, text);
+            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", quote_cell(word));
+            remarks.add(place.line, LintIssueKind::Number, text);
         }
     }
 
@@ -84,35 +90,35 @@ impl<'a> KernelRows<'a> {
         case: CaseId,
         bytes: &[u8],
         record: &ByteRecord,
-        place: &Place,
-        remarks: &mut Remarks,
+        place: &CsvPosition,
+        remarks: &mut FileIssues,
     ) {
         let Some((line, range)) = self.seen.get(&case) else {
             self.seen.insert(case, (place.line, place.range.clone()));
             return;
         };
         let mut first = ByteRecord::new();
-        Records::new(&bytes[range.clone()]).read(&mut first);
+        RawRecords::new(&bytes[range.clone()]).read(&mut first);
         let columns = self.header.iter().zip(first.iter().zip(record));
         let differs: Vec<&str> =
             columns.filter(|(_, (one, other))| one != other).map(|(name, _)| name.as_str()).collect();
         let text = if differs.is_empty() {
             format!("the same row as line {line}")
         } else {
-            format!("the same signature as line {line}; what differs: {}", listed(differs.into_iter()))
+            format!("the same signature as line {line}; what differs: {}", join_list(differs.into_iter()))
         };
-        remarks.add(place.line, RemarkKind::Duplicate, text);
+        remarks.add(place.line, LintIssueKind::Duplicate, text);
     }
 
     /// Says what was counted.
-    pub(crate) fn close(self, remarks: &mut Remarks) {
+    pub(crate) fn close(self, remarks: &mut FileIssues) {
         if let Some((line, count)) = self.zero_rows {
             let has = if count == 1 { "has" } else { "have" };
             let text = format!(
                 "{} from here on {has} 0 in place of every measurement, which means not measured",
                 rows_of(count)
             );
-            remarks.add(line, RemarkKind::Zeros, text);
+            remarks.add(line, LintIssueKind::Zeros, text);
         }
     }
 }
@@ -125,23 +131,23 @@ fn shown_problem(problem: &str) -> String {
 }
 
 /// Says what is wrong with a measured cell. Cells that were not measured are empty or `N/A`.
-fn check_number(cell: &str, measure: Measure, may_be_zero: bool) -> Result<(), String> {
+fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
     if matches!(cell, "" | "N/A" | "NA") {
         return Ok(());
     }
-    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", shown(cell)))?;
+    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", quote_cell(cell)))?;
     if !value.is_finite() {
-        return Err(format!("is `{}`, which is not finite", shown(cell)));
+        return Err(format!("is `{}`, which is not finite", quote_cell(cell)));
     }
     if value < 0.0 {
-        return Err(format!("is `{}`, which is negative", shown(cell)));
+        return Err(format!("is `{}`, which is negative", quote_cell(cell)));
     }
     match measure {
-        Measure::Count if cell.parse::<u64>().is_err() => {
-            Err(format!("is `{}`, which is no whole number", shown(cell)))
+        MeasureKind::Count if cell.parse::<u64>().is_err() => {
+            Err(format!("is `{}`, which is no whole number", quote_cell(cell)))
         }
-        Measure::Duration if value == 0.0 && !may_be_zero => {
+        MeasureKind::Duration if value == 0.0 && !may_be_zero => {
             Err("is 0, which no duration is; a cell that was not measured is empty".to_owned())
         }
         _ => Ok(()),
@@ -149,14 +155,14 @@ fn check_number(cell: &str, measure: Measure, may_be_zero: bool) -> Result<(), S
 }
 
 /// Rows of a collective.
-pub(crate) struct Collectives<'a> {
+pub(crate) struct CollectiveRows<'a> {
     header: &'a [String],
     /// Columns in the order of [`Self::COLUMNS`].
     columns: [Option<usize>; 6],
     seen: HashMap<Vec<String>, u64>,
 }
 
-impl<'a> Collectives<'a> {
+impl<'a> CollectiveRows<'a> {
     /// The key, then what was measured.
     pub(crate) const COLUMNS: [&'static str; 6] =
         ["message_bytes", "num_devices", "dtype", "topology_tier", "Duration(us)", "bandwidth_gbps"];
@@ -168,19 +174,19 @@ impl<'a> Collectives<'a> {
         Self { header, columns: Self::COLUMNS.map(find), seen: HashMap::new() }
     }
 
-    pub(crate) fn check(&mut self, record: &ByteRecord, line: u64, remarks: &mut Remarks) {
+    pub(crate) fn check(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
         for (name, index) in Self::COLUMNS.into_iter().zip(self.columns) {
             let Some(cell) = index.map(|index| cells[index].trim()) else { continue };
             let problem = match name {
                 _ if matches!(cell, "" | "N/A" | "NA") => Err("is empty".to_owned()),
                 "dtype" => Ok(()),
-                "Duration(us)" => check_number(cell, Measure::Duration, false),
-                "bandwidth_gbps" => check_number(cell, Measure::Counter, false),
-                _ => check_number(cell, Measure::Count, false),
+                "Duration(us)" => check_number(cell, MeasureKind::Duration, false),
+                "bandwidth_gbps" => check_number(cell, MeasureKind::Counter, false),
+                _ => check_number(cell, MeasureKind::Count, false),
             };
             if let Err(problem) = problem {
-                remarks.add(line, RemarkKind::Number, format!("`{name}` {problem}"));
+                remarks.add(line, LintIssueKind::Number, format!("`{name}` {problem}"));
             }
         }
         let Some(key) = Self::key(self.header, &cells) else { return };
@@ -191,7 +197,7 @@ impl<'a> Collectives<'a> {
                     Self::COLUMNS[..Self::KEY].join(", "),
                     key.join(", ")
                 );
-                remarks.add(line, RemarkKind::Duplicate, shown_problem(&text));
+                remarks.add(line, LintIssueKind::Duplicate, shown_problem(&text));
             }
             None => {
                 self.seen.insert(key, line);

@@ -4,51 +4,50 @@ mod cells;
 mod remark;
 mod table;
 
-pub use remark::{Remark, RemarkKind, Severity};
-pub(crate) use remark::{Remarks, listed, shown};
-pub(crate) use table::check_table;
-
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use csv::StringRecord;
+pub(crate) use remark::{FileIssues, join_list, quote_cell};
+pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
+pub(crate) use table::check_table;
 
 use super::{Database, StoreError};
-use crate::table::raw_records::LFS;
 use crate::{
     config::check_yaml,
-    domain::{KernelName, Kind},
+    domain::{DataKind, KernelName},
+    table::raw_records::LFS,
 };
 
 const DATABASE: &str = "database.yaml";
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct LintReport {
     /// Files that were looked at.
     pub files: usize,
     /// By file, then by line.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<LintIssue>,
 }
 
-impl Checked {
+impl LintReport {
     /// How many remarks are of that severity.
     #[must_use]
-    pub fn count(&self, severity: Severity) -> usize {
+    pub fn count(&self, severity: IssueSeverity) -> usize {
         self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
     }
 }
 
 /// What a file of a folder holds, going by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum FileContent {
     /// Rows of a kernel; `None` where the name stands for none.
     Kernel(Option<KernelName>),
     /// Rows of a collective.
     Collective,
 }
 
-impl Content {
-    pub(crate) fn of(stem: &str) -> Self {
+impl FileContent {
+    pub(crate) fn from_stem(stem: &str) -> Self {
         match KernelName::from_file_stem(stem) {
             Some(kernel) if kernel.is_collective() => Self::Collective,
             kernel => Self::Kernel(kernel),
@@ -61,52 +60,54 @@ impl Content {
 ///
 /// # Errors
 /// [`StoreError::NoDatabase`] where the folder is none, [`StoreError::Io`] where it cannot be listed.
-pub fn check(folder: &Path) -> Result<Checked, StoreError> {
-    let mut of_database = Remarks::new(DATABASE);
+pub fn lint_database(folder: &Path) -> Result<LintReport, StoreError> {
+    let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {
         Ok(database) => Some(database.kind()),
         Err(StoreError::Spec(error)) => {
             let line = error.line.and_then(|line| u64::try_from(line).ok()).unwrap_or(1);
-            of_database.add(line, RemarkKind::Unreadable, shown(&error.problem));
+            of_database.add(line, LintIssueKind::Unreadable, quote_cell(&error.problem));
             None
         }
         Err(StoreError::Io { source, .. }) => {
-            of_database.add(1, RemarkKind::Unreadable, format!("cannot be read: {source}"));
+            of_database.add(1, LintIssueKind::Unreadable, format!("cannot be read: {source}"));
             None
         }
         Err(error) => return Err(error),
     };
-    let mut checked = Checked::default();
+    let mut checked = LintReport::default();
     let names = file_names(folder)?;
     let mut alike: BTreeMap<String, &str> = BTreeMap::new();
     for name in &names {
-        let mut remarks = Remarks::new(name);
+        let mut remarks = FileIssues::new(name);
         if let Some(stem) = table_stem(name) {
             if let Some(other) = alike.insert(name.to_lowercase(), name) {
-                let text =
-                    format!("`{}` differs only by case; some file systems keep one of them", shown(other));
-                remarks.add(1, RemarkKind::NameCase, text);
+                let text = format!(
+                    "`{}` differs only by case; some file systems keep one of them",
+                    quote_cell(other)
+                );
+                remarks.add(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
             match read(&folder.join(name)) {
-                Ok(bytes) => check_table(&Content::of(stem), stem, kind, &bytes, &mut remarks),
-                Err(error) => remarks.add(1, RemarkKind::Unreadable, format!("cannot be read: {error}")),
+                Ok(bytes) => check_table(&FileContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
+                Err(error) => remarks.add(1, LintIssueKind::Unreadable, format!("cannot be read: {error}")),
             }
         } else if name.starts_with(".npubench-") {
             let text = "an interrupted npubench left it behind; it can be removed when none is running";
-            remarks.add(1, RemarkKind::LeftBehind, text);
+            remarks.add(1, LintIssueKind::LeftBehind, text);
         } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
             checked.files += 1;
             if fs::read(folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
                 remarks.add(
                     1,
-                    RemarkKind::LfsPointer,
+                    LintIssueKind::LfsPointer,
                     "a Git LFS pointer, not the data; `git lfs pull` fetches it",
                 );
             } else if name == DATABASE {
                 remarks.list.append(&mut of_database.list);
             } else if let Err((line, problem)) = check_mapping(&folder.join(name)) {
-                remarks.add(line, RemarkKind::Unreadable, problem);
+                remarks.add(line, LintIssueKind::Unreadable, problem);
             }
         }
         remarks.list.sort_by_key(|remark| remark.line);
@@ -153,10 +154,10 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// What makes two rows of a collective the same; `None` where a column of it is missing.
 pub(crate) fn collective_key(header: &[String], row: &StringRecord) -> Option<Vec<String>> {
-    cells::Collectives::key(header, row)
+    cells::CollectiveRows::key(header, row)
 }
 
 /// Whether rows of the rehearsal host may stand in a folder of that kind.
-const fn may_be_rehearsed(kind: Option<Kind>) -> bool {
-    !matches!(kind, Some(Kind::Npu))
+const fn may_be_rehearsed(kind: Option<DataKind>) -> bool {
+    !matches!(kind, Some(DataKind::Npu))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
+pub enum IssueSeverity {
     /// Good to know.
     Note,
     /// Rows can be used, but not as they were meant.
@@ -13,7 +13,7 @@ pub enum Severity {
     Error,
 }
 
-impl Severity {
+impl IssueSeverity {
     /// The word on screen.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -25,7 +25,7 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Severity {
+impl fmt::Display for IssueSeverity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -35,9 +35,9 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $severity:ident, $blocks:literal;)+) => {
         /// What kind of thing a remark is about.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum RemarkKind { $($(#[$doc])* $name,)+ }
+        pub enum LintIssueKind { $($(#[$doc])* $name,)+ }
 
-        impl RemarkKind {
+        impl LintIssueKind {
             /// The word on screen.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
@@ -46,8 +46,8 @@ macro_rules! kinds {
 
             /// How bad it is.
             #[must_use]
-            pub const fn severity(self) -> Severity {
-                match self { $(Self::$name => Severity::$severity,)+ }
+            pub const fn severity(self) -> IssueSeverity {
+                match self { $(Self::$name => IssueSeverity::$severity,)+ }
             }
 
             /// Whether nothing in the file can be mended before this is.
@@ -110,31 +110,31 @@ kinds! {
 
 /// One thing found, at its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct LintIssue {
     /// Name of the file in the folder.
     pub file: String,
     /// From 1; 1 for what is about the whole file.
     pub line: u64,
     /// What it is about, and how bad.
-    pub kind: RemarkKind,
+    pub kind: LintIssueKind,
     /// In words.
     pub text: String,
 }
 
 /// Remarks on one file.
 #[derive(Debug)]
-pub(crate) struct Remarks {
+pub(crate) struct FileIssues {
     pub(crate) file: String,
-    pub(crate) list: Vec<Remark>,
+    pub(crate) list: Vec<LintIssue>,
 }
 
-impl Remarks {
+impl FileIssues {
     pub(crate) fn new(file: &str) -> Self {
         Self { file: file.to_owned(), list: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, line: u64, kind: RemarkKind, text: impl Into<String>) {
-        self.list.push(Remark { file: self.file.clone(), line, kind, text: text.into() });
+    pub(crate) fn add(&mut self, line: u64, kind: LintIssueKind, text: impl Into<String>) {
+        self.list.push(LintIssue { file: self.file.clone(), line, kind, text: text.into() });
     }
 }
 
@@ -142,7 +142,7 @@ impl Remarks {
 const LONGEST: usize = 60;
 
 /// A file's text as it may be shown: one line, no control characters, not too long.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn quote_cell(text: &str) -> String {
     let mut shown = String::new();
     for (index, character) in text.chars().enumerate() {
         if index == LONGEST {
@@ -159,10 +159,10 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// `a`, `b`, `c` and 4 more.
-pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MOST: usize = 8;
     let more = names.len().saturating_sub(MOST);
-    let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", shown(name))).collect();
+    let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", quote_cell(name))).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
 }

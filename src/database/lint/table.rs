@@ -3,26 +3,26 @@
 use csv::ByteRecord;
 
 use super::{
-    Content, RemarkKind, Remarks,
-    cells::{Collectives, KernelRows},
-    listed, may_be_rehearsed, shown,
+    FileContent, FileIssues, LintIssueKind,
+    cells::{CollectiveRows, KernelRows},
+    join_list, may_be_rehearsed, quote_cell,
 };
 use crate::{
     database::{
         REHEARSAL_RUN,
         columns::{self, COMPUTE_COLUMNS},
     },
-    domain::Kind,
-    table::raw_records::{BOM, LFS, Records, ending, is_unified, raggedness},
+    domain::DataKind,
+    table::raw_records::{BOM, LFS, RawRecords, ending, is_unified, raggedness},
 };
 
 /// Checks the bytes of a table.
 pub(crate) fn check_table(
-    content: &Content,
+    content: &FileContent,
     stem: &str,
-    kind: Option<Kind>,
+    kind: Option<DataKind>,
     bytes: &[u8],
-    remarks: &mut Remarks,
+    remarks: &mut FileIssues,
 ) {
     check_name(content, stem, remarks);
     if let Some((kind, text)) = no_table(bytes) {
@@ -31,20 +31,20 @@ pub(crate) fn check_table(
     }
     if bytes.starts_with(BOM) {
         let text = "begins with a byte-order mark, which hides the first column from some readers";
-        remarks.add(1, RemarkKind::ByteOrderMark, text);
+        remarks.add(1, LintIssueKind::ByteOrderMark, text);
     }
-    let mut records = Records::new(bytes);
+    let mut records = RawRecords::new(bytes);
     let mut record = ByteRecord::new();
     let Some(place) = records.read(&mut record) else {
-        remarks.add(1, RemarkKind::Empty, "nothing is in it, expected a header");
+        remarks.add(1, LintIssueKind::Empty, "nothing is in it, expected a header");
         return;
     };
     let newline = ending(&bytes[place.range.clone()]);
     let mut mixed = (!is_unified(&bytes[place.range.clone()], newline)).then_some(place.line);
     let header = check_header(content, &record, place.line, remarks);
     let mut rows = match content {
-        Content::Collective => Rows::Collectives(Collectives::new(&header)),
-        Content::Kernel(kernel) => Rows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header))),
+        FileContent::Collective => TableRows::Collectives(CollectiveRows::new(&header)),
+        FileContent::Kernel(kernel) => TableRows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header))),
     };
     let mut rehearsed: Option<(u64, usize)> = None;
     let mut end = place.range.end;
@@ -58,15 +58,15 @@ pub(crate) fn check_table(
             rehearsed = Some(rehearsed.map_or((place.line, 1), |(line, count)| (line, count + 1)));
         }
         if let Some(problem) = raggedness(record.len(), &header) {
-            remarks.add(place.line, RemarkKind::Ragged, problem);
+            remarks.add(place.line, LintIssueKind::Ragged, problem);
         } else if let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) {
-            let name = shown(&header[column]);
+            let name = quote_cell(&header[column]);
             let text = format!("`{name}` (column {}) is not UTF-8", column + 1);
-            remarks.add(place.line, RemarkKind::NotUtf8, text);
+            remarks.add(place.line, LintIssueKind::NotUtf8, text);
         } else {
             match &mut rows {
-                Rows::Kernel(rows) => rows.check(bytes, &record, &place, remarks),
-                Rows::Collectives(rows) => rows.check(&record, place.line, remarks),
+                TableRows::Kernel(rows) => rows.check(bytes, &record, &place, remarks),
+                TableRows::Collectives(rows) => rows.check(&record, place.line, remarks),
             }
         }
         end = place.range.end;
@@ -78,26 +78,26 @@ pub(crate) fn check_table(
     if is_open(&bytes[last.range.clone()]) {
         remarks.add(
             last.line,
-            RemarkKind::OpenQuote,
+            LintIssueKind::OpenQuote,
             "a quote in this row is not closed before the file ends",
         );
     }
     if let Some(line) = mixed {
         let text = format!("the header ends in {newline:?}, this line does not");
-        remarks.add(line, RemarkKind::LineEndings, text);
+        remarks.add(line, LintIssueKind::LineEndings, text);
     }
     if let Some((line, count)) = rehearsed.filter(|_| !may_be_rehearsed(kind)) {
         let text = format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", rows_of(count));
-        remarks.add(line, RemarkKind::Rehearsed, text);
+        remarks.add(line, LintIssueKind::Rehearsed, text);
     }
-    if let Rows::Kernel(rows) = rows {
+    if let TableRows::Kernel(rows) = rows {
         rows.close(remarks);
     }
 }
 
-enum Rows<'a> {
+enum TableRows<'a> {
     Kernel(Box<KernelRows<'a>>),
-    Collectives(Collectives<'a>),
+    Collectives(CollectiveRows<'a>),
 }
 
 /// `1 row`, `2 rows`.
@@ -108,75 +108,81 @@ pub(crate) fn rows_of(count: usize) -> String {
 /// Whether a record would go on: what is written behind it belongs to it.
 fn is_open(last: &[u8]) -> bool {
     let longer = [last, b"\nx"].concat();
-    let mut records = Records::new(&longer);
+    let mut records = RawRecords::new(&longer);
     let mut record = ByteRecord::new();
     records.read(&mut record).is_some() && records.read(&mut record).is_none()
 }
 
-fn check_name(content: &Content, stem: &str, remarks: &mut Remarks) {
-    let Content::Kernel(kernel) = content else { return };
+fn check_name(content: &FileContent, stem: &str, remarks: &mut FileIssues) {
+    let FileContent::Kernel(kernel) = content else { return };
     let Some(kernel) = kernel else {
         let text = format!(
             "`{}` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits",
-            shown(stem)
+            quote_cell(stem)
         );
-        remarks.add(1, RemarkKind::FileName, text);
+        remarks.add(1, LintIssueKind::FileName, text);
         return;
     };
     if !kernel.may_have_file_stem(stem) {
-        let (name, expected) = (shown(kernel.as_str()), kernel.file_stem());
+        let (name, expected) = (quote_cell(kernel.as_str()), kernel.file_stem());
         let text = format!("is read as kernel `{name}`, whose file is `{expected}.csv`");
-        remarks.add(1, RemarkKind::FileName, text);
+        remarks.add(1, LintIssueKind::FileName, text);
     }
 }
 
 /// Why the bytes are no table at all.
-fn no_table(bytes: &[u8]) -> Option<(RemarkKind, String)> {
+fn no_table(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
     if bytes.starts_with(LFS) {
         let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
-        return Some((RemarkKind::LfsPointer, text.to_owned()));
+        return Some((LintIssueKind::LfsPointer, text.to_owned()));
     }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Some((RemarkKind::NotCsv, "is UTF-16, expected UTF-8".to_owned()));
+        return Some((LintIssueKind::NotCsv, "is UTF-16, expected UTF-8".to_owned()));
     }
     let at = memchr::memchr(0, bytes)?;
     let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
-    Some((RemarkKind::NotCsv, format!("is no text: a NUL byte in line {line}")))
+    Some((LintIssueKind::NotCsv, format!("is no text: a NUL byte in line {line}")))
 }
 
-fn check_header(content: &Content, record: &ByteRecord, line: u64, remarks: &mut Remarks) -> Vec<String> {
+fn check_header(
+    content: &FileContent,
+    record: &ByteRecord,
+    line: u64,
+    remarks: &mut FileIssues,
+) -> Vec<String> {
     let header: Vec<String> =
         record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
     if let Some(column) = record.iter().position(|name| std::str::from_utf8(name).is_err()) {
         let text = format!("the name of column {} is not UTF-8", column + 1);
-        remarks.add(line, RemarkKind::NotUtf8, text);
+        remarks.add(line, LintIssueKind::NotUtf8, text);
     }
     if let ([only], Some(separator)) = (&*header, [';', '\t'].into_iter().find(|c| header[0].contains(*c))) {
-        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", shown(only));
-        remarks.add(line, RemarkKind::NotCsv, text);
+        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", quote_cell(only));
+        remarks.add(line, LintIssueKind::NotCsv, text);
         return header;
     }
     for (column, name) in header.iter().enumerate() {
         if let Some(first) = header[..column].iter().position(|other| other == name) {
-            let text = format!("`{}` is the name of columns {} and {}", shown(name), first + 1, column + 1);
-            remarks.add(line, RemarkKind::DoubleColumn, text);
+            let text =
+                format!("`{}` is the name of columns {} and {}", quote_cell(name), first + 1, column + 1);
+            remarks.add(line, LintIssueKind::DoubleColumn, text);
         }
     }
     let has = |name: &str| header.iter().any(|column| column == name);
     let needed: &[&str] = match content {
-        Content::Kernel(_) => &columns::SIGNATURE,
-        Content::Collective => &Collectives::COLUMNS,
+        FileContent::Kernel(_) => &columns::SIGNATURE,
+        FileContent::Collective => &CollectiveRows::COLUMNS,
     };
     let missing: Vec<&str> = needed.iter().copied().filter(|name| !has(name)).collect();
     if !missing.is_empty() {
-        let text = format!("the header lacks {}", listed(missing.into_iter()));
-        remarks.add(line, RemarkKind::NoColumn, text);
+        let text = format!("the header lacks {}", join_list(missing.into_iter()));
+        remarks.add(line, LintIssueKind::NoColumn, text);
     }
     let is_old = |name: &str| name == columns::OLD_AVERAGE && !has(columns::AVERAGE);
-    if matches!(content, Content::Kernel(_)) {
+    if matches!(content, FileContent::Kernel(_)) {
         if header.iter().any(|name| is_old(name)) {
             let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
-            remarks.add(line, RemarkKind::OldColumn, text);
+            remarks.add(line, LintIssueKind::OldColumn, text);
         }
         let absent: Vec<&str> = COMPUTE_COLUMNS
             .iter()
@@ -184,19 +190,22 @@ fn check_header(content: &Content, record: &ByteRecord, line: u64, remarks: &mut
             .filter(|name| !needed.contains(name) && !has(name))
             .collect();
         if !absent.is_empty() {
-            let text =
-                format!("{} of the 62 columns are not there: {}", absent.len(), listed(absent.into_iter()));
-            remarks.add(line, RemarkKind::Missing, text);
+            let text = format!(
+                "{} of the 62 columns are not there: {}",
+                absent.len(),
+                join_list(absent.into_iter())
+            );
+            remarks.add(line, LintIssueKind::Missing, text);
         }
     }
     let is_own = |name: &str| match content {
-        Content::Kernel(_) => !columns::is_known(name) && !is_old(name),
-        Content::Collective => !needed.contains(&name),
+        FileContent::Kernel(_) => !columns::is_known(name) && !is_old(name),
+        FileContent::Collective => !needed.contains(&name),
     };
     let own: Vec<&str> = header.iter().map(String::as_str).filter(|name| is_own(name)).collect();
     if !own.is_empty() {
-        let text = format!("not in the contract, kept as they are: {}", listed(own.into_iter()));
-        remarks.add(line, RemarkKind::OwnColumn, text);
+        let text = format!("not in the contract, kept as they are: {}", join_list(own.into_iter()));
+        remarks.add(line, LintIssueKind::OwnColumn, text);
     }
     header
 }

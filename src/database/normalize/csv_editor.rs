@@ -7,15 +7,15 @@ use std::{
 
 use csv::{ByteRecord, StringRecord, Terminator, WriterBuilder};
 
-use crate::table::raw_records::{Place, Records, ending, is_unified, unified};
+use crate::table::raw_records::{CsvPosition, RawRecords, ending, is_unified, unified};
 
 /// A table of sound rows, without a byte-order mark.
 #[derive(Debug)]
-pub(crate) struct Sheet<'a> {
+pub(crate) struct CsvEditor<'a> {
     bytes: &'a [u8],
     header: Vec<String>,
-    header_place: Place,
-    rows: Vec<Place>,
+    header_place: CsvPosition,
+    rows: Vec<CsvPosition>,
     newline: &'static str,
     renamed: bool,
     unify: bool,
@@ -23,10 +23,10 @@ pub(crate) struct Sheet<'a> {
     removed: BTreeSet<usize>,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> CsvEditor<'a> {
     /// `None` where there is no header.
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
-        let mut records = Records::new(bytes);
+        let mut records = RawRecords::new(bytes);
         let mut record = ByteRecord::new();
         let header_place = records.read(&mut record)?;
         let header = record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
@@ -56,7 +56,7 @@ impl<'a> Sheet<'a> {
 
     /// Goes through all rows of the file as they are there.
     pub(crate) fn for_each_row(&self, mut visit: impl FnMut(usize, &ByteRecord)) {
-        let mut records = Records::new(self.bytes);
+        let mut records = RawRecords::new(self.bytes);
         let mut record = ByteRecord::new();
         let _ = records.read(&mut record);
         for row in 0..self.rows.len() {
@@ -71,7 +71,7 @@ impl<'a> Sheet<'a> {
             return cells.clone();
         }
         let mut record = ByteRecord::new();
-        let _ = Records::new(&self.bytes[self.rows[row].range.clone()]).read(&mut record);
+        let _ = RawRecords::new(&self.bytes[self.rows[row].range.clone()]).read(&mut record);
         // Rows that are not UTF-8 were refused before.
         StringRecord::from_byte_record_lossy(record).iter().map(str::to_owned).collect()
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Change, Mended, csv_editor::Sheet};
-use crate::database::{columns, lint::listed};
+use super::{NormalizeChange, NormalizeReport, csv_editor::CsvEditor};
+use crate::database::{columns, lint::join_list};
 
 /// Rows of one signature that are compared with each further one; a table with more that contradict each
 /// other is not a table of results, and would take for ever.
@@ -12,25 +12,25 @@ const MOST: usize = 64;
 /// Columns that belong together: a row's measurement and its provenance are taken whole or not at all, so
 /// that no row shows one run's average beside another's counters or verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum ColumnGroup {
     Replay,
     Profile,
     Alone,
 }
 
-fn block(column: &str) -> Block {
+fn block(column: &str) -> ColumnGroup {
     if column == columns::AVERAGE || column.starts_with("MicroBench ") {
-        Block::Replay
+        ColumnGroup::Replay
     } else if column.starts_with("Profiling ") {
-        Block::Profile
+        ColumnGroup::Profile
     } else {
-        Block::Alone
+        ColumnGroup::Alone
     }
 }
 
 /// Merges the rows of one signature, given in the order of the file.
-pub(crate) fn merge_rows(sheet: &mut Sheet<'_>, rows: &[usize], mended: &mut Mended) {
-    let blocks: Vec<Block> = sheet.header().iter().map(|name| block(name)).collect();
+pub(crate) fn merge_rows(sheet: &mut CsvEditor<'_>, rows: &[usize], mended: &mut NormalizeReport) {
+    let blocks: Vec<ColumnGroup> = sheet.header().iter().map(|name| block(name)).collect();
     let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
     let mut whole: HashMap<Vec<String>, usize> = HashMap::new();
     for &row in rows {
@@ -38,7 +38,7 @@ pub(crate) fn merge_rows(sheet: &mut Sheet<'_>, rows: &[usize], mended: &mut Men
         if let Some(&first) = whole.get(&cells) {
             sheet.remove(row);
             let text = format!("the same row as line {}: one of them stays", sheet.line(first));
-            mended.done.push(Change { line: sheet.line(row), text });
+            mended.done.push(NormalizeChange { line: sheet.line(row), text });
         } else {
             whole.insert(cells.clone(), row);
             kept.push((row, cells));
@@ -56,10 +56,10 @@ pub(crate) fn merge_rows(sheet: &mut Sheet<'_>, rows: &[usize], mended: &mut Men
                 let gains = if gained.len() == 0 {
                     "which says all of it".to_owned()
                 } else {
-                    format!("which gets {}", listed(gained))
+                    format!("which gets {}", join_list(gained))
                 };
                 let text = format!("the same signature as line {}, {gains}", sheet.line(*into));
-                mended.done.push(Change { line: sheet.line(row), text });
+                mended.done.push(NormalizeChange { line: sheet.line(row), text });
                 sheet.remove(row);
                 sheet.set(*into, into_cells.clone());
             } else {
@@ -73,7 +73,7 @@ pub(crate) fn merge_rows(sheet: &mut Sheet<'_>, rows: &[usize], mended: &mut Men
     }
     if let Some(((first, first_cells), others)) = kept.split_first() {
         for (row, cells) in others {
-            mended.left.push(Change {
+            mended.left.push(NormalizeChange {
                 line: sheet.line(*row),
                 text: contradiction(sheet, *first, first_cells, cells),
             });
@@ -87,7 +87,7 @@ fn is_empty(cell: &str) -> bool {
 
 /// Whether one row can say what both say: no cell differs, and of each block one row has all that the
 /// other has.
-fn is_mergeable(blocks: &[Block], one: &[String], other: &[String]) -> bool {
+fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> bool {
     // Per block: whether the one, and the other, has something that its counterpart lacks.
     let (mut replay, mut profile) = ((false, false), (false, false));
     for ((block, one), other) in blocks.iter().zip(one).zip(other) {
@@ -98,9 +98,9 @@ fn is_mergeable(blocks: &[Block], one: &[String], other: &[String]) -> bool {
             (is_less, _) => (!is_less, is_less),
         };
         let seen = match block {
-            Block::Replay => &mut replay,
-            Block::Profile => &mut profile,
-            Block::Alone => continue,
+            ColumnGroup::Replay => &mut replay,
+            ColumnGroup::Profile => &mut profile,
+            ColumnGroup::Alone => continue,
         };
         *seen = (seen.0 || more.0, seen.1 || more.1);
     }
@@ -120,7 +120,7 @@ fn fill(into: &mut [String], from: &[String]) -> Vec<usize> {
 }
 
 /// Why two rows of one signature both stay.
-fn contradiction(sheet: &Sheet<'_>, first: usize, one: &[String], other: &[String]) -> String {
+fn contradiction(sheet: &CsvEditor<'_>, first: usize, one: &[String], other: &[String]) -> String {
     let line = sheet.line(first);
     let cells = sheet.header().iter().zip(one.iter().zip(other));
     let differs = cells.filter(|(_, (a, b))| !is_empty(a) && !is_empty(b) && a != b);
@@ -128,7 +128,7 @@ fn contradiction(sheet: &Sheet<'_>, first: usize, one: &[String], other: &[Strin
     let why = if differs.is_empty() {
         "each has a part of a measurement".to_owned()
     } else {
-        format!("they contradict each other in {}", listed(differs.into_iter()))
+        format!("they contradict each other in {}", join_list(differs.into_iter()))
     };
     format!("the same signature as line {line}, both stay: {why}")
 }

@@ -6,24 +6,24 @@ mod duplicates;
 use std::{collections::HashMap, path::Path};
 
 use csv::StringRecord;
-use csv_editor::Sheet;
+use csv_editor::CsvEditor;
 use duplicates::merge_rows;
 
 use super::{
     Database, StoreError, columns,
-    lint::{Content, Remarks, check_table, collective_key, file_names, read, table_stem},
+    lint::{FileContent, FileIssues, check_table, collective_key, file_names, read, table_stem},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
-use crate::domain::{KernelName, Kind};
 use crate::{
-    files::{Lock, write_atomic},
+    domain::{DataKind, KernelName},
+    files::{FolderLock, write_atomic},
     table::raw_records::BOM,
 };
 
 /// One thing that was done, or left, at its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct NormalizeChange {
     /// Line in the file as it was, from 1; 1 for what is about the whole file.
     pub line: u64,
     /// In words.
@@ -32,15 +32,15 @@ pub struct Change {
 
 /// What was done to one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct NormalizeReport {
     /// Name of the file in the folder.
     pub file: String,
     /// What was mended.
-    pub done: Vec<Change>,
+    pub done: Vec<NormalizeChange>,
     /// Duplicates that contradict each other; all of them stay.
-    pub left: Vec<Change>,
+    pub left: Vec<NormalizeChange>,
     /// Why the file was not touched, where it was not sound enough.
-    pub refused: Option<Change>,
+    pub refused: Option<NormalizeChange>,
 }
 
 /// Mends every table of a database, each file at once or not at all, under the database's lock. Says what
@@ -50,7 +50,7 @@ pub struct Mended {
 /// # Errors
 /// [`StoreError::NoDatabase`], [`StoreError::Locked`], [`StoreError::LedgerKind`], and [`StoreError::Io`] where the folder cannot be
 /// listed or written. A file that cannot be mended is no error here, and does not stop the others.
-pub fn normalize(database: &Database, dry_run: bool) -> Result<Vec<Mended>, StoreError> {
+pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };
     if lock.is_some() {
@@ -76,40 +76,44 @@ pub fn normalize(database: &Database, dry_run: bool) -> Result<Vec<Mended>, Stor
     Ok(all)
 }
 
-fn write(database: &Database, lock: &mut Lock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    database.adopt(lock)?;
+fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    database.initialise(lock)?;
     write_atomic(path, bytes)
 }
 
-fn refused(name: &str, line: u64, text: String) -> Mended {
-    Mended { file: name.to_owned(), refused: Some(Change { line, text }), ..Mended::default() }
+fn refused(name: &str, line: u64, text: String) -> NormalizeReport {
+    NormalizeReport {
+        file: name.to_owned(),
+        refused: Some(NormalizeChange { line, text }),
+        ..NormalizeReport::default()
+    }
 }
 
 /// Mends the bytes of a table; the new ones are `None` where they are the old ones.
-fn mend(name: &str, stem: &str, kind: Kind, original: &[u8]) -> (Mended, Option<Vec<u8>>) {
-    let content = Content::of(stem);
-    let mut remarks = Remarks::new(name);
+fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeReport, Option<Vec<u8>>) {
+    let content = FileContent::from_stem(stem);
+    let mut remarks = FileIssues::new(name);
     check_table(&content, stem, Some(kind), original, &mut remarks);
     remarks.list.sort_by_key(|remark| remark.line);
     if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_mending()) {
         return (refused(name, remark.line, remark.text), None);
     }
-    let mut mended = Mended { file: name.to_owned(), ..Mended::default() };
+    let mut mended = NormalizeReport { file: name.to_owned(), ..NormalizeReport::default() };
     let mut bytes = original;
     while let Some(rest) = bytes.strip_prefix(BOM) {
         bytes = rest;
     }
-    let whole = |text: &str| Change { line: 1, text: text.to_owned() };
+    let whole = |text: &str| NormalizeChange { line: 1, text: text.to_owned() };
     if bytes.len() < original.len() {
         mended.done.push(whole("the byte-order mark is gone"));
     }
-    let Some(mut sheet) = Sheet::new(bytes) else { return (mended, None) };
+    let Some(mut sheet) = CsvEditor::new(bytes) else { return (mended, None) };
     if let Some(newline) = sheet.unify() {
         mended.done.push(whole(&format!("every line ends in {newline:?} now, as the header does")));
     }
     let groups = match &content {
-        Content::Collective => collective_groups(&sheet),
-        Content::Kernel(kernel) => {
+        FileContent::Collective => collective_groups(&sheet),
+        FileContent::Kernel(kernel) => {
             if sheet.rename(columns::OLD_AVERAGE, columns::AVERAGE) {
                 let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
                 mended.done.push(whole(&text));
@@ -128,8 +132,8 @@ fn mend(name: &str, stem: &str, kind: Kind, original: &[u8]) -> (Mended, Option<
 }
 
 /// Empties the zeros that stand for "not measured".
-fn empty_zeros(sheet: &mut Sheet<'_>, mended: &mut Mended) {
-    let zeros = ZeroFilled::of(sheet.header());
+fn empty_zeros(sheet: &mut CsvEditor<'_>, mended: &mut NormalizeReport) {
+    let zeros = ZeroFilled::from_header(sheet.header());
     let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();
     sheet.for_each_row(|row, record| {
         let cells = zeros.cells(&StringRecord::from_byte_record_lossy(record.clone()));
@@ -147,13 +151,16 @@ fn empty_zeros(sheet: &mut Sheet<'_>, mended: &mut Mended) {
         sheet.set(row, cells);
     }
     let rows = if count == 1 { "row".to_owned() } else { format!("{count} rows from here on") };
-    mended.done.push(Change { line, text: format!("{rows} never measured: the zeros are empty cells now") });
+    mended.done.push(NormalizeChange {
+        line,
+        text: format!("{rows} never measured: the zeros are empty cells now"),
+    });
 }
 
 /// Rows of each signature that has more than one, in the order of the file.
-fn kernel_groups(kernel: &KernelName, sheet: &Sheet<'_>) -> Vec<Vec<usize>> {
+fn kernel_groups(kernel: &KernelName, sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
     let Ok(columns) = RowColumns::find(sheet.header()) else { return Vec::new() };
-    let mut groups = Groups::default();
+    let mut groups = DuplicateGroups::default();
     sheet.for_each_row(|row, record| {
         if let Ok(case) = columns.case(kernel, record) {
             groups.add(case.id(), row);
@@ -162,8 +169,8 @@ fn kernel_groups(kernel: &KernelName, sheet: &Sheet<'_>) -> Vec<Vec<usize>> {
     groups.with_duplicates()
 }
 
-fn collective_groups(sheet: &Sheet<'_>) -> Vec<Vec<usize>> {
-    let mut groups = Groups::default();
+fn collective_groups(sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
+    let mut groups = DuplicateGroups::default();
     sheet.for_each_row(|row, record| {
         let cells = StringRecord::from_byte_record_lossy(record.clone());
         if let Some(key) = collective_key(sheet.header(), &cells) {
@@ -174,15 +181,15 @@ fn collective_groups(sheet: &Sheet<'_>) -> Vec<Vec<usize>> {
 }
 
 /// Rows by what makes them the same.
-struct Groups<K>(HashMap<K, usize>, Vec<Vec<usize>>);
+struct DuplicateGroups<K>(HashMap<K, usize>, Vec<Vec<usize>>);
 
-impl<K> Default for Groups<K> {
+impl<K> Default for DuplicateGroups<K> {
     fn default() -> Self {
         Self(HashMap::new(), Vec::new())
     }
 }
 
-impl<K: std::hash::Hash + Eq> Groups<K> {
+impl<K: std::hash::Hash + Eq> DuplicateGroups<K> {
     fn add(&mut self, key: K, row: usize) {
         let next = self.1.len();
         let group = *self.0.entry(key).or_insert(next);

@@ -6,11 +6,11 @@ const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
 
 /// Mends a table that needs it, and sees to it that mending again does nothing.
-fn mended(stem: &str, text: &str) -> (String, Mended) {
+fn mended(stem: &str, text: &str) -> (String, NormalizeReport) {
     let name = format!("{stem}.csv");
-    let (said, bytes) = mend(&name, stem, Kind::Npu, text.as_bytes());
+    let (said, bytes) = mend(&name, stem, DataKind::Npu, text.as_bytes());
     let bytes = bytes.unwrap_or_else(|| text.as_bytes().to_vec());
-    let (again, unchanged) = mend(&name, stem, Kind::Npu, &bytes);
+    let (again, unchanged) = mend(&name, stem, DataKind::Npu, &bytes);
     assert!(again.done.is_empty() && unchanged.is_none(), "{again:?}");
     assert_eq!(again.left.len(), said.left.len());
     (String::from_utf8(bytes).expect("UTF-8"), said)
@@ -149,11 +149,11 @@ proptest! {
     #[test]
     fn any_bytes_are_handled(bytes in proptest::collection::vec(proptest::sample::select(&b"\xef\xbb\xbf\r\n\",ab0\xff"[..]), 0..60)) {
         for stem in ["K", "hcom_x_"] {
-            let _ = mend("f", stem, Kind::Npu, &bytes);
+            let _ = mend("f", stem, DataKind::Npu, &bytes);
             let header = [SIGNATURE.as_bytes(), b"\n", &bytes].concat();
-            let (_, once) = mend("f", stem, Kind::Npu, &header);
+            let (_, once) = mend("f", stem, DataKind::Npu, &header);
             if let Some(once) = once {
-                prop_assert!(mend("f", stem, Kind::Npu, &once).1.is_none());
+                prop_assert!(mend("f", stem, DataKind::Npu, &once).1.is_none());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::{Attention, AttentionSlot, Attributes, Case};
+use crate::domain::{AttentionCase, AttentionSlot, Case, CaseAttributes};
 
 /// What the host passed to the kernel, by the kernel's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +12,7 @@ pub struct AttentionCall {
 
 /// How well a kernel's shapes agree with a call's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum ShapeMatch {
     /// Every tensor has the same dimensions.
     Exact,
     /// The paged cache has other dimensions and as many elements: the kernel got it in another view.
@@ -60,9 +60,9 @@ impl AttentionCall {
 
     /// Whether a recorded kernel can be this call, and how well it agrees.
     #[must_use]
-    pub fn fit(&self, case: &Case) -> Option<Fit> {
-        let kernel = Attention::new(case);
-        let mut fit = Fit::Exact;
+    pub fn fit(&self, case: &Case) -> Option<ShapeMatch> {
+        let kernel = AttentionCase::new(case);
+        let mut fit = ShapeMatch::Exact;
         // On the host the lengths are lists. Packed tokens have one shape however many sequences they are of.
         for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
             if self.dims(slot).is_some_and(|dims| kernel.dims(slot).map(elements) != Some(elements(dims))) {
@@ -76,7 +76,7 @@ impl AttentionCall {
                 (Some(call), Some(shown))
                     if CACHE.contains(&slot) && kernel.is_paged() && elements(call) == elements(shown) =>
                 {
-                    fit = Fit::Reshaped;
+                    fit = ShapeMatch::Reshaped;
                 }
                 _ => return None,
             }
@@ -88,7 +88,7 @@ impl AttentionCall {
     /// shapes are the kernel's.
     #[must_use]
     pub fn cell(&self, case: &Case) -> String {
-        let kernel = Attention::new(case);
+        let kernel = AttentionCase::new(case);
         let slots = (0..Self::SLOTS).map(|index| {
             let lengths = [AttentionSlot::QueryLengths, AttentionSlot::KvLengths]
                 .into_iter()
@@ -111,12 +111,12 @@ fn elements(dims: &[u64]) -> Option<u64> {
 
 /// The calls that fit a kernel best: all exact ones, or if there are none, all that had another view.
 #[must_use]
-pub fn best_fits<T>(
+pub fn best_shape_matches<T>(
     case: &Case,
     calls: impl IntoIterator<Item = T>,
     call_of: impl Fn(&T) -> &AttentionCall,
 ) -> Vec<T> {
-    let fits: Vec<(Fit, T)> =
+    let fits: Vec<(ShapeMatch, T)> =
         calls.into_iter().filter_map(|call| Some((call_of(&call).fit(case)?, call))).collect();
     let best = fits.iter().map(|(fit, _)| *fit).min();
     fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, call)| call).collect()
@@ -124,9 +124,9 @@ pub fn best_fits<T>(
 
 /// What several sets of attributes have in common.
 #[must_use]
-pub fn agreed<'a>(variants: impl IntoIterator<Item = &'a Attributes>) -> Attributes {
+pub fn common_attributes<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
     let mut variants = variants.into_iter();
-    let Some(first) = variants.next() else { return Attributes::default() };
+    let Some(first) = variants.next() else { return CaseAttributes::default() };
     let mut disputed = BTreeSet::new();
     for other in variants {
         for (name, value) in first.iter() {
@@ -135,28 +135,28 @@ pub fn agreed<'a>(variants: impl IntoIterator<Item = &'a Attributes>) -> Attribu
             }
         }
     }
-    let mut agreed = first.clone();
+    let mut common = first.clone();
     for name in disputed {
-        agreed.remove(name);
+        common.remove(name);
     }
-    agreed
+    common
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Cells, KernelName};
+    use crate::domain::{KernelName, SignatureCells};
 
     fn case(query: &str, key: &str, table: &str) -> Case {
         let mut shapes = vec![""; 31];
         (shapes[0], shapes[1], shapes[2], shapes[14]) = (query, key, key, table);
         let dtypes = vec!["DT_BF16"; 31].join(";");
-        let cells = Cells { shapes: &shapes.join(";"), dtypes: &dtypes, formats: "" };
+        let cells = SignatureCells { shapes: &shapes.join(";"), dtypes: &dtypes, formats: "" };
         Case {
-            kernel: KernelName::new(Attention::KERNEL).expect("a name"),
+            kernel: KernelName::new(AttentionCase::KERNEL).expect("a name"),
             inputs: cells.parse().expect("cells"),
             outputs: Vec::new(),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -173,8 +173,8 @@ mod tests {
         let kernel = case("128,4,128", "12307,128,128", "128,512");
         let same = call(&[128, 4, 128], &[12307, 128, 128], &[128, 512]);
         let viewed = call(&[128, 4, 128], &[12307, 128, 1, 128], &[128, 512]);
-        assert_eq!(same.fit(&kernel), Some(Fit::Exact));
-        assert_eq!(viewed.fit(&kernel), Some(Fit::Reshaped));
+        assert_eq!(same.fit(&kernel), Some(ShapeMatch::Exact));
+        assert_eq!(viewed.fit(&kernel), Some(ShapeMatch::Reshaped));
         assert_eq!(
             call(&[64, 8, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel),
             None,
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(call(&[64, 4, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel), None);
         assert_eq!(call(&[128, 4, 128], &[12307, 128, 128], &[]).fit(&kernel), None, "not paged");
         let both = [same.clone(), viewed.clone()];
-        assert_eq!(best_fits(&kernel, &both, |call| call), [&same]);
-        assert_eq!(best_fits(&kernel, &both[1..], |call| call), [&viewed]);
+        assert_eq!(best_shape_matches(&kernel, &both, |call| call), [&same]);
+        assert_eq!(best_shape_matches(&kernel, &both[1..], |call| call), [&viewed]);
     }
 
     #[test]
@@ -197,9 +197,13 @@ mod tests {
         };
         kernel.inputs[6] =
             kernel.inputs[0].clone().map(|tensor| crate::domain::Tensor { dims: vec![7], ..tensor });
-        assert_eq!(lengths(7).fit(&kernel), Some(Fit::Exact));
+        assert_eq!(lengths(7).fit(&kernel), Some(ShapeMatch::Exact));
         assert_eq!(lengths(2).fit(&kernel), None);
-        assert_eq!(call(&[24624, 4, 128], &[24624, 1, 128], &[]).fit(&kernel), Some(Fit::Exact), "not told");
+        assert_eq!(
+            call(&[24624, 4, 128], &[24624, 1, 128], &[]).fit(&kernel),
+            Some(ShapeMatch::Exact),
+            "not told"
+        );
     }
 
     #[test]
@@ -212,12 +216,12 @@ mod tests {
     #[test]
     fn what_differs_is_not_agreed() {
         let attributes = |lengths: &str| {
-            let mut attributes = Attributes::default();
+            let mut attributes = CaseAttributes::default();
             attributes.set("Runtime num_heads", "4");
             attributes.set("Runtime actual_seq_lengths_kv_values", lengths);
             attributes
         };
-        let agreed = agreed(&[attributes("1,2"), attributes("1,3")]);
+        let agreed = common_attributes(&[attributes("1,2"), attributes("1,3")]);
         assert_eq!(agreed.iter().collect::<Vec<_>>(), [("Runtime num_heads", "4")]);
     }
 }

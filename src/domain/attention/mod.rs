@@ -8,10 +8,10 @@ mod call;
 mod sequences;
 
 pub(crate) use call::joined;
-pub use call::{AttentionCall, Fit, agreed, best_fits};
-pub use sequences::Sequences;
+pub use call::{AttentionCall, ShapeMatch, best_shape_matches, common_attributes};
+pub use sequences::SequenceLengths;
 
-use super::{Attributes, Case, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
+use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
 
 /// Names of the attributes that make a case complete.
 pub mod attention_attribute {
@@ -82,11 +82,11 @@ pub enum AttentionSlot {
 
 /// A case of the kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention<'a> {
+pub struct AttentionCase<'a> {
     pub(super) case: &'a Case,
 }
 
-impl<'a> Attention<'a> {
+impl<'a> AttentionCase<'a> {
     /// The kernel's name.
     pub const KERNEL: &'static str = "FusedInferAttentionScore";
 
@@ -112,8 +112,8 @@ impl<'a> Attention<'a> {
     /// What a reader of the shapes takes the arguments to be where nobody says otherwise: the rules by
     /// which such databases have been replayed.
     #[must_use]
-    pub fn implied(&self) -> Attributes {
-        let mut implied = Attributes::default();
+    pub fn implied(&self) -> CaseAttributes {
+        let mut implied = CaseAttributes::default();
         let mut set = |name: &str, value: Option<u64>| {
             if let Some(value) = value {
                 implied.set(name, &value.to_string());
@@ -156,7 +156,7 @@ impl<'a> Attention<'a> {
     /// The attributes that tell this case from others of the same shapes: without those that say what the
     /// shapes imply, and without means and counts where the lengths themselves are there.
     #[must_use]
-    pub(super) fn deciding(&self) -> Attributes {
+    pub(super) fn identifying_attributes(&self) -> CaseAttributes {
         let mut deciding = self.case.attributes.without(&self.implied());
         if self.case.attributes.get(name::KV_LENGTHS).is_some() {
             deciding.remove(name::AVG_SEQ_LEN);
@@ -201,7 +201,7 @@ impl<'a> Attention<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Cells, KernelName};
+    use crate::domain::{KernelName, SignatureCells};
 
     /// A case from the shapes of slots by number.
     fn case(slots: &[(AttentionSlot, &str)]) -> Case {
@@ -211,12 +211,12 @@ mod tests {
         }
         let dtypes: Vec<&str> =
             shapes.iter().map(|shape| if shape.is_empty() { "DT_UNDEFINED" } else { "DT_BF16" }).collect();
-        let cells = Cells { shapes: &shapes.join(";"), dtypes: &dtypes.join(";"), formats: "" };
+        let cells = SignatureCells { shapes: &shapes.join(";"), dtypes: &dtypes.join(";"), formats: "" };
         Case {
-            kernel: KernelName::new(Attention::KERNEL).expect("a name"),
+            kernel: KernelName::new(AttentionCase::KERNEL).expect("a name"),
             inputs: cells.parse().expect("cells"),
             outputs: Vec::new(),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     fn implied(case: &Case) -> String {
         let mut text = String::new();
-        Attention::new(case).implied().append_to(&mut text);
+        AttentionCase::new(case).implied().append_to(&mut text);
         text.replace("Runtime ", "")
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn lengths_tell_cases_apart_and_what_is_implied_does_not() {
         let bare = decode();
         let mut said = bare.clone();
-        for (name, value) in Attention::new(&bare).implied().iter() {
+        for (name, value) in AttentionCase::new(&bare).implied().iter() {
             said.attributes.set(name, value);
         }
         assert_eq!(said.signature(), bare.signature());
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn what_is_not_said_is_missing_even_if_shapes_imply_it() {
         let mut case = decode();
-        assert_eq!(Attention::new(&case).missing().len(), 7);
+        assert_eq!(AttentionCase::new(&case).missing().len(), 7);
         case.attributes.set(name::LAYOUT, "TND");
-        assert!(!Attention::new(&case).missing().contains(&name::LAYOUT));
+        assert!(!AttentionCase::new(&case).missing().contains(&name::LAYOUT));
     }
 }

@@ -1,10 +1,10 @@
 //! The sequences of a call of fused attention, as numbers that can be changed together.
 
-use crate::domain::{Attention, AttentionSlot, Attributes, attention_attribute as name};
+use crate::domain::{AttentionCase, AttentionSlot, CaseAttributes, attention_attribute as name};
 
 /// How long each sequence of a batch is, in queries and in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sequences {
+pub struct SequenceLengths {
     /// Queries of each sequence.
     pub queries: Vec<u64>,
     /// Keys, and values, of each sequence.
@@ -15,10 +15,10 @@ pub struct Sequences {
     packed: bool,
 }
 
-impl Attention<'_> {
+impl AttentionCase<'_> {
     /// The sequences; `None` where their lengths are not known, or are no lengths.
     #[must_use]
-    pub fn sequences(&self) -> Option<Sequences> {
+    pub fn sequences(&self) -> Option<SequenceLengths> {
         let attributes = &self.case.attributes;
         let packed = attributes.get(name::LAYOUT)?.starts_with('T');
         let lengths = |column: &str, cumulative: bool| {
@@ -32,11 +32,11 @@ impl Attention<'_> {
             Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
             _ => return None,
         };
-        (queries.len() == keys.len()).then_some(Sequences { queries, keys, block, packed })
+        (queries.len() == keys.len()).then_some(SequenceLengths { queries, keys, block, packed })
     }
 }
 
-impl Sequences {
+impl SequenceLengths {
     /// Of so many sequences: those that there are, again and again.
     #[must_use]
     pub fn of_batch(&self, batch: usize) -> Self {
@@ -85,7 +85,7 @@ impl Sequences {
 
     /// Attributes that say these sequences; of means and counts, those that were said before.
     #[must_use]
-    pub fn said_in(&self, attributes: &Attributes) -> Attributes {
+    pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
         let mut said = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {
             said.set(name, &lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
@@ -128,17 +128,17 @@ fn accumulated(lengths: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Case, Cells, KernelName};
+    use crate::domain::{Case, KernelName, SignatureCells};
 
     fn case(key: &str, table: &str, said: &[(&str, &str)]) -> Case {
         let mut shapes = vec![""; 31];
         (shapes[0], shapes[1], shapes[2], shapes[14]) = ("7,4,128", key, key, table);
         let dtypes = vec!["DT_BF16"; 31].join(";");
-        let cells = Cells { shapes: &shapes.join(";"), dtypes: &dtypes, formats: "" };
-        let mut attributes = Attributes::default();
+        let cells = SignatureCells { shapes: &shapes.join(";"), dtypes: &dtypes, formats: "" };
+        let mut attributes = CaseAttributes::default();
         said.iter().for_each(|(column, cell)| attributes.set(column, cell));
         Case {
-            kernel: KernelName::new(Attention::KERNEL).expect("a name"),
+            kernel: KernelName::new(AttentionCase::KERNEL).expect("a name"),
             inputs: cells.parse().expect("cells"),
             outputs: Vec::new(),
             attributes,
@@ -155,12 +155,12 @@ mod tests {
             (name::VALID_BLOCKS, "1,3"),
         ];
         let paged = case("9,128,128", "2,3", &said);
-        let sequences = Attention::new(&paged).sequences().expect("lengths");
+        let sequences = AttentionCase::new(&paged).sequences().expect("lengths");
         assert_eq!((&sequences.queries[..], &sequences.keys[..]), (&[2, 5][..], &[2, 300][..]));
-        assert_eq!(sequences.said_in(&paged.attributes), paged.attributes);
+        assert_eq!(sequences.to_attributes(&paged.attributes), paged.attributes);
         let longer = sequences.with_keys(|keys| keys * 2).of_batch(3);
         assert_eq!((&longer.queries[..], &longer.keys[..]), (&[4, 5, 4][..], &[4, 600, 4][..]));
-        let said = longer.said_in(&paged.attributes);
+        let said = longer.to_attributes(&paged.attributes);
         assert_eq!(said.get(name::QUERY_LENGTHS), Some("4,9,13"));
         assert_eq!(said.get(name::KV_LENGTHS), Some("4,600,4"));
         assert_eq!(said.get(name::VALID_BLOCKS), Some("1,5,1"));
@@ -170,16 +170,16 @@ mod tests {
             "",
             &[(name::LAYOUT, "TND"), (name::QUERY_LENGTHS, "2,7"), (name::KV_LENGTHS, "2,302")],
         );
-        let sequences = Attention::new(&whole).sequences().expect("lengths");
+        let sequences = AttentionCase::new(&whole).sequences().expect("lengths");
         assert_eq!((&sequences.keys[..], sequences.block), (&[2, 300][..], None));
-        assert_eq!(sequences.said_in(&whole.attributes).get(name::KV_LENGTHS), Some("2,302"));
+        assert_eq!(sequences.to_attributes(&whole.attributes).get(name::KV_LENGTHS), Some("2,302"));
     }
 
     #[test]
     fn what_is_no_lengths_is_none() {
         let sequences = |queries: &str, keys: &str| {
             let said = [(name::LAYOUT, "TND"), (name::QUERY_LENGTHS, queries), (name::KV_LENGTHS, keys)];
-            Attention::new(&case("9,128,128", "2,3", &said)).sequences()
+            AttentionCase::new(&case("9,128,128", "2,3", &said)).sequences()
         };
         assert_eq!(sequences("7,2", "1,1"), None, "they go down");
         assert_eq!(sequences("2,7", "1"), None, "of another number");

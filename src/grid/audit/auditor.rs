@@ -2,31 +2,30 @@
 
 use std::convert::Infallible;
 
-use crate::grid::in_parallel;
 use crate::{
     catalogue::Catalogue,
     database::{Database, StoreError, for_each_point},
     domain::KernelName,
     grid::{
-        Audit, Known, Order,
-        definition::{AuditedAxis, Density, Grids},
-        grow,
+        ExistingCases, KernelAudit, SelectionRequest,
+        definition::{AuditedAxis, DensityFile, GridFiles},
+        in_parallel, select_candidates,
     },
 };
 
 /// What rows are held against.
 #[derive(Clone, Copy, Debug)]
-pub struct Auditor<'a> {
+pub struct GridAuditor<'a> {
     /// How kernels are called.
     pub catalogue: &'a Catalogue,
     /// How dense their axes must be.
-    pub density: &'a Density,
+    pub density: &'a DensityFile,
 }
 
 /// A kernel and its audit.
-type Audited<'a> = (KernelName, Audit<'a>);
+type AuditedKernel<'a> = (KernelName, KernelAudit<'a>);
 
-impl<'a> Auditor<'a> {
+impl<'a> GridAuditor<'a> {
     /// Whether the standard speaks of a kernel.
     #[must_use]
     pub fn judges(&self, kernel: &KernelName) -> bool {
@@ -41,7 +40,7 @@ impl<'a> Auditor<'a> {
         &self,
         kernels: &[KernelName],
         database: &Database,
-    ) -> Result<Vec<Audited<'a>>, StoreError> {
+    ) -> Result<Vec<AuditedKernel<'a>>, StoreError> {
         let audits = in_parallel(kernels.len(), |index| {
             let kernel = &kernels[index];
             let Some(mut audit) = self.audit(kernel) else { return Ok::<_, StoreError>(None) };
@@ -58,12 +57,16 @@ impl<'a> Auditor<'a> {
 
     /// Audits all valid candidates of some kernels' grids as if they were measured, on all cores.
     #[must_use]
-    pub fn grids(&self, kernels: &[KernelName], grids: &Grids, budget: u64) -> Vec<Audited<'a>> {
+    pub fn grids(&self, kernels: &[KernelName], grids: &GridFiles, budget: u64) -> Vec<AuditedKernel<'a>> {
         let audits = in_parallel(kernels.len(), |index| {
             let kernel = &kernels[index];
             let mut audit = self.audit(kernel)?;
-            let order = Order { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
-            let grown = grow(grids.of(kernel).collect(), &order, &Known::default());
+            let order = SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
+            let grown = select_candidates(
+                grids.spaces_of_kernel(kernel).collect(),
+                &order,
+                &ExistingCases::default(),
+            );
             let Ok(()) = grown.for_each(|_, _, draft| {
                 audit.add(draft.filled(), true);
                 Ok::<(), Infallible>(())
@@ -77,7 +80,7 @@ impl<'a> Auditor<'a> {
         self.catalogue.entry(kernel).map_or(&[], |entry| self.density.axes(kernel, entry))
     }
 
-    fn audit(&self, kernel: &KernelName) -> Option<Audit<'a>> {
-        Some(Audit::new(self.catalogue.entry(kernel)?, self.axes(kernel)))
+    fn audit(&self, kernel: &KernelName) -> Option<KernelAudit<'a>> {
+        Some(KernelAudit::new(self.catalogue.entry(kernel)?, self.axes(kernel)))
     }
 }

@@ -1,31 +1,31 @@
 //! A parsed pattern bound to a model, or to none: its axes have values, its expressions are compiled.
 
 use super::{
-    Axis, Cell, ModelValues, SlotTemplate, Space, TensorTemplate,
-    pattern::{AxisSource, HINT, ParsedTensor, Parts, Words},
+    AttributeTemplate, CandidateSpace, GridAxis, ModelValues, SlotTemplate, TensorTemplate,
+    pattern::{AxisSource, HINT, ParsedPattern, ParsedTensor, PatternContext},
 };
 use crate::{
-    catalogue::{Expr, Formula, FormulaError, Place},
-    config::SpecError,
+    catalogue::{CompileExprError, CompiledExpr, Expr, VariableSlot},
+    config::YamlError,
     domain::KernelName,
 };
 
 /// A pattern and the model that gives it values.
 #[derive(Clone, Copy)]
-pub(crate) struct Binding<'a> {
-    pub(crate) words: &'a Words<'a>,
-    pub(crate) parts: &'a Parts,
+pub(crate) struct PatternBinding<'a> {
+    pub(crate) words: &'a PatternContext<'a>,
+    pub(crate) parts: &'a ParsedPattern,
     pub(crate) model: Option<&'a ModelValues>,
 }
 
-impl Binding<'_> {
+impl PatternBinding<'_> {
     /// The space of a kernel.
-    pub(crate) fn space(&self, kernel: &KernelName, grid: &str) -> Result<Space, SpecError> {
+    pub(crate) fn space(&self, kernel: &KernelName, grid: &str) -> Result<CandidateSpace, YamlError> {
         let axes = self.axes()?;
         let mut names: Vec<String> = axes.iter().flat_map(|axis| axis.names.clone()).collect();
         let derived = self.derived(&mut names)?;
         let conditions = self.parts.conditions.iter().map(|expr| self.condition(expr, &names));
-        Ok(Space {
+        Ok(CandidateSpace {
             kernel: kernel.clone(),
             grid: grid.to_owned(),
             pattern: self.words.name.to_owned(),
@@ -41,19 +41,19 @@ impl Binding<'_> {
         })
     }
 
-    fn axes(&self) -> Result<Vec<Axis>, SpecError> {
+    fn axes(&self) -> Result<Vec<GridAxis>, YamlError> {
         let axes = self.parts.axes.iter().map(|(names, source)| {
             let values = match source {
                 AxisSource::Values(values) => values.clone(),
                 AxisSource::Table { name, beside: None } => self.column_values(name, names.len())?,
                 AxisSource::Table { name, beside: Some(beside) } => self.values_beside(name, beside),
             };
-            Ok(Axis { names: names.clone(), values })
+            Ok(GridAxis { names: names.clone(), values })
         });
         axes.collect()
     }
 
-    fn column_values(&self, name: &str, width: usize) -> Result<Vec<i64>, SpecError> {
+    fn column_values(&self, name: &str, width: usize) -> Result<Vec<i64>, YamlError> {
         let table = self.model.and_then(|model| model.tables.get(name));
         if let Some(table) = table.filter(|table| table.width == width) {
             return Ok(table.numbers.clone());
@@ -74,7 +74,7 @@ impl Binding<'_> {
     }
 
     /// Puts what is derived into an order in which each can be computed; their names join the others.
-    fn derived(&self, names: &mut Vec<String>) -> Result<Vec<Formula>, SpecError> {
+    fn derived(&self, names: &mut Vec<String>) -> Result<Vec<CompiledExpr>, YamlError> {
         let mut formulas = Vec::new();
         let mut left: Vec<(&String, &Expr)> = self.parts.derived.iter().collect();
         while !left.is_empty() {
@@ -98,7 +98,7 @@ impl Binding<'_> {
         key: &str,
         slots: &[Option<ParsedTensor>],
         names: &[String],
-    ) -> Result<Vec<SlotTemplate>, SpecError> {
+    ) -> Result<Vec<SlotTemplate>, YamlError> {
         let slots = slots.iter().map(|slot| {
             let Some(ParsedTensor { dims, dtype, format }) = slot else { return Ok(None) };
             let dims = dims.iter().map(|expr| self.number(key, expr, names)).collect::<Result<_, _>>()?;
@@ -110,28 +110,28 @@ impl Binding<'_> {
     /// What attributes are computed from besides the numbers of a candidate.
     fn constants_of_attributes(&self, names: &[String]) -> Vec<(String, i64)> {
         let expressions = self.parts.attributes.iter().filter_map(|(_, cell)| match cell {
-            Cell::Expression(expr) => Some(expr),
-            Cell::Text(_) => None,
+            AttributeTemplate::Expression(expr) => Some(expr),
+            AttributeTemplate::Text(_) => None,
         });
         let constants = expressions.flat_map(Expr::names).filter_map(|name| match self.place(name, names) {
-            Some(Place::Is(number)) => Some((name.to_owned(), number)),
+            Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
             _ => None,
         });
         constants.collect()
     }
 
-    fn place(&self, name: &str, names: &[String]) -> Option<Place> {
-        let at = names.iter().position(|known| known == name).map(Place::At);
+    fn place(&self, name: &str, names: &[String]) -> Option<VariableSlot> {
+        let at = names.iter().position(|known| known == name).map(VariableSlot::At);
         let constant = || self.words.constants.get(name).copied();
         let of_model = || self.model.and_then(|model| model.numbers.get(name)).copied();
-        at.or_else(|| constant().or_else(of_model).map(Place::Is))
+        at.or_else(|| constant().or_else(of_model).map(VariableSlot::Is))
     }
 
-    fn compile(&self, key: &str, expr: &Expr, names: &[String]) -> Result<Formula, SpecError> {
-        Formula::compile(expr, &|name| self.place(name, names)).map_err(|error| {
+    fn compile(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
+        CompiledExpr::compile(expr, &|name| self.place(name, names)).map_err(|error| {
             let problem = match error {
-                FormulaError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
-                FormulaError::NotNumeric(what) => {
+                CompileExprError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
+                CompileExprError::NotNumeric(what) => {
                     format!("`{expr}`: {what} has no place in a grid's numbers")
                 }
             };
@@ -139,7 +139,7 @@ impl Binding<'_> {
         })
     }
 
-    fn number(&self, key: &str, expr: &Expr, names: &[String]) -> Result<Formula, SpecError> {
+    fn number(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let formula = self.compile(key, expr, names)?;
         if formula.is_truth() {
             let problem = format!("`{expr}` is a comparison, expected a number");
@@ -148,7 +148,7 @@ impl Binding<'_> {
         Ok(formula)
     }
 
-    fn condition(&self, expr: &Expr, names: &[String]) -> Result<Formula, SpecError> {
+    fn condition(&self, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let formula = self.compile("where", expr, names)?;
         if formula.is_truth() {
             return Ok(formula);

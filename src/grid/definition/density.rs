@@ -8,11 +8,11 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 
-use super::{Pace, Segment, pattern::HINT, raw::Ordered};
+use super::{LadderSegment, SegmentSpacing, pattern::HINT, raw::OrderedMap};
 use crate::{
-    catalogue::{Catalogue, Entry, Expr, Refusal},
-    config::{Assets, SpecError, device_profile::from_assets, locate::Source, yaml},
-    domain::{Case, KernelName, meant},
+    catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
+    config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
+    domain::{Case, KernelName, did_you_mean_or},
 };
 
 /// The file's name among the grids.
@@ -23,11 +23,11 @@ const MOST: usize = 1 << 16;
 
 /// How dense the values of an axis must be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standard {
+pub struct DensityStandard {
     /// Its name, such as `rows`.
     pub name: String,
     /// Ascending; each begins where the one in front of it ends. None where only points are required.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<LadderSegment>,
     /// Points that must be there besides, ascending.
     pub required: Vec<i64>,
 }
@@ -38,7 +38,7 @@ pub struct AuditedAxis {
     /// Its name, as grids name it.
     pub name: String,
     /// How dense it must be.
-    pub standard: Standard,
+    pub standard: DensityStandard,
     value: Expr,
     in_form: BTreeMap<String, Expr>,
     /// Names and values of what stays the same where the axis is judged for each of them by itself, such as the
@@ -48,7 +48,7 @@ pub struct AuditedAxis {
 
 /// The file.
 #[derive(Clone, Debug)]
-pub struct Density {
+pub struct DensityFile {
     kernels: BTreeMap<KernelName, Vec<AuditedAxis>>,
 }
 
@@ -66,8 +66,8 @@ pub struct AxisPoint {
 struct RawFile {
     #[serde(rename = "summary")]
     _summary: String,
-    standards: Ordered<RawStandard>,
-    kernels: Ordered<RawReading>,
+    standards: OrderedMap<RawStandard>,
+    kernels: OrderedMap<RawReading>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +85,7 @@ struct RawStandard {
 #[serde(deny_unknown_fields)]
 struct RawReading {
     kernels: Vec<String>,
-    axes: Ordered<RawAxis>,
+    axes: OrderedMap<RawAxis>,
 }
 
 #[derive(Deserialize)]
@@ -96,15 +96,15 @@ struct RawAxis {
     #[serde(default)]
     in_form: BTreeMap<String, serde_yaml::Value>,
     #[serde(default)]
-    for_each: Ordered<serde_yaml::Value>,
+    for_each: OrderedMap<serde_yaml::Value>,
 }
 
-impl Density {
+impl DensityFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`SpecError`] where it is wrong, or speaks of kernels, forms or names that the catalogue does not have.
-    pub fn load(assets: &Assets, catalogue: &Catalogue) -> Result<Self, SpecError> {
+    /// [`YamlError`] where it is wrong, or speaks of kernels, forms or names that the catalogue does not have.
+    pub fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         // It is built in, so that it is always there.
         let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
@@ -114,18 +114,19 @@ impl Density {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// As [`Density::load`].
-    pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, SpecError> {
+    /// As [`DensityFile::load`].
+    pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let raw: RawFile = yaml::parse_with_column(file, text)?;
-        let reader = Reader { source: Source { file, text }, catalogue };
+        let reader = DensityReader { source: YamlPath { file, text }, catalogue };
         let standards = raw.standards.0.iter().map(|(name, raw)| reader.standard(name, raw));
-        let standards: Vec<Standard> = standards.collect::<Result<_, _>>()?;
+        let standards: Vec<DensityStandard> = standards.collect::<Result<_, _>>()?;
         let mut kernels = BTreeMap::new();
         for (name, reading) in &raw.kernels.0 {
             for kernel in &reading.kernels {
                 let (kernel, entry) = reader.entry(name, kernel)?;
                 let axes = reading.axes.0.iter().map(|(axis, raw)| {
-                    let place = Place { reader: &reader, keys: ["kernels", name, "axes", axis], entry };
+                    let place =
+                        AxisPosition { reader: &reader, keys: ["kernels", name, "axes", axis], entry };
                     place.axis(axis, raw, &standards)
                 });
                 let axes: Vec<AuditedAxis> = axes.collect::<Result<_, _>>()?;
@@ -141,7 +142,7 @@ impl Density {
 
     /// The axes of a kernel, under its own name or that of its entry; none where the standard does not speak of it.
     #[must_use]
-    pub fn axes(&self, kernel: &KernelName, entry: &Entry) -> &[AuditedAxis] {
+    pub fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
         let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
         axes.map_or(&[], Vec::as_slice)
     }
@@ -154,16 +155,16 @@ impl AuditedAxis {
     }
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// The points of the axes that a case has; `None` for an axis that its form does not have.
     ///
     /// # Errors
-    /// As [`Entry::read`].
+    /// As [`CatalogueEntry::read`].
     pub fn axis_points<'a>(
         &self,
         case: &Case,
         axes: impl Iterator<Item = &'a AuditedAxis>,
-    ) -> Result<Vec<Option<AxisPoint>>, Refusal> {
+    ) -> Result<Vec<Option<AxisPoint>>, NotReplayable> {
         let (form, names) = self.names_of(case)?;
         let points = axes.map(|axis| {
             let value = axis.in_form.get(form).unwrap_or(&axis.value).number(&names).ok()?;
@@ -175,20 +176,20 @@ impl Entry {
     }
 }
 
-struct Reader<'a> {
-    source: Source<'a>,
+struct DensityReader<'a> {
+    source: YamlPath<'a>,
     catalogue: &'a Catalogue,
 }
 
-impl<'a> Reader<'a> {
-    fn standard(&self, name: &str, raw: &RawStandard) -> Result<Standard, SpecError> {
+impl<'a> DensityReader<'a> {
+    fn standard(&self, name: &str, raw: &RawStandard) -> Result<DensityStandard, YamlError> {
         let wrong = |needle: &str, why: String, hint: &str| {
             let problem = format!("standard `{name}`: {why}");
             self.source.error(&["standards", name], needle, &problem, hint)
         };
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<LadderSegment> = Vec::new();
         for text in &raw.segments {
-            let segment = Segment::parse(text);
+            let segment = LadderSegment::parse(text);
             let segment = segment.map_err(|why| wrong(text, format!("`{text}` {why}"), HINT))?;
             if segment.from == segment.to || segment.align.is_some() {
                 let why = format!("`{text}` is no part of a standard");
@@ -214,15 +215,15 @@ impl<'a> Reader<'a> {
         let mut required = raw.required.clone();
         required.sort_unstable();
         required.dedup();
-        Ok(Standard { name: name.to_owned(), segments, required })
+        Ok(DensityStandard { name: name.to_owned(), segments, required })
     }
 
-    fn entry(&self, reading: &str, kernel: &str) -> Result<(KernelName, &'a Entry), SpecError> {
+    fn entry(&self, reading: &str, kernel: &str) -> Result<(KernelName, &'a CatalogueEntry), YamlError> {
         let name = KernelName::new(kernel).ok();
         let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
         entry.ok_or_else(|| {
-            let known = self.catalogue.entries().flat_map(Entry::names);
-            let hint = meant(kernel, known, || "`npubench kernels` lists the catalogue".to_owned());
+            let known = self.catalogue.entries().flat_map(CatalogueEntry::names);
+            let hint = did_you_mean_or(kernel, known, || "`npubench kernels` lists the catalogue".to_owned());
             let problem = format!("`{kernel}` is no kernel of the catalogue");
             self.source.error(&["kernels", reading, "kernels"], kernel, &problem, &hint)
         })
@@ -230,28 +231,34 @@ impl<'a> Reader<'a> {
 }
 
 /// Where an axis of a kernel stands.
-struct Place<'a> {
-    reader: &'a Reader<'a>,
+struct AxisPosition<'a> {
+    reader: &'a DensityReader<'a>,
     keys: [&'a str; 4],
-    entry: &'a Entry,
+    entry: &'a CatalogueEntry,
 }
 
-impl Place<'_> {
-    fn error(&self, needle: &str, problem: &str, hint: &str) -> SpecError {
+impl AxisPosition<'_> {
+    fn error(&self, needle: &str, problem: &str, hint: &str) -> YamlError {
         let problem = format!("axis `{}` of {}: {problem}", self.keys[3], self.entry.kernel);
         self.reader.source.error(&self.keys, needle, &problem, hint)
     }
 
-    fn axis(&self, name: &str, raw: &RawAxis, standards: &[Standard]) -> Result<AuditedAxis, SpecError> {
+    fn axis(
+        &self,
+        name: &str,
+        raw: &RawAxis,
+        standards: &[DensityStandard],
+    ) -> Result<AuditedAxis, YamlError> {
         let standard = standards.iter().find(|standard| standard.name == raw.standard).ok_or_else(|| {
             let known = standards.iter().map(|standard| standard.name.as_str());
-            let hint = meant(&raw.standard, known, || "declare it under `standards:`".to_owned());
+            let hint = did_you_mean_or(&raw.standard, known, || "declare it under `standards:`".to_owned());
             self.error(&raw.standard, &format!("there is no standard `{}`", raw.standard), &hint)
         })?;
         let forms = || self.entry.forms.iter().map(|form| form.rule.name.as_str());
         let in_form = raw.in_form.iter().map(|(form, value)| {
             if !forms().any(|known| known == form) {
-                let hint = meant(form, forms(), || "its file in op_replay names its forms".to_owned());
+                let hint =
+                    did_you_mean_or(form, forms(), || "its file in op_replay names its forms".to_owned());
                 return Err(self.error(form, &format!("there is no form `{form}`"), &hint));
             }
             Ok((form.clone(), self.expr(value)?))
@@ -262,18 +269,18 @@ impl Place<'_> {
             standard: standard.clone(),
             value: self.expr(&raw.value)?,
             in_form: in_form.collect::<Result<_, _>>()?,
-            for_each: for_each.collect::<Result<_, SpecError>>()?,
+            for_each: for_each.collect::<Result<_, YamlError>>()?,
         })
     }
 
     /// An expression whose names some form of the entry knows.
-    fn expr(&self, value: &serde_yaml::Value) -> Result<Expr, SpecError> {
+    fn expr(&self, value: &serde_yaml::Value) -> Result<Expr, YamlError> {
         let text =
             yaml::scalar(value).ok_or_else(|| self.error("", "has a value that is no expression", HINT))?;
         let expr = Expr::parse(&text).map_err(|error| self.error(&text, &error.to_string(), HINT))?;
         let known = self.entry.known_names();
         if let Some(unknown) = expr.names().into_iter().find(|name| !known.contains(*name)) {
-            let hint = meant(unknown, known.iter().copied(), || {
+            let hint = did_you_mean_or(unknown, known.iter().copied(), || {
                 format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
             });
             return Err(self.error(&text, &format!("`{unknown}` in `{text}` stands for nothing"), &hint));
@@ -282,7 +289,7 @@ impl Place<'_> {
     }
 }
 
-impl Standard {
+impl DensityStandard {
     /// The least and the greatest value that it speaks of; `None` where it only requires points.
     #[must_use]
     pub fn ends(&self) -> Option<(i64, i64)> {
@@ -292,7 +299,7 @@ impl Standard {
     /// What forbids two neighbours without a value between them: each segment that the gap reaches into is
     /// asked. Numbers that follow each other are always close enough.
     #[must_use]
-    pub fn forbids(&self, from: i64, to: i64) -> Option<Pace> {
+    pub fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
         if to <= from.saturating_add(1) {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use serde_yaml::Value;
 
-use super::segment::Segment;
+use super::segment::LadderSegment;
 use crate::config::yaml;
 
 /// More values than any axis needs; a mistyped segment ends here and not in memory.
@@ -22,7 +22,7 @@ pub(crate) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
             },
             Value::String(text) => {
                 let segment =
-                    Segment::parse(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?;
+                    LadderSegment::parse(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?;
                 values.extend(segment.values(MOST));
             }
             other => {

@@ -1,7 +1,7 @@
 //! Grid files, `grids/*.yaml`: ladders, axes, constants, constraints and shape templates, which together declare
 //! the cases that are worth measuring.
 //!
-//! A file is read into [`Space`]s: one kernel, one pattern, one model at most, with every name resolved and every
+//! A file is read into [`CandidateSpace`]s: one kernel, one pattern, one model at most, with every name resolved and every
 //! expression compiled. Expanding a space is the business of the module `grid`; nothing is expanded here.
 
 mod bind;
@@ -15,20 +15,20 @@ mod raw;
 mod segment;
 mod values;
 
-pub use density::{AuditedAxis, AxisPoint, Density, Standard};
-pub use mutations::{Change, Mutation, Mutations};
-pub use segment::{Pace, Segment};
-pub use values::{ModelValues, Table};
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use crate::domain::{Attributes, Case, Dtype, Format, KernelName, Slot, Tensor, meant};
+pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
+pub use mutations::{Mutation, MutationChange, MutationFile};
+pub use segment::{LadderSegment, SegmentSpacing};
+pub use values::{ModelValues, ValueTable};
+
 use crate::{
-    catalogue::{Catalogue, Expr, Formula},
-    config::{Assets, AssetsError, SpecError, assets::Asset, device_profile::from_assets},
+    catalogue::{Catalogue, CompiledExpr, Expr},
+    config::{AssetError, AssetFiles, YamlError, assets::AssetFile, device_profile::from_assets},
+    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, did_you_mean_or},
     llm::LlmModel,
 };
 
@@ -40,7 +40,7 @@ const BEFORE_SEED: &str = ", seed ";
 
 /// The cases of one kernel that one pattern declares, for one model where it speaks of models.
 #[derive(Clone, Debug)]
-pub struct Space {
+pub struct CandidateSpace {
     /// The kernel.
     pub kernel: KernelName,
     /// The grid file's name, without its folder.
@@ -50,26 +50,26 @@ pub struct Space {
     /// The model whose numbers it uses.
     pub model: Option<String>,
     /// The axes; the last one moves fastest.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<GridAxis>,
     /// Names of all numbers of a candidate: those of the axes, then those derived from them.
     pub names: Vec<String>,
     /// What is derived from the axes, in an order in which each can be computed.
-    pub derived: Vec<Formula>,
+    pub derived: Vec<CompiledExpr>,
     /// What must hold.
-    pub conditions: Vec<Formula>,
+    pub conditions: Vec<CompiledExpr>,
     /// Input slots.
     pub inputs: Vec<SlotTemplate>,
     /// Output slots.
     pub outputs: Vec<SlotTemplate>,
     /// What shapes do not carry, by column.
-    pub attributes: Vec<(String, Cell)>,
+    pub attributes: Vec<(String, AttributeTemplate)>,
     /// Constants that the attributes speak of.
     pub constants: Vec<(String, i64)>,
 }
 
 /// One axis: a name or several that move together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub struct GridAxis {
     /// Its names.
     pub names: Vec<String>,
     /// Its values: as many numbers for each as there are names.
@@ -83,23 +83,23 @@ pub type SlotTemplate = Option<TensorTemplate>;
 #[derive(Clone, Debug)]
 pub struct TensorTemplate {
     /// Its dimensions.
-    pub dims: Vec<Formula>,
+    pub dims: Vec<CompiledExpr>,
     /// Its type.
     pub dtype: Dtype,
     /// Its format.
-    pub format: Format,
+    pub format: TensorFormat,
 }
 
 /// What stands in a column of a row.
 #[derive(Clone, Debug)]
-pub enum Cell {
+pub enum AttributeTemplate {
     /// Always the same.
     Text(String),
     /// A number or a list of numbers that follows from the candidate.
     Expression(Expr),
 }
 
-impl Axis {
+impl GridAxis {
     /// Number of its values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -113,7 +113,7 @@ impl Axis {
     }
 }
 
-impl Space {
+impl CandidateSpace {
     /// Number of candidates, refused ones included.
     #[must_use]
     pub fn candidates(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Space {
             kernel: self.kernel.clone(),
             inputs: slots(&self.inputs),
             outputs: slots(&self.outputs),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
     }
 
@@ -159,7 +159,7 @@ impl Space {
         format!("{}{BEFORE_SEED}{seed}", self.origin())
     }
 
-    /// The [`Space::origin`] in a row's provenance.
+    /// The [`CandidateSpace::origin`] in a row's provenance.
     #[must_use]
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
@@ -168,15 +168,15 @@ impl Space {
 
 /// All grid files.
 #[derive(Clone, Debug, Default)]
-pub struct Grids {
-    spaces: Vec<Space>,
+pub struct GridFiles {
+    spaces: Vec<CandidateSpace>,
     /// The kernels of files that are not built in, with the place of each.
-    named: Vec<(KernelName, SpecError)>,
+    named: Vec<(KernelName, YamlError)>,
 }
 
 /// The models that patterns speak of.
 #[derive(Clone, Debug, Default)]
-pub struct Models {
+pub struct GridModels {
     /// All whose numbers have a name.
     known: Vec<ModelValues>,
     /// Those that somebody chose; patterns that do without models do so where nobody did.
@@ -185,7 +185,7 @@ pub struct Models {
     left_out: Vec<String>,
 }
 
-impl Models {
+impl GridModels {
     /// Models whose values are given.
     #[must_use]
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
@@ -195,17 +195,17 @@ impl Models {
     /// All models that there are, of which some may be chosen by name or by the path of a `config.json`.
     ///
     /// # Errors
-    /// [`SpecError`] where there is none of a name, or its file is bad.
-    pub fn load(assets: &Assets, chosen: &[String]) -> Result<Self, SpecError> {
-        let known = LlmModel::all(assets)?.values().map(ModelValues::of).collect();
+    /// [`YamlError`] where there is none of a name, or its file is bad.
+    pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
+        let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
         let models = chosen.iter().map(|name| LlmModel::load(assets, name));
-        let models = models.collect::<Result<Vec<_>, SpecError>>()?;
+        let models = models.collect::<Result<Vec<_>, YamlError>>()?;
         let left_out = models.iter().flat_map(|model| {
             let said = model.left_open.iter().cloned().chain(model_tables::without_table(model));
             said.map(|said| format!("{}: {said}", model.model)).collect::<Vec<_>>()
         });
         let left_out = left_out.collect();
-        let values = models.iter().map(ModelValues::of).collect();
+        let values = models.iter().map(ModelValues::from_model).collect();
         Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
     }
 
@@ -225,12 +225,12 @@ impl Models {
     }
 }
 
-impl Grids {
+impl GridFiles {
     /// Reads all grid files.
     ///
     /// # Errors
-    /// [`SpecError`] for the first file that is wrong.
-    pub fn load(assets: &Assets, models: &Models) -> Result<Self, SpecError> {
+    /// [`YamlError`] for the first file that is wrong.
+    pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
         for other in [density::FILE, mutations::FILE] {
@@ -238,29 +238,33 @@ impl Grids {
         }
         let ladders = match &shared {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
-            None => pattern::Ladders::new(),
+            None => pattern::LadderValues::new(),
         };
-        Self::of_files(files, &build::Context { ladders: &ladders, models, assets })
+        Self::of_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
     }
 
     /// Reads these grid files only; the shared ladders are there for them.
     ///
     /// # Errors
-    /// [`SpecError`] for the first file that cannot be read or is wrong.
-    pub fn load_files(assets: &Assets, models: &Models, paths: &[PathBuf]) -> Result<Self, SpecError> {
+    /// [`YamlError`] for the first file that cannot be read or is wrong.
+    pub fn load_files(
+        assets: &AssetFiles,
+        models: &GridModels,
+        paths: &[PathBuf],
+    ) -> Result<Self, YamlError> {
         let shared = assets.grids().map_err(|error| from_assets(&error))?.remove(SHARED);
         let ladders = shared.map(|asset| build::ladders(&asset.path, &asset.text)).transpose()?;
         let files = paths.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Ok((name, Asset::read(path)?))
+            Ok((name, AssetFile::read(path)?))
         });
-        let files = files.collect::<Result<BTreeMap<_, _>, AssetsError>>();
-        let files = files.map_err(|error| SpecError {
+        let files = files.collect::<Result<BTreeMap<_, _>, AssetError>>();
+        let files = files.map_err(|error| YamlError {
             hint: "give the path of a grid file, a text in UTF-8".to_owned(),
             ..from_assets(&error)
         })?;
         if files.len() < paths.len() {
-            return Err(SpecError {
+            return Err(YamlError {
                 file: PathBuf::from("--grids"),
                 line: None,
                 column: None,
@@ -268,10 +272,16 @@ impl Grids {
                 hint: "call one of them otherwise".to_owned(),
             });
         }
-        Self::of_files(files, &build::Context { ladders: &ladders.unwrap_or_default(), models, assets })
+        Self::of_files(
+            files,
+            &build::GridFileContext { ladders: &ladders.unwrap_or_default(), models, assets },
+        )
     }
 
-    fn of_files(files: BTreeMap<String, Asset>, context: &build::Context<'_>) -> Result<Self, SpecError> {
+    fn of_files(
+        files: BTreeMap<String, AssetFile>,
+        context: &build::GridFileContext<'_>,
+    ) -> Result<Self, YamlError> {
         let mut grids = Self::default();
         for (name, asset) in files {
             let own = build::spaces(&name, &asset.path, &asset.text, context)?;
@@ -284,11 +294,16 @@ impl Grids {
     /// Reads one grid file's text, with the ladders of another.
     ///
     /// # Errors
-    /// [`SpecError`].
-    pub fn parse(file: &Path, text: &str, shared: (&Path, &str), models: &Models) -> Result<Self, SpecError> {
+    /// [`YamlError`].
+    pub fn parse(
+        file: &Path,
+        text: &str,
+        shared: (&Path, &str),
+        models: &GridModels,
+    ) -> Result<Self, YamlError> {
         let ladders = build::ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let context = build::Context { ladders: &ladders, models, assets: &Assets::embedded() };
+        let context = build::GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
         let own = build::spaces(&name, file, text, &context)?;
         Ok(Self { spaces: own.spaces, named: own.named })
     }
@@ -296,20 +311,20 @@ impl Grids {
     /// The kernels of files that are not built in and have no entry in the catalogue, so that they get no rows: where
     /// each stands, and which may have been meant.
     #[must_use]
-    pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, SpecError)> {
+    pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let said = unknown.map(|(kernel, place)| {
-            let hint = meant(kernel.as_str(), catalogue.names(), || {
+            let hint = did_you_mean_or(kernel.as_str(), catalogue.names(), || {
                 "docs/adding-a-kernel.md says how to make one replayable".to_owned()
             });
-            (kernel.clone(), SpecError { hint, ..place.clone() })
+            (kernel.clone(), YamlError { hint, ..place.clone() })
         });
         said.collect()
     }
 
     /// Every space, in the order of files, patterns, kernels and models.
     #[must_use]
-    pub fn spaces(&self) -> &[Space] {
+    pub fn spaces(&self) -> &[CandidateSpace] {
         &self.spaces
     }
 
@@ -323,7 +338,10 @@ impl Grids {
     }
 
     /// The spaces of a kernel.
-    pub fn of<'a>(&'a self, kernel: &'a KernelName) -> impl Iterator<Item = &'a Space> {
+    pub fn spaces_of_kernel<'a>(
+        &'a self,
+        kernel: &'a KernelName,
+    ) -> impl Iterator<Item = &'a CandidateSpace> {
         self.spaces.iter().filter(move |space| space.kernel == *kernel)
     }
 }

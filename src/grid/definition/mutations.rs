@@ -7,13 +7,13 @@ use serde_yaml::Value;
 
 use super::{
     build, ladder,
-    pattern::{FORMATS, HINT, Ladders},
-    raw::Ordered,
+    pattern::{FORMATS, HINT, LadderValues},
+    raw::OrderedMap,
 };
 use crate::{
-    catalogue::Role,
-    config::{Assets, SpecError, device_profile::from_assets, locate::Source, yaml},
-    domain::{Dtype, Format, KernelName, meant},
+    catalogue::DimensionRole,
+    config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
+    domain::{Dtype, KernelName, TensorFormat, did_you_mean_or},
 };
 
 /// The file's name.
@@ -29,11 +29,11 @@ pub struct Mutation {
     /// The kernels whose cases it changes; all where empty.
     pub kernels: Vec<KernelName>,
     /// The dimensions that it changes; where empty, all that are not kept as they are.
-    pub roles: Vec<Role>,
+    pub roles: Vec<DimensionRole>,
     /// How far beside a boundary.
     pub steps: Vec<i64>,
     /// The change.
-    pub change: Change,
+    pub change: MutationChange,
 }
 
 /// What stands between a row's origin and the case that was changed.
@@ -72,7 +72,7 @@ impl Mutation {
 
 /// What is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MutationChange {
     /// A dimension, times so much over so much.
     Factors(Vec<(u64, u64)>),
     /// A dimension, to multiples of so many elements nearby.
@@ -90,7 +90,7 @@ pub enum Change {
     /// Types, each in place of one.
     Types(BTreeMap<Dtype, Dtype>),
     /// Formats of weights, each in place of one.
-    Formats(BTreeMap<Format, Format>),
+    Formats(BTreeMap<TensorFormat, TensorFormat>),
     /// The form or the kernel that does the same in INT8.
     Quantised,
     /// The form whose weights lie the other way around.
@@ -99,14 +99,14 @@ pub enum Change {
 
 /// All mutations, in the order of the file.
 #[derive(Clone, Debug)]
-pub struct Mutations(Vec<Mutation>);
+pub struct MutationFile(Vec<Mutation>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RawMutationFile {
     #[serde(rename = "summary")]
     _summary: String,
-    mutations: Ordered<RawMutation>,
+    mutations: OrderedMap<RawMutation>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -114,7 +114,7 @@ struct File {
 struct RawMutation {
     summary: Option<String>,
     kernels: Vec<String>,
-    roles: Vec<Role>,
+    roles: Vec<DimensionRole>,
     steps: Option<Vec<i64>>,
     factors: Option<Vec<Value>>,
     multiples: Option<Vec<Value>>,
@@ -129,32 +129,35 @@ struct RawMutation {
     transposed: Option<bool>,
 }
 
-impl Mutations {
+impl MutationFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`SpecError`] with file, line and column.
-    pub fn load(assets: &Assets) -> Result<Self, SpecError> {
+    /// [`YamlError`] with file, line and column.
+    pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let ladders = match files.remove(super::SHARED) {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
-            None => Ladders::new(),
+            None => LadderValues::new(),
         };
-        files.remove(FILE).map_or(Ok(Self(Vec::new())), |asset| Self::of(&asset.path, &asset.text, &ladders))
+        files
+            .remove(FILE)
+            .map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
     }
 
     /// Reads a file's text, without ladders of others.
     ///
     /// # Errors
-    /// As [`Mutations::load`].
-    pub fn parse(file: &Path, text: &str) -> Result<Self, SpecError> {
-        Self::of(file, text, &Ladders::new())
+    /// As [`MutationFile::load`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
+        Self::parse_file(file, text, &LadderValues::new())
     }
 
-    fn of(file: &Path, text: &str, ladders: &Ladders) -> Result<Self, SpecError> {
-        let raw: File = yaml::parse_with_column(file, text)?;
-        let source = Source { file, text };
-        let read = |(name, raw): &(String, RawMutation)| Words { source, name, raw, ladders }.mutation();
+    fn parse_file(file: &Path, text: &str, ladders: &LadderValues) -> Result<Self, YamlError> {
+        let raw: RawMutationFile = yaml::parse_with_column(file, text)?;
+        let source = YamlPath { file, text };
+        let read =
+            |(name, raw): &(String, RawMutation)| MutationSource { source, name, raw, ladders }.mutation();
         Ok(Self(raw.mutations.0.iter().map(read).collect::<Result<_, _>>()?))
     }
 
@@ -172,30 +175,32 @@ impl Mutations {
 }
 
 /// One mutation as it is written, and where.
-struct Words<'a> {
-    source: Source<'a>,
+struct MutationSource<'a> {
+    source: YamlPath<'a>,
     name: &'a str,
     raw: &'a RawMutation,
-    ladders: &'a Ladders,
+    ladders: &'a LadderValues,
 }
 
-impl Words<'_> {
-    fn error(&self, key: &str, needle: &str, why: &str, hint: &str) -> SpecError {
+impl MutationSource<'_> {
+    fn error(&self, key: &str, needle: &str, why: &str, hint: &str) -> YamlError {
         let problem = format!("mutation `{}`: {why}", self.name);
         self.source.error(&["mutations", self.name, key], needle, &problem, hint)
     }
 
-    fn mutation(&self) -> Result<Mutation, SpecError> {
+    fn mutation(&self) -> Result<Mutation, YamlError> {
         let kernels = self.raw.kernels.iter().map(|kernel| {
             KernelName::new(kernel).map_err(|error| self.error("kernels", kernel, &error.to_string(), HINT))
         });
         let change = self.change()?;
-        let is_beside = matches!(change, Change::Multiples(_) | Change::Bytes(_) | Change::Cores);
+        let is_beside =
+            matches!(change, MutationChange::Multiples(_) | MutationChange::Bytes(_) | MutationChange::Cores);
         if self.raw.steps.is_some() && !is_beside {
             let why = "`steps:` go with `multiples:`, `bytes:` and `cores:`";
             return Err(self.error("steps", "", why, HINT));
         }
-        let of_dimensions = is_beside || matches!(change, Change::Factors(_) | Change::Values(_));
+        let of_dimensions =
+            is_beside || matches!(change, MutationChange::Factors(_) | MutationChange::Values(_));
         if !self.raw.roles.is_empty() && !of_dimensions {
             let why = "`roles:` go with what changes a dimension";
             return Err(self.error("roles", "", why, HINT));
@@ -211,51 +216,53 @@ impl Words<'_> {
     }
 
     /// The one change that it says.
-    fn change(&self) -> Result<Change, SpecError> {
+    fn change(&self) -> Result<MutationChange, YamlError> {
         let raw = self.raw;
-        let mut found: Vec<Change> = Vec::new();
+        let mut found: Vec<MutationChange> = Vec::new();
         if let Some(factors) = &raw.factors {
             let factors = factors.iter().map(|factor| self.factor(factor));
-            found.push(Change::Factors(factors.collect::<Result<_, _>>()?));
+            found.push(MutationChange::Factors(factors.collect::<Result<_, _>>()?));
         }
         for (key, items, change) in [
-            ("multiples", &raw.multiples, Change::Multiples as fn(Vec<u64>) -> Change),
-            ("bytes", &raw.bytes, Change::Bytes),
-            ("block_sizes", &raw.block_sizes, Change::BlockSizes),
+            ("multiples", &raw.multiples, MutationChange::Multiples as fn(Vec<u64>) -> MutationChange),
+            ("bytes", &raw.bytes, MutationChange::Bytes),
+            ("block_sizes", &raw.block_sizes, MutationChange::BlockSizes),
         ] {
             if let Some(items) = items {
                 found.push(change(self.numbers(key, items)?));
             }
         }
         match &raw.values {
-            Some(Value::Sequence(items)) => found.push(Change::Values(self.numbers("values", items)?)),
+            Some(Value::Sequence(items)) => {
+                found.push(MutationChange::Values(self.numbers("values", items)?));
+            }
             Some(Value::String(ladder)) => {
                 let values = self.ladders.get(ladder).ok_or_else(|| {
                     let names = self.ladders.keys().map(String::as_str);
-                    let hint = meant(ladder, names, || HINT.to_owned());
+                    let hint = did_you_mean_or(ladder, names, || HINT.to_owned());
                     self.error("values", ladder, &format!("there is no ladder `{ladder}`"), &hint)
                 })?;
-                found.push(Change::Values(
+                found.push(MutationChange::Values(
                     values.iter().filter_map(|value| (*value).try_into().ok()).collect(),
                 ));
             }
             Some(_) => return Err(self.error("values", "", "`values:` is a list or a ladder's name", HINT)),
             None => {}
         }
-        found.extend(raw.last_block.clone().map(Change::LastBlock));
+        found.extend(raw.last_block.clone().map(MutationChange::LastBlock));
         if let Some(types) = &raw.types {
             let known = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
             let names: Vec<&str> = Dtype::names().collect();
-            found.push(Change::Types(self.pairs("types", types, known, &names)?));
+            found.push(MutationChange::Types(self.pairs("types", types, known, &names)?));
         }
         if let Some(formats) = &raw.formats {
-            let known = |name: &str| Format::parse(name).filter(|_| FORMATS.contains(&name));
-            found.push(Change::Formats(self.pairs("formats", formats, known, &FORMATS)?));
+            let known = |name: &str| TensorFormat::parse(name).filter(|_| FORMATS.contains(&name));
+            found.push(MutationChange::Formats(self.pairs("formats", formats, known, &FORMATS)?));
         }
         for (key, said, change) in [
-            ("cores", raw.cores, Change::Cores),
-            ("quantised", raw.quantised, Change::Quantised),
-            ("transposed", raw.transposed, Change::Transposed),
+            ("cores", raw.cores, MutationChange::Cores),
+            ("quantised", raw.quantised, MutationChange::Quantised),
+            ("transposed", raw.transposed, MutationChange::Transposed),
         ] {
             match said {
                 Some(true) => found.push(change),
@@ -282,14 +289,14 @@ impl Words<'_> {
         }
     }
 
-    fn numbers(&self, key: &str, items: &[Value]) -> Result<Vec<u64>, SpecError> {
+    fn numbers(&self, key: &str, items: &[Value]) -> Result<Vec<u64>, YamlError> {
         let values = ladder::values(items)
             .map_err(|(needle, why)| self.error(key, &needle, &format!("`{key}:` {why}"), HINT))?;
         Ok(values.into_iter().filter_map(|value| value.try_into().ok()).collect())
     }
 
     /// `3`, or `3/2`.
-    fn factor(&self, value: &Value) -> Result<(u64, u64), SpecError> {
+    fn factor(&self, value: &Value) -> Result<(u64, u64), YamlError> {
         let text = yaml::scalar(value).unwrap_or_default();
         let (times, over) = text.split_once('/').unwrap_or((&text, "1"));
         match (times.trim().parse(), over.trim().parse()) {
@@ -307,10 +314,12 @@ impl Words<'_> {
         pairs: &BTreeMap<String, String>,
         known: impl Fn(&str) -> Option<T>,
         words: &[&str],
-    ) -> Result<BTreeMap<T, T>, SpecError> {
+    ) -> Result<BTreeMap<T, T>, YamlError> {
         let one = |name: &String| {
             known(name).ok_or_else(|| {
-                let hint = meant(name, words.iter().copied(), || format!("there are {}", words.join(", ")));
+                let hint = did_you_mean_or(name, words.iter().copied(), || {
+                    format!("there are {}", words.join(", "))
+                });
                 self.error(key, name, &format!("`{name}` is none of the {key}"), &hint)
             })
         };

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_yaml::Value;
 
 use super::{
-    Cell, Models, ladder,
-    raw::{Pattern, Side},
+    AttributeTemplate, GridModels, ladder,
+    raw::{RawPattern, RawSide},
 };
 use crate::{
     catalogue::{Catalogue, Expr},
-    config::{Assets, SpecError, locate::Source, yaml, yaml::split_outside_brackets},
-    domain::{Attributes, Dtype, EP_SIZE, Format, KernelName, RUNTIME, meant},
+    config::{AssetFiles, YamlError, locate::YamlPath, yaml, yaml::split_outside_brackets},
+    domain::{CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, did_you_mean_or},
 };
 
 /// Values by the names of their ladders.
-pub(crate) type Ladders = BTreeMap<String, Vec<i64>>;
+pub(crate) type LadderValues = BTreeMap<String, Vec<i64>>;
 
 /// What to read where nothing else helps.
 pub(crate) const HINT: &str = "docs/grids.md explains every key";
@@ -27,18 +27,18 @@ const NO_AXIS: &str = "is no ladder, no list and no `{model: TABLE}` with or wit
 pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
 /// One pattern for one kernel, with the words that it may use.
-pub(crate) struct Words<'a> {
-    pub(crate) source: Source<'a>,
+pub(crate) struct PatternContext<'a> {
+    pub(crate) source: YamlPath<'a>,
     /// The pattern's name.
     pub(crate) name: &'a str,
     /// The keys below the pattern under which it was changed, such as `with_models`.
     pub(crate) below: Vec<&'a str>,
-    pub(crate) pattern: Pattern,
-    pub(crate) ladders: &'a Ladders,
+    pub(crate) pattern: RawPattern,
+    pub(crate) ladders: &'a LadderValues,
     pub(crate) constants: BTreeMap<&'a str, i64>,
-    pub(crate) models: &'a Models,
+    pub(crate) models: &'a GridModels,
     /// Where the catalogue is, whose entries may ask for columns of their own.
-    pub(crate) assets: &'a Assets,
+    pub(crate) assets: &'a AssetFiles,
 }
 
 /// Where the values of an axis are from.
@@ -55,23 +55,23 @@ pub(crate) enum AxisSource {
 }
 
 /// A pattern, parsed and not yet bound to a model.
-pub(crate) struct Parts {
+pub(crate) struct ParsedPattern {
     pub(crate) axes: Vec<(Vec<String>, AxisSource)>,
     pub(crate) derived: BTreeMap<String, Expr>,
     pub(crate) conditions: Vec<Expr>,
     pub(crate) inputs: Vec<Option<ParsedTensor>>,
     pub(crate) outputs: Vec<Option<ParsedTensor>>,
-    pub(crate) attributes: Vec<(String, Cell)>,
+    pub(crate) attributes: Vec<(String, AttributeTemplate)>,
 }
 
 /// A slot that holds something.
 pub(crate) struct ParsedTensor {
     pub(crate) dims: Vec<Expr>,
     pub(crate) dtype: Dtype,
-    pub(crate) format: Format,
+    pub(crate) format: TensorFormat,
 }
 
-impl Parts {
+impl ParsedPattern {
     /// The names that the pattern gives itself, with the key below which each stands.
     fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let axes = self.axes.iter().flat_map(|(names, _)| names).map(|name| ("axes", name.as_str()));
@@ -81,8 +81,8 @@ impl Parts {
     /// All expressions, with the key below which each stands.
     fn expressions(&self) -> impl Iterator<Item = (&'static str, &Expr)> {
         let cells = self.attributes.iter().filter_map(|(_, cell)| match cell {
-            Cell::Expression(expr) => Some(("attributes", expr)),
-            Cell::Text(_) => None,
+            AttributeTemplate::Expression(expr) => Some(("attributes", expr)),
+            AttributeTemplate::Text(_) => None,
         });
         (self.derived.values().map(|expr| ("let", expr)))
             .chain(self.conditions.iter().map(|expr| ("where", expr)))
@@ -105,31 +105,31 @@ impl Parts {
     }
 }
 
-impl Words<'_> {
+impl PatternContext<'_> {
     /// An error of the pattern below one of its keys.
-    pub(crate) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> SpecError {
+    pub(crate) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> YamlError {
         self.error_below(&[key], needle, problem, hint)
     }
 
-    fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> SpecError {
+    fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> YamlError {
         let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
         self.source.error(&keys, needle, &format!("pattern `{}`: {problem}", self.name), hint)
     }
 
     /// The name of one of its kernels.
-    pub(crate) fn kernel(&self, name: &str) -> Result<KernelName, SpecError> {
+    pub(crate) fn kernel(&self, name: &str) -> Result<KernelName, YamlError> {
         KernelName::new(name).map_err(|error| self.error("kernels", name, &error.to_string(), HINT))
     }
 
     /// What is to be said of a kernel that the catalogue does not know.
-    pub(crate) fn without_entry(&self, kernel: &str) -> SpecError {
+    pub(crate) fn without_entry(&self, kernel: &str) -> YamlError {
         let problem = format!("the catalogue has no entry for `{kernel}`, so it gets no rows");
         let keys = ["patterns", self.name, "kernels"];
         self.source.error(&keys, kernel, &format!("pattern `{}`: {problem}", self.name), HINT)
     }
 
     /// Parses the pattern.
-    pub(crate) fn parts(&self) -> Result<Parts, SpecError> {
+    pub(crate) fn parts(&self) -> Result<ParsedPattern, YamlError> {
         let missing = |key: &str| self.error(key, "", &format!("has no `{key}:`"), HINT);
         let axes = self.pattern.axes.as_ref().ok_or_else(|| missing("axes"))?;
         let axes = axes.0.iter().map(|(names, value)| self.axis(names, value)).collect::<Result<_, _>>()?;
@@ -141,9 +141,9 @@ impl Words<'_> {
         let conditions = self.pattern.conditions.iter().flatten().map(|text| self.expr("where", text));
         let inputs = self.pattern.inputs.as_ref().ok_or_else(|| missing("inputs"))?;
         let outputs = self.pattern.outputs.as_ref().ok_or_else(|| missing("outputs"))?;
-        let parts = Parts {
+        let parts = ParsedPattern {
             axes,
-            derived: derived.collect::<Result<_, SpecError>>()?,
+            derived: derived.collect::<Result<_, YamlError>>()?,
             conditions: conditions.collect::<Result<_, _>>()?,
             inputs: self.side("inputs", inputs)?,
             outputs: self.side("outputs", outputs)?,
@@ -153,11 +153,11 @@ impl Words<'_> {
         Ok(parts)
     }
 
-    fn expr(&self, key: &str, text: &str) -> Result<Expr, SpecError> {
+    fn expr(&self, key: &str, text: &str) -> Result<Expr, YamlError> {
         Expr::parse(text).map_err(|error| self.error(key, text, &error.to_string(), HINT))
     }
 
-    fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), SpecError> {
+    fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), YamlError> {
         let wrong = |needle: &str, why: &str, hint: &str| {
             self.error_below(&["axes", names], needle, &format!("axis `{names}` {why}"), hint)
         };
@@ -169,7 +169,8 @@ impl Words<'_> {
         let ladder = |name: &str| {
             self.ladders.get(name).cloned().ok_or_else(|| {
                 let known = self.ladders.keys().map(String::as_str);
-                let hint = meant(name, known.clone(), || format!("the ladders are {}", listed(known)));
+                let hint =
+                    did_you_mean_or(name, known.clone(), || format!("the ladders are {}", listed(known)));
                 wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
             })
         };
@@ -207,10 +208,12 @@ impl Words<'_> {
         if known.contains(table) {
             return Ok(());
         }
-        Err(meant(table, known.iter().copied(), || format!("models have {}", listed(known.iter().copied()))))
+        Err(did_you_mean_or(table, known.iter().copied(), || {
+            format!("models have {}", listed(known.iter().copied()))
+        }))
     }
 
-    fn side(&self, key: &str, side: &Side) -> Result<Vec<Option<ParsedTensor>>, SpecError> {
+    fn side(&self, key: &str, side: &RawSide) -> Result<Vec<Option<ParsedTensor>>, YamlError> {
         let shapes: Vec<&str> = side.shapes.split(';').map(str::trim).collect();
         let dtypes = self.each(key, "types", &side.dtypes, shapes.len())?;
         let formats = self.each(key, "formats", side.formats.as_deref().unwrap_or("ND"), shapes.len())?;
@@ -237,7 +240,7 @@ impl Words<'_> {
         what: &str,
         cell: &'t str,
         slots: usize,
-    ) -> Result<Vec<&'t str>, SpecError> {
+    ) -> Result<Vec<&'t str>, YamlError> {
         let words: Vec<&str> = cell.split(';').map(str::trim).collect();
         match words.len() {
             1 => Ok(vec![words[0]; slots]),
@@ -249,33 +252,34 @@ impl Words<'_> {
         }
     }
 
-    fn dtype(&self, key: &str, word: &str) -> Result<Dtype, SpecError> {
+    fn dtype(&self, key: &str, word: &str) -> Result<Dtype, YamlError> {
         Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint = meant(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
+            let hint =
+                did_you_mean_or(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
             self.error(key, word, &format!("`{word}` is no type of a slot that holds something"), &hint)
         })
     }
 
-    fn format(&self, key: &str, word: &str) -> Result<Format, SpecError> {
-        Format::parse(word).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
-            let hint = meant(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+    fn format(&self, key: &str, word: &str) -> Result<TensorFormat, YamlError> {
+        TensorFormat::parse(word).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
+            let hint = did_you_mean_or(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
             self.error(key, word, &format!("`{word}` is no format"), &hint)
         })
     }
 
-    fn attributes(&self) -> Result<Vec<(String, Cell)>, SpecError> {
+    fn attributes(&self) -> Result<Vec<(String, AttributeTemplate)>, YamlError> {
         let mut cells = Vec::new();
         for (column, text) in self.pattern.text.iter().flatten() {
-            cells.push((column.clone(), Cell::Text(text.clone())));
+            cells.push((column.clone(), AttributeTemplate::Text(text.clone())));
         }
         for (column, value) in self.pattern.attributes.iter().flat_map(|attributes| &attributes.0) {
             let text = yaml::scalar(value);
             let text = text.ok_or_else(|| self.error("attributes", column, "is no expression", HINT))?;
-            cells.push((column.clone(), Cell::Expression(self.expr("attributes", &text)?)));
+            cells.push((column.clone(), AttributeTemplate::Expression(self.expr("attributes", &text)?)));
         }
         let mut seen = BTreeSet::new();
         for (column, cell) in &cells {
-            let key = if matches!(cell, Cell::Text(_)) { "text" } else { "attributes" };
+            let key = if matches!(cell, AttributeTemplate::Text(_)) { "text" } else { "attributes" };
             self.column(key, column)?;
             if !seen.insert(column) {
                 let hint = "give a column below `text:` or below `attributes:`, not below both";
@@ -286,12 +290,12 @@ impl Words<'_> {
     }
 
     /// Whether the rows of grids may have such a column.
-    fn column(&self, key: &str, column: &str) -> Result<(), SpecError> {
-        if Attributes::is_made(column) {
+    fn column(&self, key: &str, column: &str) -> Result<(), YamlError> {
+        if CaseAttributes::is_derived_column(column) {
             let problem = format!("`{column}` is filled in with each row");
             return Err(self.error(key, column, &problem, "leave it out"));
         }
-        let known: BTreeSet<String> = Attributes::columns().collect();
+        let known: BTreeSet<String> = CaseAttributes::columns().collect();
         if known.contains(column) {
             return Ok(());
         }
@@ -300,7 +304,7 @@ impl Words<'_> {
         if asked.contains(column) {
             return Ok(());
         }
-        let hint = meant(column, known.iter().chain(&asked).map(String::as_str), || {
+        let hint = did_you_mean_or(column, known.iter().chain(&asked).map(String::as_str), || {
             format!(
                 "what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…` that an entry of the \
                  catalogue reads; docs/attention.md lists those of attention"
@@ -310,7 +314,7 @@ impl Words<'_> {
     }
 
     /// The names that the pattern gives itself; none may be given twice.
-    fn own_names<'p>(&self, parts: &'p Parts) -> Result<BTreeSet<&'p str>, SpecError> {
+    fn own_names<'p>(&self, parts: &'p ParsedPattern) -> Result<BTreeSet<&'p str>, YamlError> {
         let mut own = BTreeSet::new();
         for (key, name) in parts.names() {
             if !own.insert(name) || self.constants.contains_key(name) {
@@ -326,7 +330,10 @@ impl Words<'_> {
     }
 
     /// Names that only models can give.
-    pub(crate) fn needed_of_models<'p>(&self, parts: &'p Parts) -> Result<BTreeSet<&'p str>, SpecError> {
+    pub(crate) fn needed_of_models<'p>(
+        &self,
+        parts: &'p ParsedPattern,
+    ) -> Result<BTreeSet<&'p str>, YamlError> {
         let own = self.own_names(parts)?;
         let known: BTreeSet<&str> =
             self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
@@ -336,7 +343,7 @@ impl Words<'_> {
             for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
                 if !known.contains(name) {
                     let words = own.iter().chain(self.constants.keys()).chain(&known).copied();
-                    let hint = meant(name, words, || {
+                    let hint = did_you_mean_or(name, words, || {
                         "it is no axis, no constant, nothing in `let:`, and no model has it".to_owned()
                     });
                     let text = expr.to_string();

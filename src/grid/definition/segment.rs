@@ -4,31 +4,31 @@
 
 use std::fmt;
 
-use crate::domain::nearest;
+use crate::domain::nearest_name;
 
 /// From one number to a greater one, or to itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Segment {
+pub struct LadderSegment {
     /// Its least number, from 1 on.
     pub from: i64,
     /// Its greatest.
     pub to: i64,
     /// How far neighbours lie apart.
-    pub pace: Pace,
+    pub pace: SegmentSpacing,
     /// What values of a ratio are multiples of.
     pub(crate) align: Option<i64>,
 }
 
 /// How far neighbours lie apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum SegmentSpacing {
     /// So much.
     Step(i64),
     /// So many times.
     Ratio(f64),
 }
 
-impl Pace {
+impl SegmentSpacing {
     /// Whether two numbers lie no further apart. What rounding does to a ratio decides nothing.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
@@ -40,7 +40,7 @@ impl Pace {
     }
 }
 
-impl fmt::Display for Pace {
+impl fmt::Display for SegmentSpacing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Step(step) => write!(f, "step {step}"),
@@ -49,7 +49,7 @@ impl fmt::Display for Pace {
     }
 }
 
-impl Segment {
+impl LadderSegment {
     /// Reads one; an error says what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
@@ -78,7 +78,7 @@ impl Segment {
                     ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
                 }
                 other => {
-                    let near = nearest(other, ["step", "ratio", "align"]);
+                    let near = nearest_name(other, ["step", "ratio", "align"]);
                     let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
                     return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
                 }
@@ -86,8 +86,8 @@ impl Segment {
         }
         let pace = match (step, ratio) {
             (Some(_), Some(_)) => return Err("has a step and a ratio; it can have one of them".to_owned()),
-            (_, Some(ratio)) => Pace::Ratio(ratio),
-            (step, None) => Pace::Step(step.unwrap_or(1)),
+            (_, Some(ratio)) => SegmentSpacing::Ratio(ratio),
+            (step, None) => SegmentSpacing::Step(step.unwrap_or(1)),
         };
         if align.is_some() && ratio.is_none() {
             return Err("has `align` without a ratio; begin at a multiple and step by it".to_owned());
@@ -102,8 +102,8 @@ impl Segment {
         while at < self.to && values.len() <= most {
             values.push(at);
             at = match self.pace {
-                Pace::Step(step) => at.saturating_add(step),
-                Pace::Ratio(ratio) => scaled(at, ratio, self.align.unwrap_or(1)),
+                SegmentSpacing::Step(step) => at.saturating_add(step),
+                SegmentSpacing::Ratio(ratio) => scaled(at, ratio, self.align.unwrap_or(1)),
             };
         }
         values.push(self.to);

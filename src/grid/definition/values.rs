@@ -11,19 +11,19 @@ pub struct ModelValues {
     /// model over.
     pub numbers: BTreeMap<String, i64>,
     /// Values for axes, such as the pairs of N and K of its layers.
-    pub tables: BTreeMap<String, Table>,
+    pub tables: BTreeMap<String, ValueTable>,
 }
 
 /// Rows of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct ValueTable {
     /// Numbers in a row.
     pub width: usize,
     /// All rows, one behind the other.
     pub numbers: Vec<i64>,
 }
 
-impl Table {
+impl ValueTable {
     /// A table of single values.
     #[must_use]
     pub fn list(numbers: impl IntoIterator<Item = i64>) -> Self {

@@ -1,7 +1,7 @@
 //! Mutations: cases that differ in one thing from one that is there.
 //!
 //! What changes is declared in `grids/mutations.yaml`; how the rest of a case follows is the business of
-//! [`Anatomy`](crate::catalogue::Anatomy) and of [`Sequences`](crate::domain::Sequences). Whether a mutant becomes a row
+//! [`CaseEditor`](crate::catalogue::CaseEditor) and of [`SequenceLengths`](crate::domain::SequenceLengths). Whether a mutant becomes a row
 //! is decided in [`mutate`], by the filters of grids.
 
 mod axes;
@@ -9,17 +9,16 @@ mod sample;
 mod select;
 mod summary;
 
-pub use select::{Mutated, MutationOrder, Tried, mutate, targets};
-pub use summary::MutationSummary;
-
 use std::collections::HashSet;
 
-use axes::{Axes, Axis};
+use axes::{CaseAxes, MutationAxis};
+pub use select::{MutationCount, MutationOrder, SelectedMutants, select_mutants, targets};
+pub use summary::MutationSummary;
 
-use super::definition::{Change, Mutation};
+use super::definition::{Mutation, MutationChange};
 use crate::{
-    catalogue::{Catalogue, Refusal, Role},
-    config::{DeviceProfile, Unit},
+    catalogue::{Catalogue, DimensionRole, NotReplayable},
+    config::{ComputeUnit, DeviceProfile},
     domain::{Case, KernelName, Tensor},
 };
 
@@ -38,7 +37,7 @@ pub struct Mutant {
 
 /// What is done to cases.
 #[derive(Clone, Copy, Debug)]
-pub struct Mutator<'a> {
+pub struct CaseMutator<'a> {
     /// The mutations, of which each is tried.
     pub mutations: &'a [&'a Mutation],
     /// How kernels are called.
@@ -47,61 +46,61 @@ pub struct Mutator<'a> {
     pub device: &'a DeviceProfile,
 }
 
-impl Mutator<'_> {
+impl CaseMutator<'_> {
     /// Goes through the mutants of a case that are cases of a kernel: its own, or one that does its work in INT8.
     /// The same case makes the same mutants in the same order.
     ///
     /// # Errors
-    /// [`Refusal`] where the case cannot be read.
+    /// [`NotReplayable`] where the case cannot be read.
     pub fn for_each(
         &self,
         source: &Case,
         target: &KernelName,
         mut visit: impl FnMut(Mutant),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NotReplayable> {
         let no_entry = |kernel: &KernelName| {
             let why = format!("the catalogue has no entry for {kernel}");
-            self.catalogue.entry(kernel).ok_or(Refusal::NotCovered(why))
+            self.catalogue.entry(kernel).ok_or(NotReplayable::NotCovered(why))
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
-        let axes = Axes::new(entry.anatomy(source)?);
+        let axes = CaseAxes::new(entry.anatomy(source)?);
         let cores = self.cores(entry.unit);
         let is_own = source.kernel == *target;
         // Boundaries of several kinds fall together; the first mutation that asks for a number has it.
         let mut numbers = HashSet::new();
         for (index, mutation) in self.mutations.iter().enumerate() {
             let is_meant = mutation.kernels.is_empty() || mutation.kernels.contains(&source.kernel);
-            if !is_meant || !(is_own || mutation.change == Change::Quantised) {
+            if !is_meant || !(is_own || mutation.change == MutationChange::Quantised) {
                 continue;
             }
             let mut made = |what: String, change: String, case: Result<Case, String>| {
                 visit(Mutant { mutation: index, what, change, case });
             };
             match &mutation.change {
-                Change::Quantised => {
-                    for (form, case) in axes.anatomy.quantised(other) {
+                MutationChange::Quantised => {
+                    for (form, case) in axes.anatomy.int8_variants(other) {
                         made(format!("form `{form}`"), String::new(), case);
                     }
                 }
-                Change::Transposed => {
+                MutationChange::Transposed => {
                     for (argument, case) in axes.anatomy.transposed() {
                         made(argument.to_owned(), String::new(), Ok(case));
                     }
                 }
-                Change::Types(types) => {
+                MutationChange::Types(types) => {
                     if let Some(case) = axes.anatomy.retyped(types) {
                         let said = first_change(source, &case, |tensor| tensor.dtype.as_str());
                         made("type".to_owned(), said, Ok(case));
                     }
                 }
-                Change::Formats(formats) => {
+                MutationChange::Formats(formats) => {
                     for (argument, case) in axes.anatomy.reformatted(formats) {
                         let said = first_change(source, &case, |tensor| tensor.format.as_str());
                         made(argument.to_owned(), said, Ok(case));
                     }
                 }
-                Change::BlockSizes(sizes) => block_sizes(&axes, sizes, made),
-                Change::LastBlock(steps) => last_blocks(&axes, steps, made),
+                MutationChange::BlockSizes(sizes) => block_sizes(&axes, sizes, made),
+                MutationChange::LastBlock(steps) => last_blocks(&axes, steps, made),
                 _ => {
                     for (place, axis) in axes.all().into_iter().enumerate() {
                         for value in values(mutation, &axis, cores) {
@@ -117,18 +116,18 @@ impl Mutator<'_> {
         Ok(())
     }
 
-    fn cores(&self, unit: Unit) -> u64 {
+    fn cores(&self, unit: ComputeUnit) -> u64 {
         match unit {
-            Unit::Cube => self.device.cube_cores.into(),
-            Unit::Vector | Unit::Mte => self.device.vector_cores.into(),
+            ComputeUnit::Cube => self.device.cube_cores.into(),
+            ComputeUnit::Vector | ComputeUnit::Mte => self.device.vector_cores.into(),
         }
     }
 }
 
 /// The numbers that a mutation asks for on an axis, other than the one that is there.
-fn values(mutation: &Mutation, axis: &Axis, cores: u64) -> Vec<u64> {
+fn values(mutation: &Mutation, axis: &MutationAxis, cores: u64) -> Vec<u64> {
     let is_meant = match axis.role {
-        _ if mutation.roles.is_empty() => !axis.role.is_some_and(Role::is_kept),
+        _ if mutation.roles.is_empty() => !axis.role.is_some_and(DimensionRole::is_kept),
         Some(role) => mutation.roles.contains(&role),
         None => false,
     };
@@ -144,20 +143,20 @@ fn values(mutation: &Mutation, axis: &Axis, cores: u64) -> Vec<u64> {
         nearby.collect::<Vec<u64>>()
     };
     let mut values = match &mutation.change {
-        Change::Factors(factors) => {
+        MutationChange::Factors(factors) => {
             let scaled = factors.iter().filter_map(|(times, over)| {
                 let product = axis.value.checked_mul(*times)?;
                 product.is_multiple_of(*over).then_some(product / over)
             });
             scaled.collect()
         }
-        Change::Multiples(multiples) => beside(&mut multiples.iter().copied()),
-        Change::Bytes(bytes) => match axis.element {
+        MutationChange::Multiples(multiples) => beside(&mut multiples.iter().copied()),
+        MutationChange::Bytes(bytes) => match axis.element {
             Some(element) => beside(&mut bytes.iter().map(|bytes| bytes / element.max(1))),
             None => Vec::new(),
         },
-        Change::Cores => beside(&mut std::iter::once(cores)),
-        Change::Values(values) => values.clone(),
+        MutationChange::Cores => beside(&mut std::iter::once(cores)),
+        MutationChange::Values(values) => values.clone(),
         _ => Vec::new(),
     };
     values.retain(|value| *value >= 1 && *value != axis.value);
@@ -165,7 +164,11 @@ fn values(mutation: &Mutation, axis: &Axis, cores: u64) -> Vec<u64> {
 }
 
 /// Sequences that end beside the end of their last block.
-fn last_blocks(axes: &Axes<'_>, steps: &[i64], mut made: impl FnMut(String, String, Result<Case, String>)) {
+fn last_blocks(
+    axes: &CaseAxes<'_>,
+    steps: &[i64],
+    mut made: impl FnMut(String, String, Result<Case, String>),
+) {
     let Some((sequences, block)) =
         axes.sequences.as_ref().and_then(|sequences| Some((sequences, sequences.block?)))
     else {
@@ -189,7 +192,11 @@ fn last_blocks(axes: &Axes<'_>, steps: &[i64], mut made: impl FnMut(String, Stri
 }
 
 /// Caches in blocks of other sizes.
-fn block_sizes(axes: &Axes<'_>, sizes: &[u64], mut made: impl FnMut(String, String, Result<Case, String>)) {
+fn block_sizes(
+    axes: &CaseAxes<'_>,
+    sizes: &[u64],
+    mut made: impl FnMut(String, String, Result<Case, String>),
+) {
     for size in sizes {
         if let Some((before, case)) = axes.with_block_size(*size).filter(|(before, _)| before != size) {
             made("block size".to_owned(), format!("{before} to {size}"), case);

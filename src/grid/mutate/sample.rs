@@ -3,18 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::grid::sample::{log2, mixed, shares, unit};
+use crate::grid::sample::{log2, shares, split_mix, unit};
 
 /// A mutant to choose from: what was changed, and how many bytes its case has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct MutantChoice {
     pub(crate) stratum: usize,
     pub(crate) bytes: u64,
 }
 
 /// Places of those that are taken, ascending, until with the rows that are there of each stratum there are so many; all
 /// where `None`. The same seed takes the same.
-pub(crate) fn spread(choices: &[Choice], there: &[usize], rows: Option<usize>, seed: u64) -> Vec<usize> {
+pub(crate) fn spread(
+    choices: &[MutantChoice],
+    there: &[usize],
+    rows: Option<usize>,
+    seed: u64,
+) -> Vec<usize> {
     let Some(rows) = rows else { return (0..choices.len()).collect() };
     let mut strata: Vec<Vec<usize>> = vec![Vec::new(); there.len()];
     for (place, choice) in choices.iter().enumerate() {
@@ -23,7 +28,7 @@ pub(crate) fn spread(choices: &[Choice], there: &[usize], rows: Option<usize>, s
     let sizes: Vec<usize> = strata.iter().map(Vec::len).collect();
     let mut taken: Vec<usize> = Vec::new();
     for ((places, quota), number) in strata.iter().zip(shares(&sizes, there, rows, seed)).zip(0..) {
-        taken.extend(of_stratum(choices, places, quota, mixed(seed ^ mixed(number))));
+        taken.extend(of_stratum(choices, places, quota, split_mix(seed ^ split_mix(number))));
     }
     taken.sort_unstable();
     taken
@@ -31,18 +36,18 @@ pub(crate) fn spread(choices: &[Choice], there: &[usize], rows: Option<usize>, s
 
 /// Takes so many, at even distances in log space: each point of an additive sequence takes the nearest that is
 /// free.
-fn of_stratum(choices: &[Choice], places: &[usize], wanted: usize, seed: u64) -> Vec<usize> {
+fn of_stratum(choices: &[MutantChoice], places: &[usize], wanted: usize, seed: u64) -> Vec<usize> {
     if wanted >= places.len() {
         return places.to_vec();
     }
     let size = |place: usize| log2(i64::try_from(choices[place].bytes).unwrap_or(i64::MAX));
     // Among cases of one size the seed decides; positive numbers are ordered as their bits are.
-    let key = |place: usize| (size(place).to_bits(), mixed(seed ^ place as u64), place);
+    let key = |place: usize| (size(place).to_bits(), split_mix(seed ^ place as u64), place);
     let mut free: BTreeSet<(u64, u64, usize)> = places.iter().map(|place| key(*place)).collect();
     let at = |key: Option<&(u64, u64, usize)>| key.map_or(0.0, |key| f64::from_bits(key.0));
     let (low, high) = (at(free.first()), at(free.last()));
     let mut taken = Vec::with_capacity(wanted);
-    let mut share = unit(mixed(seed));
+    let mut share = unit(split_mix(seed));
     while taken.len() < wanted {
         share = (share + GOLDEN).fract();
         let point = low + share * (high - low);
@@ -78,8 +83,8 @@ mod tests {
             wanted in 0_usize..250,
             seed in any::<u64>(),
         ) {
-            let choices: Vec<Choice> =
-                sizes.iter().map(|&(stratum, bytes)| Choice { stratum, bytes }).collect();
+            let choices: Vec<MutantChoice> =
+                sizes.iter().map(|&(stratum, bytes)| MutantChoice { stratum, bytes }).collect();
             let taken = spread(&choices, &[0; 5], Some(wanted), seed);
             prop_assert_eq!(taken.len(), wanted.min(choices.len()));
             prop_assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
@@ -90,9 +95,9 @@ mod tests {
 
     #[test]
     fn each_stratum_has_its_share_and_sizes_are_spread() {
-        let large = (0..300).map(|power| Choice { stratum: 0, bytes: 1 << (power / 10) });
-        let small = (0..10).map(|_| Choice { stratum: 1, bytes: 1 << 20 });
-        let choices: Vec<Choice> = large.chain(small).collect();
+        let large = (0..300).map(|power| MutantChoice { stratum: 0, bytes: 1 << (power / 10) });
+        let small = (0..10).map(|_| MutantChoice { stratum: 1, bytes: 1 << 20 });
+        let choices: Vec<MutantChoice> = large.chain(small).collect();
         let taken = spread(&choices, &[0, 0], Some(70), 3);
         let of = |stratum: usize| taken.iter().filter(|place| choices[**place].stratum == stratum).count();
         assert_eq!((of(0), of(1)), (60, 10));

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Mutant, Mutator,
-    sample::{Choice, spread},
+    CaseMutator, Mutant,
+    sample::{MutantChoice, spread},
 };
 use crate::{
-    catalogue::Entry,
+    catalogue::CatalogueEntry,
     domain::{Case, KernelName},
     grid::{
-        Footprint, Known, Refusals, Refused,
-        definition::{Change, Mutation},
+        ExistingCases, MemoryFootprint, RejectCount, RejectReason,
+        definition::{Mutation, MutationChange},
     },
 };
 
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct MutationOrder<'a> {
     /// What is done to cases.
-    pub mutator: Mutator<'a>,
+    pub mutator: CaseMutator<'a>,
     /// Bytes of device memory.
     pub budget: u64,
     /// How many rows are wanted of these mutations, those of earlier growths included; all where `None`.
@@ -30,7 +30,7 @@ pub struct MutationOrder<'a> {
 
 /// What one mutation gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tried {
+pub struct MutationCount {
     /// Mutants.
     pub candidates: u64,
     /// Of these, rows.
@@ -39,7 +39,7 @@ pub struct Tried {
 
 /// What became of the mutants of a kernel.
 #[derive(Debug)]
-pub struct Mutated<'a> {
+pub struct SelectedMutants<'a> {
     order: MutationOrder<'a>,
     pub(crate) kernel: &'a KernelName,
     pub(crate) sources: Vec<&'a Case>,
@@ -50,9 +50,9 @@ pub struct Mutated<'a> {
     /// All mutants.
     pub candidates: u64,
     /// Those that become no row, by reason.
-    pub refused: BTreeMap<Refused, Refusals>,
+    pub refused: BTreeMap<RejectReason, RejectCount>,
     /// By mutation, in their order.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<MutationCount>,
     /// Places of cases and of their mutants that become rows, ascending.
     taken: Vec<(usize, usize)>,
 }
@@ -61,12 +61,12 @@ pub struct Mutated<'a> {
 /// mutation asks for that.
 #[must_use]
 pub fn targets(
-    mutator: &Mutator<'_>,
+    mutator: &CaseMutator<'_>,
     kernels: &BTreeSet<KernelName>,
 ) -> BTreeMap<KernelName, Vec<KernelName>> {
     let mut targets: BTreeMap<KernelName, Vec<KernelName>> =
         kernels.iter().map(|kernel| (kernel.clone(), vec![kernel.clone()])).collect();
-    if !mutator.mutations.iter().any(|mutation| mutation.change == Change::Quantised) {
+    if !mutator.mutations.iter().any(|mutation| mutation.change == MutationChange::Quantised) {
         return targets;
     }
     for entry in mutator.catalogue.entries() {
@@ -83,16 +83,16 @@ pub fn targets(
 
 /// What is changed: which of the mutations, and in them a dimension, an argument, a form. Rows are spread over these.
 #[derive(Debug, Default)]
-struct Strata(BTreeMap<(usize, String), usize>);
+struct MutantStrata(BTreeMap<(usize, String), usize>);
 
-impl Strata {
+impl MutantStrata {
     fn number(&mut self, mutant: &Mutant) -> usize {
         let next = self.0.len();
         *self.0.entry((mutant.mutation, mutant.what.clone())).or_insert(next)
     }
 
     /// How many rows of each are there; the last number is of those that are tried no more.
-    fn rows_there(&self, mutations: &[&Mutation], known: &Known) -> Vec<usize> {
+    fn rows_there(&self, mutations: &[&Mutation], known: &ExistingCases) -> Vec<usize> {
         let mut there = vec![0; self.0.len() + 1];
         for (origin, rows) in known.rows() {
             let changed = |place: usize| mutations.get(place).and_then(|one| one.changed_in(origin));
@@ -115,14 +115,14 @@ impl Strata {
 /// Tries all mutations of cases, against what is known of the kernel that the mutants are of. Rows that these
 /// mutations made earlier count among those that are wanted, so that mutating twice adds nothing.
 #[must_use]
-pub fn mutate<'a>(
+pub fn select_mutants<'a>(
     kernel: &'a KernelName,
     sources: Vec<&'a Case>,
     order: MutationOrder<'a>,
-    known: &Known,
-) -> Mutated<'a> {
+    known: &ExistingCases,
+) -> SelectedMutants<'a> {
     let mutations = order.mutator.mutations;
-    let mut result = Mutated {
+    let mut result = SelectedMutants {
         order,
         kernel,
         sources: Vec::new(),
@@ -130,14 +130,18 @@ pub fn mutate<'a>(
         unread_example: None,
         candidates: 0,
         refused: BTreeMap::new(),
-        tried: vec![Tried::default(); mutations.len()],
+        tried: vec![MutationCount::default(); mutations.len()],
         taken: Vec::new(),
     };
-    let mut judge =
-        Judge { order, entry: order.mutator.catalogue.entry(kernel), known, seen: Known::default() };
-    let mut strata = Strata::default();
+    let mut judge = MutantValidator {
+        order,
+        entry: order.mutator.catalogue.entry(kernel),
+        known,
+        seen: ExistingCases::default(),
+    };
+    let mut strata = MutantStrata::default();
     let mut valid: Vec<(usize, usize, usize)> = Vec::new();
-    let mut choices: Vec<Choice> = Vec::new();
+    let mut choices: Vec<MutantChoice> = Vec::new();
     for (place, source) in sources.iter().enumerate() {
         let mut number = 0;
         let visited = order.mutator.for_each(source, kernel, |mutant| {
@@ -149,7 +153,7 @@ pub fn mutate<'a>(
             match judge.bytes(&mutant) {
                 Ok(bytes) => {
                     valid.push((place, candidate, mutation));
-                    choices.push(Choice { stratum, bytes });
+                    choices.push(MutantChoice { stratum, bytes });
                 }
                 Err((reason, said)) => {
                     let origin = || {
@@ -173,38 +177,38 @@ pub fn mutate<'a>(
     }
     let left = (valid.len() - result.taken.len()) as u64;
     if left > 0 {
-        result.refused.insert(Refused::NotTaken, Refusals { count: left, example: None });
+        result.refused.insert(RejectReason::NotTaken, RejectCount { count: left, example: None });
     }
     result.sources = sources;
     result
 }
 
 /// Whether mutants may become rows.
-struct Judge<'a> {
+struct MutantValidator<'a> {
     order: MutationOrder<'a>,
-    entry: Option<&'a Entry>,
-    known: &'a Known,
-    seen: Known,
+    entry: Option<&'a CatalogueEntry>,
+    known: &'a ExistingCases,
+    seen: ExistingCases,
 }
 
-impl Judge<'_> {
+impl MutantValidator<'_> {
     /// The bytes of its case; or why it may not, and what was said of it.
-    fn bytes(&mut self, mutant: &Mutant) -> Result<u64, (Refused, Option<String>)> {
-        let case = mutant.case.as_ref().map_err(|why| (Refused::Rule, Some(why.clone())))?;
-        if Footprint::of(case).bytes() > self.order.budget {
-            return Err((Refused::Memory, None));
+    fn bytes(&mut self, mutant: &Mutant) -> Result<u64, (RejectReason, Option<String>)> {
+        let case = mutant.case.as_ref().map_err(|why| (RejectReason::Rule, Some(why.clone())))?;
+        if MemoryFootprint::from_case(case).bytes() > self.order.budget {
+            return Err((RejectReason::Memory, None));
         }
         if let Some(refusal) = self.entry.and_then(|entry| entry.read(case).err()) {
-            return Err((Refused::Rule, Some(refusal.to_string())));
+            return Err((RejectReason::Rule, Some(refusal.to_string())));
         }
         if self.known.contains(case) {
-            return Err((Refused::Known, None));
+            return Err((RejectReason::Known, None));
         }
-        if self.seen.insert(case) { Ok(case.bytes()) } else { Err((Refused::Twice, None)) }
+        if self.seen.insert(case) { Ok(case.bytes()) } else { Err((RejectReason::Twice, None)) }
     }
 }
 
-impl<'a> Mutated<'a> {
+impl<'a> SelectedMutants<'a> {
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -212,7 +216,7 @@ impl<'a> Mutated<'a> {
     }
 
     /// The mutations with what each gave, without those that do not apply.
-    pub fn mutations(&self) -> impl Iterator<Item = (&'a str, Tried)> {
+    pub fn mutations(&self) -> impl Iterator<Item = (&'a str, MutationCount)> {
         let tried = self.order.mutator.mutations.iter().zip(&self.tried);
         tried
             .map(|(mutation, tried)| (mutation.name.as_str(), *tried))
@@ -256,7 +260,7 @@ impl<'a> Mutated<'a> {
     /// Seconds that one launch of each row takes at the least.
     #[must_use]
     pub fn fastest(&self) -> f64 {
-        let Mutator { catalogue, device, .. } = self.order.mutator;
+        let CaseMutator { catalogue, device, .. } = self.order.mutator;
         let mut sum = 0.0;
         let entry = catalogue.entry(self.kernel);
         let _ = self.for_each(|case, _| {

@@ -4,13 +4,13 @@ use thiserror::Error;
 
 use crate::{
     database::StoreError,
-    domain::{KernelName, meant},
+    domain::{KernelName, did_you_mean_or},
     profile::ProfileError,
 };
 
 /// Why nothing grows.
 #[derive(Debug, Error)]
-pub enum GrowthError {
+pub enum GridWriteError {
     /// A table or the folder.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -30,7 +30,7 @@ pub enum GrowthError {
     },
 }
 
-impl GrowthError {
+impl GridWriteError {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
@@ -42,7 +42,7 @@ impl GrowthError {
             }
             Self::NoMutants { kernel, known } => {
                 let known: Vec<&str> = known.iter().map(KernelName::as_str).collect();
-                meant(kernel.as_str(), known.iter().copied(), || {
+                did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
                     format!("there are mutants of {}", known.join(", "))
                 })
             }

@@ -1,18 +1,20 @@
 //! Rows of grids: the candidates that some kernels' patterns declare.
 
-use crate::grid::{Grew, in_parallel};
 use crate::{
     catalogue::Catalogue,
     database::{Database, KernelCsv, StoreError},
     domain::KernelName,
-    grid::{GridRows, Grown, Known, Order, definition::Grids, grow, tenants},
+    grid::{
+        ExistingCases, GridRows, GrownTable, SelectedCandidates, SelectionRequest, definition::GridFiles,
+        in_parallel, select_candidates, tenants,
+    },
 };
 
 /// What is to be grown.
 #[derive(Clone, Copy, Debug)]
-pub struct DeclaredRows<'a> {
+pub struct GridWriter<'a> {
     /// The patterns.
-    pub grids: &'a Grids,
+    pub grids: &'a GridFiles,
     /// How kernels are called.
     pub catalogue: &'a Catalogue,
     /// The kernels that get rows.
@@ -26,14 +28,17 @@ pub struct DeclaredRows<'a> {
 }
 
 /// A kernel and its candidates.
-type Outcome<'a> = (&'a KernelName, Grown<'a>);
+type KernelCandidates<'a> = (&'a KernelName, SelectedCandidates<'a>);
 
-impl<'a> DeclaredRows<'a> {
+impl<'a> GridWriter<'a> {
     /// Grows all kernels in memory, on all cores; without a database candidates are held against nothing.
     ///
     /// # Errors
     /// [`StoreError`] where a table cannot be read.
-    pub fn grow(&self, database: Option<&Database>) -> Result<Vec<Grew<Outcome<'a>>>, StoreError> {
+    pub fn grow(
+        &self,
+        database: Option<&Database>,
+    ) -> Result<Vec<GrownTable<KernelCandidates<'a>>>, StoreError> {
         let kernels = self.kernels;
         let done = in_parallel(kernels.len(), |index| {
             let table = database.map(|database| database.kernel_csv(&kernels[index])).transpose()?;
@@ -46,21 +51,21 @@ impl<'a> DeclaredRows<'a> {
         &self,
         kernel: &'a KernelName,
         table: Option<KernelCsv>,
-    ) -> Result<Grew<Outcome<'a>>, StoreError> {
+    ) -> Result<GrownTable<KernelCandidates<'a>>, StoreError> {
         let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
-        let mut known = Known::with_rows(tenants.grown);
+        let mut known = ExistingCases::with_rows(tenants.grown);
         for case in &tenants.cases {
             known.insert(case);
         }
-        let order = Order {
+        let order = SelectionRequest {
             entry: self.catalogue.entry(kernel),
             budget: self.budget,
             rows: self.rows,
             seed: self.seed,
         };
-        let grown = grow(self.grids.of(kernel).collect(), &order, &known);
+        let grown = select_candidates(self.grids.spaces_of_kernel(kernel).collect(), &order, &known);
         let Some(mut table) = table.filter(|_| grown.rows() > 0) else {
-            return Ok(Grew { outcome: (kernel, grown), table: None });
+            return Ok(GrownTable { outcome: (kernel, grown), table: None });
         };
         let mut rows = GridRows::new(kernel, &mut table);
         grown.for_each(|space, numbers, draft| {
@@ -69,6 +74,6 @@ impl<'a> DeclaredRows<'a> {
             rows.append(draft.filled(), &attributes, &space.provenance(self.seed));
             Ok::<(), StoreError>(())
         })?;
-        Ok(Grew { outcome: (kernel, grown), table: Some(table) })
+        Ok(GrownTable { outcome: (kernel, grown), table: Some(table) })
     }
 }

@@ -12,9 +12,9 @@ mod parallel;
 mod rows;
 mod target;
 
-pub use error::GrowthError;
-pub use grid_rows::DeclaredRows;
-pub use mutant_rows::{Cases, MutantRows, cases_of_profiles};
+pub use error::GridWriteError;
+pub use grid_rows::GridWriter;
+pub use mutant_rows::{CasesByKernel, MutantWriter, cases_of_profiles};
 pub use parallel::in_parallel;
-pub use rows::{GridRows, Tenants, tenants};
-pub use target::{Grew, Target};
+pub use rows::{ExistingRows, GridRows, tenants};
+pub use target::{GrownTable, TargetDatabase};

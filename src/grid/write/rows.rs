@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::database::{
-    KernelCsv, StoreError,
-    columns::{self, COMPLETENESS, GRID, SOURCE},
-    row_cases::RowColumns,
-};
 use crate::{
-    domain::{Attention, Case, KernelName, Slot},
-    grid::definition::{Mutation, Space},
+    database::{
+        KernelCsv, StoreError,
+        columns::{self, COMPLETENESS, GRID, SOURCE},
+        row_cases::RowColumns,
+    },
+    domain::{AttentionCase, Case, KernelName, Slot},
+    grid::definition::{CandidateSpace, Mutation},
 };
 
 /// How the provenance of such rows begins, in a cell of their own.
@@ -19,10 +19,10 @@ const FROM_MUTATION: &str = "mutation ";
 
 /// The cases that a table has.
 #[derive(Debug, Default)]
-pub struct Tenants {
+pub struct ExistingRows {
     /// Cases of all rows that can be read as one.
     pub cases: Vec<Case>,
-    /// Rows that are from grids, by the [`Space::origin`] of each.
+    /// Rows that are from grids, by the [`CandidateSpace::origin`] of each.
     pub grown: BTreeMap<String, usize>,
     /// Rows that are mutants of others, by the [`Mutation::origin`] of each.
     pub mutated: BTreeMap<String, usize>,
@@ -30,7 +30,7 @@ pub struct Tenants {
     is_mutant: Vec<bool>,
 }
 
-impl Tenants {
+impl ExistingRows {
     /// The cases that are no mutants.
     pub fn into_originals(self) -> impl Iterator<Item = Case> {
         let cases = self.cases.into_iter().zip(self.is_mutant);
@@ -42,12 +42,12 @@ impl Tenants {
 ///
 /// # Errors
 /// [`StoreError::NotRows`] where a signature column is missing.
-pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreError> {
-    let mut tenants = Tenants::default();
+pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, StoreError> {
+    let mut tenants = ExistingRows::default();
     if table.is_empty() {
         return Ok(tenants);
     }
-    let columns = RowColumns::of(table)?;
+    let columns = RowColumns::from_table(table)?;
     let provenance = table.column(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreE
             *tenants.mutated.entry(Mutation::origin_in(&said).to_owned()).or_default() += 1;
         } else if said.starts_with(FROM_GRID.as_bytes()) {
             let said = String::from_utf8_lossy(said);
-            *tenants.grown.entry(Space::origin_in(&said).to_owned()).or_default() += 1;
+            *tenants.grown.entry(CandidateSpace::origin_in(&said).to_owned()).or_default() += 1;
         }
         if let Ok(case) = columns.case(kernel, cells) {
             tenants.cases.push(case);
@@ -69,7 +69,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<Tenants, StoreE
 }
 
 fn provenance_column(kernel: &KernelName) -> &'static str {
-    if kernel.as_str() == Attention::KERNEL { SOURCE } else { GRID }
+    if kernel.as_str() == AttentionCase::KERNEL { SOURCE } else { GRID }
 }
 
 /// Appends cases to a table, without measurements.
@@ -87,7 +87,7 @@ impl<'a> GridRows<'a> {
     pub fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
         let signature = columns::SIGNATURE.map(|name| table.ensure_column(name));
         let provenance = table.ensure_column(provenance_column(kernel));
-        let is_attention = kernel.as_str() == Attention::KERNEL;
+        let is_attention = kernel.as_str() == AttentionCase::KERNEL;
         Self { table, signature, provenance, is_attention }
     }
 
@@ -102,7 +102,7 @@ impl<'a> GridRows<'a> {
             cells.push((self.table.ensure_column(column), text.clone()));
         }
         if self.is_attention {
-            cells.push((self.table.ensure_column(COMPLETENESS), Attention::new(case).completeness()));
+            cells.push((self.table.ensure_column(COMPLETENESS), AttentionCase::new(case).completeness()));
         }
         cells.push((self.provenance, provenance.to_owned()));
         self.table.append_cells(&cells);
@@ -142,14 +142,15 @@ mod tests {
     use super::*;
     use crate::{
         database::COMPUTE_COLUMNS,
-        domain::{Attributes, Cells},
+        domain::{CaseAttributes, SignatureCells},
     };
 
     #[test]
     fn what_is_appended_is_read_as_the_same_case() {
         let kernel = KernelName::new("GroupedMatmul").expect("a name");
-        let slots = |shapes, dtypes, formats| Cells { shapes, dtypes, formats }.parse().expect("cells");
-        let mut attributes = Attributes::default();
+        let slots =
+            |shapes, dtypes, formats| SignatureCells { shapes, dtypes, formats }.parse().expect("cells");
+        let mut attributes = CaseAttributes::default();
         attributes.set("EP Size", "4");
         let case = Case {
             kernel: kernel.clone(),

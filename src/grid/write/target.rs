@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use crate::grid::in_parallel;
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, StoreError},
-    domain::Kind,
+    domain::DataKind,
+    grid::in_parallel,
 };
 
 /// The database that rows are for, which need not be there yet.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub struct TargetDatabase<'a> {
     folder: &'a Path,
     database: Option<Database>,
     file: DatabaseFile,
@@ -19,26 +19,26 @@ pub struct Target<'a> {
 
 /// What became of a kernel, with its table where that has more rows now.
 #[derive(Debug)]
-pub struct Grew<T> {
+pub struct GrownTable<T> {
     /// What there is to tell.
     pub outcome: T,
     /// Not written yet.
     pub(crate) table: Option<KernelCsv>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> TargetDatabase<'a> {
     /// Opens what is there; kind and device are those of a new one.
     ///
     /// # Errors
     /// [`StoreError`] where the folder is no database, or one of another kind.
-    pub fn open(folder: &'a Path, kind: Option<Kind>, device: Option<&str>) -> Result<Self, StoreError> {
+    pub fn open(folder: &'a Path, kind: Option<DataKind>, device: Option<&str>) -> Result<Self, StoreError> {
         let is_new = Database::is_new(folder)?;
         let database = match (is_new, kind) {
             (true, _) => None,
             (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
             (false, None) => Some(Database::open(folder)?),
         };
-        let mut file = DatabaseFile::new(kind.unwrap_or(Kind::Npu));
+        let mut file = DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
         if let Some(device) = device {
             device.clone_into(&mut file.device);
         }
@@ -53,7 +53,7 @@ impl<'a> Target<'a> {
 
     /// Its kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> DataKind {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }
 
@@ -65,7 +65,7 @@ impl<'a> Target<'a> {
     pub fn grow<T, E: From<StoreError>>(
         &self,
         dry_run: bool,
-        mut grow: impl FnMut(Option<&Database>) -> Result<Vec<Grew<T>>, E>,
+        mut grow: impl FnMut(Option<&Database>) -> Result<Vec<GrownTable<T>>, E>,
     ) -> Result<Vec<T>, E> {
         let grown = match (&self.database, dry_run) {
             (database, true) => grow(database.as_ref())?,
@@ -83,7 +83,7 @@ impl<'a> Target<'a> {
                 database.existing_ledger()?;
                 let grown = grow(Some(database))?;
                 if grown.iter().any(|one| one.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                    database.adopt(&mut lock)?;
+                    database.initialise(&mut lock)?;
                 }
                 save(&grown)?;
                 grown
@@ -94,7 +94,7 @@ impl<'a> Target<'a> {
 }
 
 /// Writes all tables.
-fn save<T>(grown: &[Grew<T>]) -> Result<(), StoreError> {
+fn save<T>(grown: &[GrownTable<T>]) -> Result<(), StoreError> {
     let tables: Vec<&KernelCsv> = grown.iter().filter_map(|one| one.table.as_ref()).collect();
     in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
 }

@@ -6,13 +6,13 @@
 use rusqlite::{Row, Rows, types::ValueRef};
 
 /// Rows in the order of an id, the first column.
-pub(super) struct Sorted<'s, T> {
+pub(super) struct OrderedCursor<'s, T> {
     rows: Rows<'s>,
     pending: Option<(i64, T)>,
     parse: fn(&Row<'_>) -> rusqlite::Result<T>,
 }
 
-impl<'s, T> Sorted<'s, T> {
+impl<'s, T> OrderedCursor<'s, T> {
     pub(super) const fn new(rows: Rows<'s>, parse: fn(&Row<'_>) -> rusqlite::Result<T>) -> Self {
         Self { rows, pending: None, parse }
     }
@@ -38,15 +38,15 @@ impl<'s, T> Sorted<'s, T> {
 
 /// A time in nanoseconds as a cell has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stamp {
+pub(super) enum TaskTime {
     Absent,
     At(i64),
     Bad { cell: String, problem: &'static str },
 }
 
-impl Stamp {
+impl TaskTime {
     /// Whole numbers, also as text: torch_npu writes both.
-    pub(super) fn of(value: ValueRef<'_>) -> Self {
+    pub(super) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Absent,
             ValueRef::Integer(time) => Self::At(time),

@@ -11,41 +11,41 @@ mod tests;
 
 use std::{fs, path::Path};
 
-use serde::{Deserialize, Serialize};
-
 pub use kinds::{
-    Crash, CrashAt, DeviceError, Full, Grandchild, Hang, Holds, Jump, Kind, Leftover, LostRecords, MemoryAt,
-    Missing, NoParameters, OutOfMemory, Ragged, Records, Scope, Signal, Slow, Throttling, Truncated,
+    ClockJump, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
+    HeldResource, LeftoverProcess, LostRecords, MemoryAt, MissingOutput, NoParameters, OutOfMemory,
+    ProcessCrash, ProcessHang, RaggedCsv, RecordsKept, RuntimeDeviceError, SlowDevice, TruncatedCsv,
     WrongDevice,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::config::SpecError;
+use crate::config::YamlError;
 
 /// Everything that a fault plan says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct FaultPlan {
     /// Seed of the faults that strike by chance; the run's where none is given.
     pub seed: Option<u64>,
     /// Pretended seconds that pass in one second.
     pub speed: f64,
     /// How long the host pretends that things take.
-    pub costs: Costs,
+    pub costs: SimulatedDelays,
     /// What goes wrong.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<PlannedFault>,
 }
 
-impl Default for Plan {
+impl Default for FaultPlan {
     /// Nothing goes wrong, nothing is slower than it is.
     fn default() -> Self {
-        Self { seed: None, speed: 1.0, costs: Costs::default(), faults: Vec::new() }
+        Self { seed: None, speed: 1.0, costs: SimulatedDelays::default(), faults: Vec::new() }
     }
 }
 
 /// Pretended seconds on top of what the stand-ins really take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Costs {
+pub struct SimulatedDelays {
     /// Of a collection, before the script's first call: Python and the import of torch and torch_npu.
     pub start: f64,
     /// Of a collection: taking the device into use.
@@ -60,23 +60,23 @@ pub struct Costs {
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct PlannedFault {
     /// What.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// Where.
-    pub place: Place,
+    pub place: FaultTarget,
     /// How often in all; always where nothing is said.
     pub times: Option<u32>,
     /// How often for each case (or, where a whole collection is struck, for each set of cases).
     pub times_each: Option<u32>,
     /// When.
-    pub when: When,
+    pub when: TimeWindow,
 }
 
 /// Where a fault strikes: where all that is said holds. Lists say "any of these"; empty ones say nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Place {
+pub struct FaultTarget {
     /// Kernels.
     #[serde(deserialize_with = "raw::one_or_many")]
     pub kernel: Vec<String>,
@@ -100,14 +100,14 @@ pub struct Place {
     /// How likely it is, from 0 to 1.
     pub probability: Option<f64>,
     /// What decides about that, besides the seed.
-    pub drawn_by: DrawnBy,
+    pub drawn_by: RandomKey,
 }
 
 /// What a draw depends on, besides the seed and the fault's place in the file. Never on the collection's number:
 /// the same cases are struck in whatever order they are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DrawnBy {
+pub enum RandomKey {
     /// The case (or the cases of a collection) and the device: elsewhere, the case may be well.
     #[default]
     CaseAndDevice,
@@ -120,14 +120,14 @@ pub enum DrawnBy {
 /// When a fault may strike, in pretended seconds since the run's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
+pub struct TimeWindow {
     /// From here on.
     pub from: f64,
     /// Up to here; for good where nothing is said.
     pub until: Option<f64>,
 }
 
-impl When {
+impl TimeWindow {
     /// Whether a moment is in it.
     #[must_use]
     pub fn holds(&self, seconds: f64) -> bool {
@@ -137,20 +137,20 @@ impl When {
 
 /// What a plan's names are held against.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct ValidNames<'a> {
     /// Kernels of the catalogue, with their other names.
     pub kernels: &'a [&'a str],
     /// Devices of the host, numbered from 0.
     pub devices: u32,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`SpecError`] where it cannot be read, is wrong, or names a kernel or a device that is not there.
-    pub fn load(file: &Path, known: &Known<'_>) -> Result<Self, SpecError> {
-        let text = fs::read_to_string(file).map_err(|error| SpecError {
+    /// [`YamlError`] where it cannot be read, is wrong, or names a kernel or a device that is not there.
+    pub fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
+        let text = fs::read_to_string(file).map_err(|error| YamlError {
             file: file.to_owned(),
             line: None,
             column: None,
@@ -163,8 +163,8 @@ impl Plan {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// [`SpecError`], as [`Plan::load`].
-    pub fn parse(file: &Path, text: &str, known: &Known<'_>) -> Result<Self, SpecError> {
+    /// [`YamlError`], as [`FaultPlan::load`].
+    pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         raw::parse(file, text, known)
     }
 

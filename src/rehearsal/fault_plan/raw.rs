@@ -8,15 +8,16 @@ use serde::{
 };
 
 use super::{
-    Costs, Fault, Known, Place, Plan, When,
+    FaultPlan, FaultTarget, PlannedFault, SimulatedDelays, TimeWindow, ValidNames,
     kinds::{
-        Crash, DeviceError, Full, Hang, Jump, Kind, Leftover, LostRecords, Missing, NoParameters,
-        OutOfMemory, Ragged, Scope, Slow, Throttling, Truncated, WrongDevice,
+        ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
+        MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
+        SlowDevice, TruncatedCsv, WrongDevice,
     },
 };
 use crate::{
-    config::{SpecError, locate::Source, yaml},
-    domain::meant,
+    config::{YamlError, locate::YamlPath, yaml},
+    domain::did_you_mean_or,
 };
 
 /// Kernels may be slower by this factor at most; what is beyond is a typing error.
@@ -24,14 +25,14 @@ const LARGEST: f64 = 1e6;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RawFaultPlan {
     seed: Option<u64>,
     #[serde(default = "one")]
     speed: f64,
     #[serde(default)]
-    costs: Costs,
+    costs: SimulatedDelays,
     #[serde(default)]
-    faults: Vec<Item>,
+    faults: Vec<FaultItem>,
 }
 
 const fn one() -> f64 {
@@ -43,40 +44,40 @@ const fn one() -> f64 {
 #[serde(deny_unknown_fields, default)]
 struct RawFault {
     #[serde(deserialize_with = "given")]
-    crash: Option<Crash>,
+    crash: Option<ProcessCrash>,
     #[serde(deserialize_with = "given")]
-    hang: Option<Hang>,
+    hang: Option<ProcessHang>,
     #[serde(deserialize_with = "given")]
     out_of_memory: Option<OutOfMemory>,
     #[serde(deserialize_with = "given")]
-    device_error: Option<DeviceError>,
+    device_error: Option<RuntimeDeviceError>,
     #[serde(deserialize_with = "given")]
-    clock_jump: Option<Jump>,
+    clock_jump: Option<ClockJump>,
     #[serde(deserialize_with = "given")]
     lost_records: Option<LostRecords>,
     #[serde(deserialize_with = "given")]
-    truncated_csv: Option<Truncated>,
+    truncated_csv: Option<TruncatedCsv>,
     #[serde(deserialize_with = "given")]
-    ragged_csv: Option<Ragged>,
+    ragged_csv: Option<RaggedCsv>,
     #[serde(deserialize_with = "given")]
-    missing_output: Option<Missing>,
+    missing_output: Option<MissingOutput>,
     #[serde(deserialize_with = "given")]
     wrong_device_id: Option<WrongDevice>,
     #[serde(deserialize_with = "given")]
-    disk_full: Option<Full>,
+    disk_full: Option<DiskFull>,
     #[serde(deserialize_with = "given")]
-    slow_device: Option<Slow>,
+    slow_device: Option<SlowDevice>,
     #[serde(deserialize_with = "given")]
-    throttling: Option<Throttling>,
+    throttling: Option<DeviceThrottling>,
     #[serde(deserialize_with = "given")]
     device_lost: Option<NoParameters>,
     #[serde(deserialize_with = "given")]
-    leftover_process: Option<Leftover>,
+    leftover_process: Option<LeftoverProcess>,
     #[serde(rename = "where")]
-    place: Place,
+    place: FaultTarget,
     times: Option<u32>,
     times_each: Option<u32>,
-    when: When,
+    when: TimeWindow,
 }
 
 /// A fault's word may stand without parameters.
@@ -85,28 +86,28 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> R
 }
 
 impl RawFault {
-    fn kinds(self) -> Vec<Kind> {
+    fn kinds(self) -> Vec<FaultKind> {
         let kinds = [
-            self.crash.map(Kind::Crash),
-            self.hang.map(Kind::Hang),
-            self.out_of_memory.map(Kind::OutOfMemory),
-            self.device_error.map(Kind::DeviceError),
-            self.clock_jump.map(Kind::ClockJump),
-            self.lost_records.map(Kind::LostRecords),
-            self.truncated_csv.map(Kind::TruncatedCsv),
-            self.ragged_csv.map(Kind::RaggedCsv),
-            self.missing_output.map(Kind::MissingOutput),
-            self.wrong_device_id.map(Kind::WrongDeviceId),
-            self.disk_full.map(Kind::DiskFull),
-            self.slow_device.map(Kind::SlowDevice),
-            self.throttling.map(Kind::Throttling),
-            self.device_lost.map(Kind::DeviceLost),
-            self.leftover_process.map(Kind::LeftoverProcess),
+            self.crash.map(FaultKind::Crash),
+            self.hang.map(FaultKind::Hang),
+            self.out_of_memory.map(FaultKind::OutOfMemory),
+            self.device_error.map(FaultKind::DeviceError),
+            self.clock_jump.map(FaultKind::ClockJump),
+            self.lost_records.map(FaultKind::LostRecords),
+            self.truncated_csv.map(FaultKind::TruncatedCsv),
+            self.ragged_csv.map(FaultKind::RaggedCsv),
+            self.missing_output.map(FaultKind::MissingOutput),
+            self.wrong_device_id.map(FaultKind::WrongDeviceId),
+            self.disk_full.map(FaultKind::DiskFull),
+            self.slow_device.map(FaultKind::SlowDevice),
+            self.throttling.map(FaultKind::Throttling),
+            self.device_lost.map(FaultKind::DeviceLost),
+            self.leftover_process.map(FaultKind::LeftoverProcess),
         ];
         kinds.into_iter().flatten().collect()
     }
 
-    fn checked(mut self) -> Result<Fault, String> {
+    fn checked(mut self) -> Result<PlannedFault, String> {
         let place = std::mem::take(&mut self.place);
         let (times, times_each, when) = (self.times, self.times_each, self.when);
         let mut kinds = self.kinds();
@@ -115,7 +116,7 @@ impl RawFault {
         };
         check_kind(&kind)?;
         check_place(&kind, &place)?;
-        if kind.scope() == Scope::Device && (times.is_some() || times_each.is_some()) {
+        if kind.scope() == FaultScope::Device && (times.is_some() || times_each.is_some()) {
             return Err("a fault of a device is not counted; say `when` it begins and ends".to_owned());
         }
         if times == Some(0) || times_each == Some(0) {
@@ -125,11 +126,11 @@ impl RawFault {
         if !(when.from >= 0.0 && until > when.from) {
             return Err("`when`: expected seconds with `until` after `from`".to_owned());
         }
-        Ok(Fault { kind, place, times, times_each, when })
+        Ok(PlannedFault { kind, place, times, times_each, when })
     }
 }
 
-fn check_kind(kind: &Kind) -> Result<(), String> {
+fn check_kind(kind: &FaultKind) -> Result<(), String> {
     let part = |name: &str, part: f64| {
         if (0.0..=1.0).contains(&part) { Ok(()) } else { Err(format!("`{name}` is a part, from 0 to 1")) }
     };
@@ -138,31 +139,34 @@ fn check_kind(kind: &Kind) -> Result<(), String> {
         if fits { Ok(()) } else { Err(format!("`factor`: expected a number from 1 to {LARGEST}")) }
     };
     match kind {
-        Kind::Crash(Crash { exit: Some(_), signal: Some(_), .. }) => {
+        FaultKind::Crash(ProcessCrash { exit: Some(_), signal: Some(_), .. }) => {
             Err("a crash has an `exit` code or a `signal`, not both".to_owned())
         }
-        Kind::Crash(Crash { launch: 0, .. })
-        | Kind::Hang(Hang { launch: 0, .. })
-        | Kind::ClockJump(Jump { launch: 0, .. }) => Err("`launch` counts from 1".to_owned()),
-        Kind::DeviceError(DeviceError { code }) if !matches!(code / 1000, 107 | 507) => {
+        FaultKind::Crash(ProcessCrash { launch: 0, .. })
+        | FaultKind::Hang(ProcessHang { launch: 0, .. })
+        | FaultKind::ClockJump(ClockJump { launch: 0, .. }) => Err("`launch` counts from 1".to_owned()),
+        FaultKind::DeviceError(RuntimeDeviceError { code }) if !matches!(code / 1000, 107 | 507) => {
             Err(format!("`code`: {code} is none of the runtime's, which are 107xxx and 507xxx"))
         }
-        Kind::ClockJump(Jump { seconds, .. }) if !(seconds.abs() <= 1e9 && *seconds != 0.0) => {
+        FaultKind::ClockJump(ClockJump { seconds, .. }) if !(seconds.abs() <= 1e9 && *seconds != 0.0) => {
             Err("`seconds`: expected a number of seconds that is not 0".to_owned())
         }
-        Kind::LostRecords(LostRecords { head: 0, tail: 0 }) => {
+        FaultKind::LostRecords(LostRecords { head: 0, tail: 0 }) => {
             Err("`lost_records` needs `head`, `tail` or both: how many records are lost".to_owned())
         }
-        Kind::RaggedCsv(Ragged { rows: 0 }) => Err("`rows`: expected at least 1".to_owned()),
-        Kind::TruncatedCsv(Truncated { keeps }) | Kind::DiskFull(Full { keeps, .. }) => part("keeps", *keeps),
-        Kind::MissingOutput(Missing { folder: false, second_export: true }) => {
+        FaultKind::RaggedCsv(RaggedCsv { rows: 0 }) => Err("`rows`: expected at least 1".to_owned()),
+        FaultKind::TruncatedCsv(TruncatedCsv { keeps }) | FaultKind::DiskFull(DiskFull { keeps, .. }) => {
+            part("keeps", *keeps)
+        }
+        FaultKind::MissingOutput(MissingOutput { folder: false, second_export: true }) => {
             Err("without a `folder` there is no `second_export`; say `second_export: false`".to_owned())
         }
-        Kind::SlowDevice(Slow { factor: by }) | Kind::Throttling(Throttling { factor: by, .. }) => {
-            factor(*by)
+        FaultKind::SlowDevice(SlowDevice { factor: by })
+        | FaultKind::Throttling(DeviceThrottling { factor: by, .. }) => factor(*by),
+        FaultKind::Hang(ProcessHang { seconds: Some(seconds), .. })
+        | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(seconds), .. }) => {
+            positive("seconds", *seconds)
         }
-        Kind::Hang(Hang { seconds: Some(seconds), .. })
-        | Kind::LeftoverProcess(Leftover { seconds: Some(seconds), .. }) => positive("seconds", *seconds),
         _ => Ok(()),
     }
 }
@@ -172,15 +176,15 @@ fn positive(name: &str, seconds: f64) -> Result<(), String> {
     if fits { Ok(()) } else { Err(format!("`{name}`: expected a number of seconds above 0")) }
 }
 
-fn check_place(kind: &Kind, place: &Place) -> Result<(), String> {
-    let Place { kernel, case, shapes, collections, ordinal, every, probability, .. } = place;
+fn check_place(kind: &FaultKind, place: &FaultTarget) -> Result<(), String> {
+    let FaultTarget { kernel, case, shapes, collections, ordinal, every, probability, .. } = place;
     let says_more = !(kernel.is_empty()
         && case.is_empty()
         && shapes.is_empty()
         && collections.is_empty()
         && ordinal.is_empty()
         && every.is_none());
-    if kind.scope() == Scope::Device && says_more {
+    if kind.scope() == FaultScope::Device && says_more {
         return Err("a fault of a device strikes by `devices` and `probability` alone".to_owned());
     }
     if *every == Some(0) {
@@ -193,24 +197,24 @@ fn check_place(kind: &Kind, place: &Place) -> Result<(), String> {
 }
 
 /// A fault of the list. It is checked while the parser still knows where it stands.
-struct Item(Fault);
+struct FaultItem(PlannedFault);
 
-impl<'de> Deserialize<'de> for Item {
+impl<'de> Deserialize<'de> for FaultItem {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Checked;
-        impl<'de> Visitor<'de> for Checked {
-            type Value = Item;
+        struct CheckedFault;
+        impl<'de> Visitor<'de> for CheckedFault {
+            type Value = FaultItem;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a fault, such as `crash: {signal: SIGKILL}`")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Item, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FaultItem, A::Error> {
                 let raw = RawFault::deserialize(value::MapAccessDeserializer::new(map))?;
-                raw.checked().map(Item).map_err(A::Error::custom)
+                raw.checked().map(FaultItem).map_err(A::Error::custom)
             }
         }
-        from.deserialize_map(Checked)
+        from.deserialize_map(CheckedFault)
     }
 }
 
@@ -218,10 +222,10 @@ impl<'de> Deserialize<'de> for Item {
 pub(super) fn one_or_many<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
-    T: Single + Deserialize<'de>,
+    T: SingleValue + Deserialize<'de>,
 {
-    struct Values<T>(PhantomData<T>);
-    impl<'de, T: Single + Deserialize<'de>> Visitor<'de> for Values<T> {
+    struct OneOrMany<T>(PhantomData<T>);
+    impl<'de, T: SingleValue + Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
         type Value = Vec<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,11 +250,11 @@ where
             Ok(values)
         }
     }
-    from.deserialize_any(Values(PhantomData))
+    from.deserialize_any(OneOrMany(PhantomData))
 }
 
 /// What may stand alone in the place of a list.
-pub(super) trait Single: Sized {
+pub(super) trait SingleValue: Sized {
     /// What is expected, in words.
     const EXPECTED: &'static str;
 
@@ -263,7 +267,7 @@ pub(super) trait Single: Sized {
     }
 }
 
-impl Single for String {
+impl SingleValue for String {
     const EXPECTED: &'static str =
         "a text or a list of texts (put quotes around one that looks like a number)";
 
@@ -272,7 +276,7 @@ impl Single for String {
     }
 }
 
-impl Single for u32 {
+impl SingleValue for u32 {
     const EXPECTED: &'static str = "a number or a list of numbers, such as [0, 1]";
 
     fn from_number(number: u64) -> Option<Self> {
@@ -281,15 +285,15 @@ impl Single for u32 {
 }
 
 /// Reads a file's text.
-pub(super) fn parse(file: &Path, text: &str, known: &Known<'_>) -> Result<Plan, SpecError> {
-    let File { seed, speed, costs, faults } = yaml::parse_with_column(file, text)?;
-    let plan = Plan { seed, speed, costs, faults: faults.into_iter().map(|item| item.0).collect() };
-    let source = Source { file, text };
+pub(super) fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<FaultPlan, YamlError> {
+    let RawFaultPlan { seed, speed, costs, faults } = yaml::parse_with_column(file, text)?;
+    let plan = FaultPlan { seed, speed, costs, faults: faults.into_iter().map(|item| item.0).collect() };
+    let source = YamlPath { file, text };
     if !(1e-3..=1e6).contains(&speed) {
         let problem = format!("`speed` is {speed}, expected pretended seconds in one, from 0.001 to 1000000");
         return Err(source.error(&["speed"], "", &problem, "1 is as fast as time passes"));
     }
-    let Costs { start, init, case, launch, export } = costs;
+    let SimulatedDelays { start, init, case, launch, export } = costs;
     let named = [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
     if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
         let problem = format!("`{name}` is {seconds}, expected pretended seconds from 0 to 1000000");
@@ -302,10 +306,11 @@ pub(super) fn parse(file: &Path, text: &str, known: &Known<'_>) -> Result<Plan, 
 }
 
 /// Kernels and devices that are not there would never be struck.
-fn check_known(source: &Source<'_>, place: &Place, known: &Known<'_>) -> Result<(), SpecError> {
+fn check_known(source: &YamlPath<'_>, place: &FaultTarget, known: &ValidNames<'_>) -> Result<(), YamlError> {
     if let Some(kernel) = place.kernel.iter().find(|kernel| !known.kernels.contains(&kernel.as_str())) {
-        let hint =
-            meant(kernel, known.kernels.iter().copied(), || "`npubench kernels` lists them".to_owned());
+        let hint = did_you_mean_or(kernel, known.kernels.iter().copied(), || {
+            "`npubench kernels` lists them".to_owned()
+        });
         let problem = format!("the catalogue has no kernel `{kernel}`");
         return Err(source.error(&["faults"], kernel, &problem, &hint));
     }

@@ -4,20 +4,20 @@ use std::path::Path;
 
 use super::*;
 
-const KNOWN: Known<'_> = Known { kernels: &["RmsNorm", "MatMulV3"], devices: 4 };
+const KNOWN: ValidNames<'_> = ValidNames { kernels: &["RmsNorm", "MatMulV3"], devices: 4 };
 
-fn parse(text: &str) -> Result<Plan, SpecError> {
-    Plan::parse(Path::new("faults.yaml"), text, &KNOWN)
+fn parse(text: &str) -> Result<FaultPlan, YamlError> {
+    FaultPlan::parse(Path::new("faults.yaml"), text, &KNOWN)
 }
 
 #[test]
 fn words_alone_have_the_documented_parameters() {
     let plan =
         parse("faults:\n- crash:\n- throttling: {factor: 2}\n  where: {devices: 1}\n").expect("a plan");
-    assert_eq!(plan.faults[0].kind, Kind::Crash(Crash::default()));
-    let hot = Kind::Throttling(Throttling { factor: 2.0, temperature: 98 });
+    assert_eq!(plan.faults[0].kind, FaultKind::Crash(ProcessCrash::default()));
+    let hot = FaultKind::Throttling(DeviceThrottling { factor: 2.0, temperature: 98 });
     assert_eq!((plan.faults[1].kind.clone(), plan.faults[1].place.devices.as_slice()), (hot, &[1][..]));
-    assert_eq!((plan.speed, plan.costs), (1.0, Costs::default()));
+    assert_eq!((plan.speed, plan.costs), (1.0, SimulatedDelays::default()));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_plan_travels_as_json() {
                 - lost_records: {tail: 2}\n  times_each: 1\n";
     let plan = parse(text).expect("a plan");
     let json = serde_json::to_string(&plan).expect("JSON");
-    assert_eq!(serde_json::from_str::<Plan>(&json).expect("a plan"), plan);
+    assert_eq!(serde_json::from_str::<FaultPlan>(&json).expect("a plan"), plan);
 }
 
 #[test]

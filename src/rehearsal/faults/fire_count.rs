@@ -11,14 +11,14 @@ use crate::domain::Nanos;
 /// A folder with a file for every strike. Files are made by their first maker alone, so that stand-ins that
 /// run at once never count one strike twice.
 #[derive(Clone, Debug)]
-pub(in crate::rehearsal) struct Strikes {
+pub(in crate::rehearsal) struct FireCounter {
     folder: PathBuf,
 }
 
 const FOLDER: &str = "faults";
 const BEGAN: &str = "began";
 
-impl Strikes {
+impl FireCounter {
     /// Those of the host in that folder.
     pub(in crate::rehearsal) fn of_host(folder: &Path) -> Self {
         Self { folder: folder.join(FOLDER) }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn strikes_are_counted_once_by_all_who_count_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let strikes = Strikes::of_host(folder.path());
+        let strikes = FireCounter::of_host(folder.path());
         strikes.begin(Nanos(5)).expect("written");
         strikes.begin(Nanos(6)).expect("nothing to do");
         assert_eq!(strikes.began(), Some(Nanos(5)));

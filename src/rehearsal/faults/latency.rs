@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Sleep that a stand-in owes. Pretended seconds are divided by the speed; a slow device stretches what passes
 /// between answers.
 #[derive(Clone, Debug)]
-pub(in crate::rehearsal) struct Pace {
+pub(in crate::rehearsal) struct SimulatedLatency {
     speed: f64,
     slowness: f64,
     owed: Duration,
@@ -15,7 +15,7 @@ pub(in crate::rehearsal) struct Pace {
 /// Shorter sleeps are saved up: the system's are no finer.
 const LEAST: Duration = Duration::from_millis(1);
 
-impl Pace {
+impl SimulatedLatency {
     pub(super) fn new(speed: f64) -> Self {
         Self { speed, slowness: 1.0, owed: Duration::ZERO, last: Instant::now() }
     }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn pretended_seconds_pass_as_fast_as_the_speed_says() {
-        let mut pace = Pace::new(100.0);
+        let mut pace = SimulatedLatency::new(100.0);
         assert_eq!(pace.due(), Duration::ZERO);
         pace.owe(30.0);
         assert_eq!(pace.due(), Duration::from_millis(300));

@@ -1,9 +1,9 @@
 //! What faults do to a collection's records, and to what is exported of them.
 
-use super::export::{Collected, OP_SUMMARY, Table};
+use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
     domain::Nanos,
-    rehearsal::fault_plan::{Full, Kind, Missing, Records},
+    rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept},
 };
 
 /// Nobody finalised the profiler: what it had not handed over yet is lost.
@@ -11,7 +11,7 @@ const LAST: Nanos = Nanos(1_000_000_000);
 
 /// What becomes of an export.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Export {
+pub(super) enum ExportFault {
     /// It is made.
     Made,
     /// There is not even a folder.
@@ -19,17 +19,17 @@ pub(super) enum Export {
     /// There is none; a later one may succeed.
     Withheld { later: bool },
     /// There was no room for it.
-    NoRoom(Full),
+    NoRoom(DiskFull),
 }
 
-impl Export {
-    pub(super) fn of(struck: &[Kind]) -> Self {
-        let of = |kind: &Kind| match kind {
-            Kind::MissingOutput(Missing { folder: false, .. }) => Some(Self::NoFolder),
-            Kind::MissingOutput(Missing { second_export, .. }) => {
+impl ExportFault {
+    pub(super) fn from_faults(struck: &[FaultKind]) -> Self {
+        let of = |kind: &FaultKind| match kind {
+            FaultKind::MissingOutput(MissingOutput { folder: false, .. }) => Some(Self::NoFolder),
+            FaultKind::MissingOutput(MissingOutput { second_export, .. }) => {
                 Some(Self::Withheld { later: *second_export })
             }
-            Kind::DiskFull(full) => Some(Self::NoRoom(*full)),
+            FaultKind::DiskFull(full) => Some(Self::NoRoom(*full)),
             _ => None,
         };
         struck.iter().find_map(of).unwrap_or(Self::Made)
@@ -37,22 +37,27 @@ impl Export {
 }
 
 /// Takes from the records what is lost, and falsifies what is wrong.
-pub(super) fn damage(collected: &mut Collected, struck: &[Kind], records: Records, devices: u32) {
-    if records == Records::LastSecondLost {
+pub(super) fn damage(
+    collected: &mut ProgramRecords,
+    struck: &[FaultKind],
+    records: RecordsKept,
+    devices: u32,
+) {
+    if records == RecordsKept::LastSecondLost {
         let end = collected.launches.iter().map(|launch| launch.start.0 + launch.duration.0).max();
         let last = end.unwrap_or_default().saturating_sub(LAST.0);
         collected.launches.retain(|launch| launch.start.0 + launch.duration.0 <= last);
     }
     for kind in struck {
         match kind {
-            Kind::LostRecords(lost) => {
+            FaultKind::LostRecords(lost) => {
                 let length = collected.launches.len();
                 let head = (lost.head as usize).min(length);
                 let tail = (lost.tail as usize).min(length - head);
                 collected.launches.truncate(length - tail);
                 collected.launches.drain(..head);
             }
-            Kind::WrongDeviceId(wrong) => {
+            FaultKind::WrongDeviceId(wrong) => {
                 for launch in &mut collected.launches {
                     launch.device = wrong.shows.unwrap_or((launch.device + 1) % devices.max(2));
                 }
@@ -63,12 +68,12 @@ pub(super) fn damage(collected: &mut Collected, struck: &[Kind], records: Record
 }
 
 /// Damages the exported text itself.
-pub(super) fn damage_text(tables: &mut [Table], struck: &[Kind]) {
+pub(super) fn damage_text(tables: &mut [ExportedTable], struck: &[FaultKind]) {
     let Some((_, table)) = tables.iter_mut().find(|(name, _)| *name == OP_SUMMARY) else { return };
     for kind in struck {
         match kind {
-            Kind::TruncatedCsv(cut) => cut_at(table, cut.keeps),
-            Kind::RaggedCsv(ragged) => *table = with_ragged_rows(table, ragged.rows as usize),
+            FaultKind::TruncatedCsv(cut) => cut_at(table, cut.keeps),
+            FaultKind::RaggedCsv(ragged) => *table = with_ragged_rows(table, ragged.rows as usize),
             _ => {}
         }
     }

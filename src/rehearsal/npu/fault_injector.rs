@@ -4,45 +4,45 @@
 //! Between the sentinels of a case every call is a launch of it.
 
 use super::{
-    launch_log::Tape,
-    protocol::{Order, Raised, runtime},
-    tensors::Memory,
+    launch_log::LaunchLog,
+    protocol::{PyAction, PyError, runtime},
+    tensors::TensorMemory,
 };
 use crate::{
     domain::Nanos,
     rehearsal::{
-        fault_plan::{Crash, CrashAt, Holds, Kind, MemoryAt, Records, Signal},
-        faults::{Faults, Pace},
+        fault_plan::{CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept},
+        faults::{ActiveFaults, SimulatedLatency},
     },
 };
 
 /// The way of one script.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
-    faults: Faults,
-    pub(super) pace: Pace,
+pub(super) struct FaultInjector {
+    faults: ActiveFaults,
+    pub(super) pace: SimulatedLatency,
     /// The case at hand; none while the script sets up.
     case: Option<u32>,
     /// Calls since the case's opening sentinel.
     launches: u32,
     /// What strikes the case at hand.
-    striking: Vec<Kind>,
+    striking: Vec<FaultKind>,
     /// What strikes the collection, once the script has begun.
-    of_collection: Option<Vec<Kind>>,
+    of_collection: Option<Vec<FaultKind>>,
     /// The code of an error that a kernel has ended in. It arrives late, and stays.
     error: Option<u32>,
-    order: Option<Order>,
+    order: Option<PyAction>,
     slowness: f64,
-    records: Records,
+    records: RecordsKept,
 }
 
 /// What msprof has to know when the script has ended.
 #[derive(Debug)]
-pub(in crate::rehearsal) struct Outcome {
+pub(in crate::rehearsal) struct ScriptOutcome {
     /// What struck the collection.
-    pub(in crate::rehearsal) struck: Vec<Kind>,
+    pub(in crate::rehearsal) struck: Vec<FaultKind>,
     /// What a crash has left of the records.
-    pub(in crate::rehearsal) records: Records,
+    pub(in crate::rehearsal) records: RecordsKept,
     /// How many times as long msprof takes.
     pub(in crate::rehearsal) slowness: f64,
 }
@@ -58,8 +58,8 @@ const A_DAY: f64 = 86_400.0;
 const LOST: u32 = 507_033;
 const BUSY: u32 = 507_899;
 
-impl Course {
-    pub(super) fn new(faults: Faults) -> Self {
+impl FaultInjector {
+    pub(super) fn new(faults: ActiveFaults) -> Self {
         Self {
             pace: faults.pace(),
             faults,
@@ -70,12 +70,17 @@ impl Course {
             error: None,
             order: None,
             slowness: 1.0,
-            records: Records::Kept,
+            records: RecordsKept::Kept,
         }
     }
 
     /// Before a call is judged. Raises what strikes it.
-    pub(super) fn before(&mut self, api: &str, tape: &mut Tape, memory: &mut Memory) -> Result<(), Raised> {
+    pub(super) fn before(
+        &mut self,
+        api: &str,
+        tape: &mut LaunchLog,
+        memory: &mut TensorMemory,
+    ) -> Result<(), PyError> {
         if self.of_collection.is_none() {
             self.begin();
         }
@@ -94,7 +99,7 @@ impl Course {
     }
 
     /// When a call has been answered.
-    pub(super) fn after(&mut self, api: &str, tape: &mut Tape, memory: &mut Memory) {
+    pub(super) fn after(&mut self, api: &str, tape: &mut LaunchLog, memory: &mut TensorMemory) {
         match (api, self.case) {
             (SYNCHRONIZE, None) => self.enter(0, tape, memory),
             (EMPTY_CACHE, Some(case)) => self.enter(case + 1, tape, memory),
@@ -103,30 +108,35 @@ impl Course {
     }
 
     /// What Python is to do when it has the answer.
-    pub(super) fn take_order(&mut self) -> Option<Order> {
+    pub(super) fn take_order(&mut self) -> Option<PyAction> {
         self.order.take()
     }
 
-    pub(super) fn end(&mut self) -> Outcome {
+    pub(super) fn end(&mut self) -> ScriptOutcome {
         let struck = self.of_collection.take().unwrap_or_default();
-        Outcome { struck, records: self.records, slowness: self.slowness }
+        ScriptOutcome { struck, records: self.records, slowness: self.slowness }
     }
 
     fn begin(&mut self) {
         self.pace.owe(self.faults.costs().start);
         let struck = self.faults.of_collection();
-        let at_exit = |kind: &Kind| match kind {
-            Kind::Crash(crash) if crash.at == CrashAt::Exit => Some(crash.clone()),
+        let at_exit = |kind: &FaultKind| match kind {
+            FaultKind::Crash(crash) if crash.at == CrashAt::Exit => Some(crash.clone()),
             _ => None,
         };
         if let Some(crash) = struck.iter().find_map(at_exit) {
             self.records = crash.records;
-            self.order = Some(Order::AtExit(Box::new(ending(&crash))));
+            self.order = Some(PyAction::AtExit(Box::new(ending(&crash))));
         }
         self.of_collection = Some(struck);
     }
 
-    fn look_at_the_device(&mut self, api: &str, tape: &mut Tape, memory: &mut Memory) -> Result<(), Raised> {
+    fn look_at_the_device(
+        &mut self,
+        api: &str,
+        tape: &mut LaunchLog,
+        memory: &mut TensorMemory,
+    ) -> Result<(), PyError> {
         let device = self.faults.device();
         let state = self.faults.of_device(device);
         self.slowness = state.slowness;
@@ -136,13 +146,13 @@ impl Course {
         if state.is_lost && !ASK_NO_DEVICE.contains(&api) {
             return Err(device_error(LOST, api, device));
         }
-        if api == SET_DEVICE && state.held_by.is_some_and(|process| process.holds == Holds::Device) {
+        if api == SET_DEVICE && state.held_by.is_some_and(|process| process.holds == HeldResource::Device) {
             return Err(device_error(BUSY, api, device));
         }
         Ok(())
     }
 
-    fn enter(&mut self, case: u32, tape: &mut Tape, memory: &mut Memory) {
+    fn enter(&mut self, case: u32, tape: &mut LaunchLog, memory: &mut TensorMemory) {
         self.case = Some(case);
         tape.leave_case();
         self.launches = 0;
@@ -150,30 +160,29 @@ impl Course {
         if self.faults.has_case(case) {
             self.pace.owe(self.faults.costs().case);
         }
-        let exhausted =
-            |kind: &Kind| matches!(kind, Kind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
+        let exhausted = |kind: &FaultKind| matches!(kind, FaultKind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
         memory.exhaust(self.striking.iter().any(exhausted));
     }
 
-    fn on_launch(&mut self, tape: &mut Tape, memory: &mut Memory) {
+    fn on_launch(&mut self, tape: &mut LaunchLog, memory: &mut TensorMemory) {
         self.launches += 1;
         self.pace.owe(self.faults.costs().launch);
         for kind in &self.striking {
             match kind {
-                Kind::Crash(crash) if crash.launch == self.launches => {
+                FaultKind::Crash(crash) if crash.launch == self.launches => {
                     self.records = crash.records;
                     self.order = Some(ending(crash));
                 }
-                Kind::Hang(hang) if hang.launch == self.launches => {
+                FaultKind::Hang(hang) if hang.launch == self.launches => {
                     let seconds = hang.seconds.map_or(A_DAY, |seconds| self.faults.real(seconds));
                     let (ignores_sigterm, grandchild) = (hang.ignores_sigterm, hang.grandchild);
-                    self.order = Some(Order::Hang { ignores_sigterm, grandchild, seconds });
+                    self.order = Some(PyAction::Hang { ignores_sigterm, grandchild, seconds });
                 }
-                Kind::ClockJump(jump) if jump.launch == self.launches => {
+                FaultKind::ClockJump(jump) if jump.launch == self.launches => {
                     tape.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
-                Kind::DeviceError(error) => self.error = Some(error.code),
-                Kind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.exhaust(true),
+                FaultKind::DeviceError(error) => self.error = Some(error.code),
+                FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.exhaust(true),
                 _ => {}
             }
         }
@@ -181,20 +190,20 @@ impl Course {
 }
 
 /// How a crash ends the process.
-fn ending(crash: &Crash) -> Order {
-    match (crash.exit, crash.signal.unwrap_or(Signal::SIGSEGV)) {
-        (Some(code), _) => Order::Exit(code),
-        (None, signal) => Order::Signal(match signal {
-            Signal::SIGSEGV => nix::libc::SIGSEGV,
-            Signal::SIGKILL => nix::libc::SIGKILL,
-            Signal::SIGABRT => nix::libc::SIGABRT,
-            Signal::SIGBUS => nix::libc::SIGBUS,
+fn ending(crash: &ProcessCrash) -> PyAction {
+    match (crash.exit, crash.signal.unwrap_or(CrashSignal::SIGSEGV)) {
+        (Some(code), _) => PyAction::Exit(code),
+        (None, signal) => PyAction::Signal(match signal {
+            CrashSignal::SIGSEGV => nix::libc::SIGSEGV,
+            CrashSignal::SIGKILL => nix::libc::SIGKILL,
+            CrashSignal::SIGABRT => nix::libc::SIGABRT,
+            CrashSignal::SIGBUS => nix::libc::SIGBUS,
         }),
     }
 }
 
 /// An error of the runtime, worded as torch_npu passes it on.
-fn device_error(code: u32, api: &str, device: u32) -> Raised {
+fn device_error(code: u32, api: &str, device: u32) -> PyError {
     let meaning = match code {
         107_001 => "Invalid device ID.",
         107_002 => "The context is empty.",

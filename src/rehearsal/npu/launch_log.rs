@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    config::{DeviceProfile, Work},
-    domain::{Attributes, Case, KernelName, Nanos, Slot, Tensor},
+    config::{DeviceProfile, KernelWork},
+    domain::{Case, CaseAttributes, KernelName, Nanos, Slot, Tensor},
     rehearsal::{
-        Config,
-        timing::{self, Moment, TICK_NS},
+        HostConfig,
+        timing::{self, LaunchContext, TICK_NS},
     },
-    render::{Manifest, Sentinels},
+    render::{Manifest, SentinelLengths},
 };
 
 /// The engine of the device that executes a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rehearsal) enum Task {
+pub(in crate::rehearsal) enum TaskEngine {
     /// Matrix cores.
     Cube,
     /// Vector cores.
@@ -25,20 +25,20 @@ pub(in crate::rehearsal) enum Task {
 
 /// What is executed.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::rehearsal) struct Operation {
+pub(in crate::rehearsal) struct LaunchedOperation {
     /// As the profiler would name it, without the rehearsal's prefix.
     pub(in crate::rehearsal) name: String,
     pub(in crate::rehearsal) kernel: String,
-    pub(in crate::rehearsal) task: Task,
+    pub(in crate::rehearsal) task: TaskEngine,
     /// With nothing in slots that were left out.
     pub(in crate::rehearsal) inputs: Vec<Slot>,
     pub(in crate::rehearsal) outputs: Vec<Tensor>,
-    pub(in crate::rehearsal) work: Work,
+    pub(in crate::rehearsal) work: KernelWork,
 }
 
 /// One execution.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::rehearsal) struct Launch {
+pub(in crate::rehearsal) struct LoggedLaunch {
     pub(in crate::rehearsal) device: u32,
     /// Number of the task on its device, from 0.
     pub(in crate::rehearsal) task_id: u64,
@@ -48,19 +48,19 @@ pub(in crate::rehearsal) struct Launch {
     pub(in crate::rehearsal) duration: Nanos,
     /// How many times as slow the device's clock was.
     pub(in crate::rehearsal) slowdown: f64,
-    pub(in crate::rehearsal) operation: Operation,
+    pub(in crate::rehearsal) operation: LaunchedOperation,
 }
 
 #[derive(Clone, Debug)]
-struct Stream {
+struct StreamClock {
     clock: Nanos,
     tasks: u64,
 }
 
 /// Every launch, in order, and what durations depend on.
 #[derive(Clone, Debug)]
-pub(super) struct Tape {
-    config: Config,
+pub(super) struct LaunchLog {
+    config: HostConfig,
     profile: DeviceProfile,
     collection: u32,
     /// The kernel of each case and the form of its call, by ordinal.
@@ -68,11 +68,11 @@ pub(super) struct Tape {
     /// How many ranks the cases talk to that talk to some, by ordinal.
     groups: BTreeMap<u64, i64>,
     started: Nanos,
-    streams: BTreeMap<u32, Stream>,
+    streams: BTreeMap<u32, StreamClock>,
     case: Option<u64>,
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
-    launches: Vec<Launch>,
+    launches: Vec<LoggedLaunch>,
     slowdown: f64,
 }
 
@@ -81,9 +81,9 @@ const GAP_NS: u64 = 4_000;
 /// Pauses vary by so many ticks.
 const GAP_TICKS: u64 = 100;
 
-impl Tape {
+impl LaunchLog {
     pub(super) fn new(
-        config: Config,
+        config: HostConfig,
         profile: DeviceProfile,
         manifest: Option<&Manifest>,
         started: Nanos,
@@ -117,7 +117,7 @@ impl Tape {
     /// Takes a device into use.
     pub(super) fn open(&mut self, device: u32) {
         let clock = self.started;
-        self.streams.entry(device).or_insert(Stream { clock, tasks: 0 });
+        self.streams.entry(device).or_insert(StreamClock { clock, tasks: 0 });
     }
 
     /// Devices in use.
@@ -128,7 +128,7 @@ impl Tape {
     /// A sentinel of that length passes: even ones open a case, odd ones close it.
     pub(super) fn sentinel(&mut self, length: u64) {
         self.since_sentinel.clear();
-        let opened = Sentinels::default().opening(0);
+        let opened = SentinelLengths::default().opening(0);
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
@@ -167,7 +167,7 @@ impl Tape {
     }
 
     /// Executes.
-    pub(super) fn launch(&mut self, device: u32, operation: Operation) {
+    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
         if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
             // CANN launches nothing for tensors without elements.
             return;
@@ -177,7 +177,7 @@ impl Tape {
         let since_sentinel = count(&mut self.since_sentinel, signature);
         let in_process = count(&mut self.in_process, (device, signature));
         let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
-        let moment = Moment { model, seed, collection, device, signature, since_sentinel, in_process };
+        let moment = LaunchContext { model, seed, collection, device, signature, since_sentinel, in_process };
         let base = timing::base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &moment);
         let slowdown = self.slowdown;
@@ -186,7 +186,7 @@ impl Tape {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0 + pause.cast_signed());
             let variation = timing::variation(&moment);
-            self.launches.push(Launch {
+            self.launches.push(LoggedLaunch {
                 device,
                 task_id: stream.tasks,
                 variation,
@@ -201,19 +201,19 @@ impl Tape {
     }
 
     /// Hands the launches over.
-    pub(super) fn take(&mut self) -> Vec<Launch> {
+    pub(super) fn take(&mut self) -> Vec<LoggedLaunch> {
         std::mem::take(&mut self.launches)
     }
 }
 
-fn signature(operation: &Operation) -> u64 {
+fn signature(operation: &LaunchedOperation) -> u64 {
     let kernel = KernelName::new(&operation.kernel);
     kernel.map_or(0, |kernel| {
         Case {
             kernel,
             inputs: operation.inputs.clone(),
             outputs: operation.outputs.iter().cloned().map(Some).collect(),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         }
         .id()
         .seed()

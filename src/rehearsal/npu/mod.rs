@@ -19,9 +19,9 @@ mod tensors;
 mod tests;
 mod validate;
 
-pub(super) use fault_injector::Outcome;
+pub(super) use fault_injector::ScriptOutcome;
 #[cfg(test)]
-pub(super) use launch_log::Operation;
-pub(super) use launch_log::{Launch, Task};
-pub(super) use server::{Server, ServerError};
-pub(super) use session::Session;
+pub(super) use launch_log::LaunchedOperation;
+pub(super) use launch_log::{LoggedLaunch, TaskEngine};
+pub(super) use server::{ApiServer, ServerError};
+pub(super) use session::ApiSession;

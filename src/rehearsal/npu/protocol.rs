@@ -11,13 +11,13 @@ use std::{collections::BTreeMap, fmt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tensors::Handle;
-use crate::{domain::Dtype, rehearsal::fault_plan::Grandchild};
+use super::tensors::TensorHandle;
+use crate::{domain::Dtype, rehearsal::fault_plan::GrandchildLocation};
 
 /// One call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Request {
+pub(super) struct ApiRequest {
     /// The function's full name.
     pub(super) call: String,
     #[serde(default)]
@@ -26,19 +26,19 @@ pub(super) struct Request {
     kwargs: BTreeMap<String, Value>,
     /// Tensors that Python has let go of since the last call.
     #[serde(default)]
-    pub(super) freed: Vec<Handle>,
+    pub(super) freed: Vec<TensorHandle>,
 }
 
 /// One argument as Python gave it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Given {
+pub(super) enum PyValue {
     None,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
-    List(Vec<Given>),
-    Tensor(Handle),
+    List(Vec<PyValue>),
+    Tensor(TensorHandle),
     Dtype(String),
     /// A generator and its device.
     Generator(String),
@@ -48,29 +48,29 @@ pub(super) enum Given {
 
 /// The arguments of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Arguments {
-    pub(super) positional: Vec<Given>,
-    pub(super) keyword: BTreeMap<String, Given>,
+pub(super) struct PyArguments {
+    pub(super) positional: Vec<PyValue>,
+    pub(super) keyword: BTreeMap<String, PyValue>,
 }
 
 /// What a call gives back.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum ApiReply {
     Nothing,
     Bool(bool),
     Int(u64),
     Text(String),
     /// A tensor that is new to Python.
-    Tensor(Described),
+    Tensor(TensorDescription),
     /// A tensor that Python holds already.
-    Same(Handle),
-    Tuple(Vec<Reply>),
+    Same(TensorHandle),
+    Tuple(Vec<ApiReply>),
 }
 
 /// A tensor as Python sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Described {
-    pub(super) handle: Handle,
+pub(super) struct TensorDescription {
+    pub(super) handle: TensorHandle,
     pub(super) shape: Vec<u64>,
     pub(super) dtype: Dtype,
     pub(super) device: String,
@@ -78,39 +78,39 @@ pub(super) struct Described {
 
 /// The Python exception that a call ends in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Raised {
-    pub(super) class: Class,
+pub(super) struct PyError {
+    pub(super) class: PyErrorClass,
     pub(super) message: String,
 }
 
 /// Classes of exceptions that the stand-in knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum PyErrorClass {
     Attribute,
     OutOfMemory,
     Runtime,
     Type,
 }
 
-impl Raised {
-    pub(super) fn new(class: Class, message: impl Into<String>) -> Self {
+impl PyError {
+    pub(super) fn new(class: PyErrorClass, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
     }
 }
 
-pub(super) fn runtime(message: impl Into<String>) -> Raised {
-    Raised::new(Class::Runtime, message)
+pub(super) fn runtime(message: impl Into<String>) -> PyError {
+    PyError::new(PyErrorClass::Runtime, message)
 }
 
-impl Request {
+impl ApiRequest {
     /// Reads one line.
-    pub(super) fn parse(line: &str) -> Result<Self, Raised> {
+    pub(super) fn parse(line: &str) -> Result<Self, PyError> {
         serde_json::from_str(line).map_err(|error| runtime(format!("rehearsal: not a call: {error}")))
     }
 
     /// The arguments.
-    pub(super) fn arguments(&mut self) -> Arguments {
-        Arguments {
+    pub(super) fn arguments(&mut self) -> PyArguments {
+        PyArguments {
             positional: self.args.drain(..).map(given).collect(),
             keyword: std::mem::take(&mut self.kwargs)
                 .into_iter()
@@ -120,31 +120,31 @@ impl Request {
     }
 }
 
-fn given(value: Value) -> Given {
+fn given(value: Value) -> PyValue {
     match value {
-        Value::Null => Given::None,
-        Value::Bool(truth) => Given::Bool(truth),
+        Value::Null => PyValue::None,
+        Value::Bool(truth) => PyValue::Bool(truth),
         Value::Number(number) => {
-            number.as_i64().map_or_else(|| Given::Float(number.as_f64().unwrap_or(f64::NAN)), Given::Int)
+            number.as_i64().map_or_else(|| PyValue::Float(number.as_f64().unwrap_or(f64::NAN)), PyValue::Int)
         }
-        Value::String(text) => Given::Text(text),
-        Value::Array(items) => Given::List(items.into_iter().map(given).collect()),
-        Value::Object(object) => special(&object).unwrap_or_else(|| Given::Object("object".to_owned())),
+        Value::String(text) => PyValue::Text(text),
+        Value::Array(items) => PyValue::List(items.into_iter().map(given).collect()),
+        Value::Object(object) => special(&object).unwrap_or_else(|| PyValue::Object("object".to_owned())),
     }
 }
 
-fn special(object: &serde_json::Map<String, Value>) -> Option<Given> {
+fn special(object: &serde_json::Map<String, Value>) -> Option<PyValue> {
     let (key, value) = object.iter().next()?;
     Some(match key.as_str() {
-        "tensor" => Given::Tensor(value.as_u64()?),
-        "dtype" => Given::Dtype(value.as_str()?.to_owned()),
-        "generator" => Given::Generator(value.as_str()?.to_owned()),
-        "float" => Given::Float(value.as_str()?.parse().ok()?),
-        _ => Given::Object(value.as_str()?.to_owned()),
+        "tensor" => PyValue::Tensor(value.as_u64()?),
+        "dtype" => PyValue::Dtype(value.as_str()?.to_owned()),
+        "generator" => PyValue::Generator(value.as_str()?.to_owned()),
+        "float" => PyValue::Float(value.as_str()?.parse().ok()?),
+        _ => PyValue::Object(value.as_str()?.to_owned()),
     })
 }
 
-impl Given {
+impl PyValue {
     /// The name of its Python type, as error messages have it.
     pub(super) fn python_type(&self) -> &str {
         match self {
@@ -162,7 +162,7 @@ impl Given {
     }
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for PyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
@@ -179,7 +179,7 @@ impl fmt::Display for Given {
     }
 }
 
-impl Reply {
+impl ApiReply {
     fn json(&self) -> Value {
         match self {
             Self::Nothing => Value::Null,
@@ -200,23 +200,23 @@ impl Reply {
 
 /// What Python is to do when it has an answer, in the middle of its call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Order {
+pub(super) enum PyAction {
     /// End with this code.
     Exit(u8),
     /// End by this signal.
     Signal(i32),
     /// Do that when Python ends.
-    AtExit(Box<Order>),
+    AtExit(Box<PyAction>),
     /// Sleep.
     Hang {
         ignores_sigterm: bool,
-        grandchild: Grandchild,
+        grandchild: GrandchildLocation,
         /// Real ones.
         seconds: f64,
     },
 }
 
-impl Order {
+impl PyAction {
     fn json(&self) -> Value {
         match self {
             Self::Exit(code) => json!({ "exit": code }),
@@ -230,15 +230,15 @@ impl Order {
 }
 
 /// The line that answers a call.
-pub(super) fn answer(result: &Result<Reply, Raised>, order: Option<Order>) -> String {
+pub(super) fn answer(result: &Result<ApiReply, PyError>, order: Option<PyAction>) -> String {
     let mut line = match result {
         Ok(reply) => json!({ "value": reply.json() }),
         Err(raised) => {
             let class = match raised.class {
-                Class::Attribute => "AttributeError",
-                Class::OutOfMemory => "OutOfMemoryError",
-                Class::Runtime => "RuntimeError",
-                Class::Type => "TypeError",
+                PyErrorClass::Attribute => "AttributeError",
+                PyErrorClass::OutOfMemory => "OutOfMemoryError",
+                PyErrorClass::Runtime => "RuntimeError",
+                PyErrorClass::Type => "TypeError",
             };
             json!({ "error": { "type": class, "message": raised.message } })
         }
@@ -257,15 +257,15 @@ mod tests {
     fn what_json_lacks_travels_as_objects_of_one_key() {
         let line = r#"{"call": "f", "args": [{"tensor": 3}, {"dtype": "int8"}, {"float": "-inf"}, 2, 2.0, [1, null]],
                        "kwargs": {"x": {"object": "slice"}}}"#;
-        let arguments = Request::parse(line).expect("a call").arguments();
-        let list = Given::List(vec![Given::Int(1), Given::None]);
-        let dtype = Given::Dtype("int8".to_owned());
+        let arguments = ApiRequest::parse(line).expect("a call").arguments();
+        let list = PyValue::List(vec![PyValue::Int(1), PyValue::None]);
+        let dtype = PyValue::Dtype("int8".to_owned());
         let expected = [
-            Given::Tensor(3),
+            PyValue::Tensor(3),
             dtype,
-            Given::Float(f64::NEG_INFINITY),
-            Given::Int(2),
-            Given::Float(2.0),
+            PyValue::Float(f64::NEG_INFINITY),
+            PyValue::Int(2),
+            PyValue::Float(2.0),
             list,
         ];
         assert_eq!(arguments.positional, expected);
@@ -274,10 +274,10 @@ mod tests {
 
     #[test]
     fn answers_are_lines() {
-        let raised = Raised::new(Class::Type, "a\nb");
+        let raised = PyError::new(PyErrorClass::Type, "a\nb");
         let line = answer(&Err(raised), None);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.contains(r#""type":"TypeError""#), "{line}");
-        assert!(Request::parse("{}").expect_err("no call").message.contains("call"));
+        assert!(ApiRequest::parse("{}").expect_err("no call").message.contains("call"));
     }
 }

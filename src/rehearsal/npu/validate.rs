@@ -4,20 +4,20 @@
 //! the entry does not describe is refused, so that the night finds no surprise.
 
 use super::{
-    arguments::{Bound, bind},
-    match_form::{Misfit, Trial, layout_words},
-    protocol::{Arguments, Given, Raised, runtime},
-    tensors::{Handle, Layout, Memory, Operand, Place},
+    arguments::{BoundArguments, bind},
+    match_form::{CallMismatch, FormMatcher, layout_words},
+    protocol::{PyArguments, PyError, PyValue, runtime},
+    tensors::{DeviceKind, OperandLayout, TensorHandle, TensorMemory, TensorOperand},
 };
 use crate::{
-    catalogue::{Argument, Entry, EntryForm, OutputDtype},
-    config::Work,
+    catalogue::{CatalogueEntry, DeclaredArgument, EntryForm, OutputDtype},
+    config::KernelWork,
     domain::{Case, Dtype, Slot, Tensor},
 };
 
 /// A call that may be launched.
 #[derive(Clone, Debug)]
-pub(super) struct Accepted {
+pub(super) struct ValidCall {
     pub(super) device: u32,
     pub(super) inputs: Vec<Slot>,
     /// As the profiler shows them.
@@ -27,21 +27,21 @@ pub(super) struct Accepted {
     /// Shapes that Python sees.
     pub(super) returns: Vec<Vec<u64>>,
     /// Outputs that the caller provides, by their place.
-    pub(super) destinations: Vec<(usize, Handle)>,
-    pub(super) work: Work,
+    pub(super) destinations: Vec<(usize, TensorHandle)>,
+    pub(super) work: KernelWork,
     /// Of the group that the call talks to.
     pub(super) ranks: Option<i64>,
 }
 
 /// Judges a call. Where several forms fit, `preferred` goes first.
 pub(super) fn judge(
-    entry: &Entry,
-    arguments: &Arguments,
-    memory: &Memory,
+    entry: &CatalogueEntry,
+    arguments: &PyArguments,
+    memory: &TensorMemory,
     preferred: Option<&str>,
-) -> Result<Accepted, Raised> {
+) -> Result<ValidCall, PyError> {
     let bound = bind(&entry.schema, arguments, &numbers_allowed(entry))?;
-    let operands = Operands::new(entry, &bound, memory)?;
+    let operands = CallOperands::new(entry, &bound, memory)?;
     let device = operands.device()?;
     let mut reasons = Vec::new();
     let (mut refusal, mut unfit) = (None, None);
@@ -51,14 +51,14 @@ pub(super) fn judge(
     let mut forms: Vec<&EntryForm> = entry.forms.iter().filter(can_be).collect();
     forms.sort_by_key(|form| preferred != Some(form.rule.name.as_str()));
     for form in forms {
-        match (Trial { entry, form, bound: &bound, operands: &operands }).fit() {
+        match (FormMatcher { entry, form, bound: &bound, operands: &operands }).fit() {
             Ok(found) => {
                 fitting = Some(found);
                 break;
             }
-            Err(Misfit::Values(raised)) => unfit = unfit.or(Some(raised)),
-            Err(Misfit::Refused(raised)) => refusal = refusal.or(Some(raised)),
-            Err(Misfit::Shapes(why)) => reasons.push(format!("{}: {why}", form.rule.name)),
+            Err(CallMismatch::Values(raised)) => unfit = unfit.or(Some(raised)),
+            Err(CallMismatch::Refused(raised)) => refusal = refusal.or(Some(raised)),
+            Err(CallMismatch::Shapes(why)) => reasons.push(format!("{}: {why}", form.rule.name)),
         }
     }
     // A form that fits but for its values says most, and one that takes such types more than one that does not.
@@ -67,7 +67,7 @@ pub(super) fn judge(
         (None, Some(raised)) if reasons.is_empty() => raised,
         _ => operands.fit_no_form(&reasons),
     })?;
-    let refused = |why: crate::catalogue::Refusal| runtime(format!("{}: {why}", entry.api));
+    let refused = |why: crate::catalogue::NotReplayable| runtime(format!("{}: {why}", entry.api));
     let inputs: Vec<Option<&Tensor>> = fitting.inputs.iter().map(Option::as_ref).collect();
     let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs, &fitting.asked).map_err(refused)?;
     let destinations = destinations(entry, fitting.form, &bound, &operands, &outputs)?;
@@ -81,25 +81,29 @@ pub(super) fn judge(
     let (returns, work) = (reading.returns, reading.work);
     let ranks = fitting.ranks;
     let (output_dtypes, inputs) = (fitting.form.output_dtypes.clone(), fitting.inputs);
-    Ok(Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks })
+    Ok(ValidCall { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks })
 }
 
-fn numbers_allowed(entry: &Entry) -> Vec<&str> {
+fn numbers_allowed(entry: &CatalogueEntry) -> Vec<&str> {
     let slots = entry.forms.iter().flat_map(EntryForm::tensors);
     slots.filter(|(_, slot)| !slot.number_for.is_empty()).map(|(_, slot)| slot.argument.as_str()).collect()
 }
 
 /// The tensors of a call, by argument.
-pub(super) struct Operands<'a> {
-    entry: &'a Entry,
-    by_name: Vec<(String, Handle, Operand)>,
+pub(super) struct CallOperands<'a> {
+    entry: &'a CatalogueEntry,
+    by_name: Vec<(String, TensorHandle, TensorOperand)>,
 }
 
-impl<'a> Operands<'a> {
-    fn new(entry: &'a Entry, bound: &Bound, memory: &Memory) -> Result<Self, Raised> {
+impl<'a> CallOperands<'a> {
+    fn new(
+        entry: &'a CatalogueEntry,
+        bound: &BoundArguments,
+        memory: &TensorMemory,
+    ) -> Result<Self, PyError> {
         let mut by_name = Vec::new();
         for (name, given) in bound {
-            let handles = Memory::handles(given);
+            let handles = TensorMemory::handles(given);
             let mut known = entry.forms.iter().map(|form| form.list(name).len());
             if handles.len() > 1 && known.all(|length| length != handles.len()) {
                 let longest = entry.forms.iter().map(|form| form.list(name).len()).max().unwrap_or_default();
@@ -127,12 +131,12 @@ impl<'a> Operands<'a> {
         self.by_name.iter().map(|(name, ..)| name.as_str())
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Operand> {
+    pub(super) fn get(&self, name: &str) -> Option<&TensorOperand> {
         self.find(name).map(|(.., operand)| operand)
     }
 
     /// That tensor of a list; the first of an argument that is no list.
-    pub(super) fn nth(&self, name: &str, place: usize) -> Option<&Operand> {
+    pub(super) fn nth(&self, name: &str, place: usize) -> Option<&TensorOperand> {
         self.by_name.iter().filter(|(argument, ..)| argument == name).nth(place).map(|(.., operand)| operand)
     }
 
@@ -148,14 +152,14 @@ impl<'a> Operands<'a> {
         self.by_name.first().map(|(.., operand)| operand.tensor.dtype.clone())
     }
 
-    fn find(&self, name: &str) -> Option<&(String, Handle, Operand)> {
+    fn find(&self, name: &str) -> Option<&(String, TensorHandle, TensorOperand)> {
         self.by_name.iter().find(|(argument, ..)| argument == name)
     }
 
-    fn device(&self) -> Result<u32, Raised> {
+    fn device(&self) -> Result<u32, PyError> {
         let on_host = |name: &str| {
             let mut given = self.entry.forms.iter().filter_map(|form| form.arguments.get(name));
-            given.any(|argument| matches!(argument, Argument::Tensor { on_host: true, .. }))
+            given.any(|argument| matches!(argument, DeclaredArgument::Tensor { on_host: true, .. }))
         };
         let on_device = self.by_name.iter().filter(|(name, ..)| !on_host(name));
         let mut places = on_device.map(|(.., operand)| operand.place);
@@ -166,12 +170,12 @@ impl<'a> Operands<'a> {
             )));
         }
         match first {
-            Some(Place::Npu(device)) => Ok(device),
+            Some(DeviceKind::Npu(device)) => Ok(device),
             _ => Err(runtime(format!("rehearsal: {} was given no tensor on an NPU", self.entry.api))),
         }
     }
 
-    fn fit_no_form(&self, reasons: &[String]) -> Raised {
+    fn fit_no_form(&self, reasons: &[String]) -> PyError {
         // In the order of the schema, as the call was written.
         let arguments = self.entry.schema.arguments.iter();
         let shapes: Vec<String> =
@@ -187,24 +191,27 @@ impl<'a> Operands<'a> {
 }
 
 fn destinations(
-    entry: &Entry,
+    entry: &CatalogueEntry,
     form: &EntryForm,
-    bound: &Bound,
-    operands: &Operands<'_>,
+    bound: &BoundArguments,
+    operands: &CallOperands<'_>,
     outputs: &[Tensor],
-) -> Result<Vec<(usize, Handle)>, Raised> {
+) -> Result<Vec<(usize, TensorHandle)>, PyError> {
     let mut found = Vec::new();
     for (name, argument) in &form.arguments {
-        let Argument::Destination(output) = argument else { continue };
+        let DeclaredArgument::Destination(output) = argument else { continue };
         let (Some((_, handle, operand)), Some(expected)) = (operands.find(name), outputs.get(*output)) else {
-            let given = bound.get(name).map_or("nothing", Given::python_type);
+            let given = bound.get(name).map_or("nothing", PyValue::python_type);
             return Err(runtime(format!(
                 "{}: `{name}` must be a tensor to write to, not {given}",
                 entry.api
             )));
         };
         let is = &operand.tensor;
-        if is.dims != expected.dims || is.dtype != expected.dtype || operand.layout != Layout::Contiguous {
+        if is.dims != expected.dims
+            || is.dtype != expected.dtype
+            || operand.layout != OperandLayout::Contiguous
+        {
             let layout = layout_words(operand.layout);
             return Err(runtime(format!(
                 "{}: `{name}` is {is}, {layout}; {} writes {expected}, contiguous",
