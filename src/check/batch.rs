@@ -104,6 +104,7 @@ fn run(
         environment: &environment,
         log: &log,
         limit: LIMIT,
+        cut_off: None,
         stdin: Some(File::from(OwnedFd::from(reader))),
         record: None,
     };
@@ -129,7 +130,9 @@ fn run(
     let death = match ended {
         Ended::Stopped if !is_stalled => return Ok((places.len(), None)),
         _ if follower.has_started && follower.judged.len() == places.len() => None,
-        Ended::Stopped | Ended::TimedOut => Some(format!("Python said nothing for {} s", PATIENCE.as_secs())),
+        Ended::Stopped | Ended::TimedOut | Ended::CutOff => {
+            Some(format!("Python said nothing for {} s", PATIENCE.as_secs()))
+        }
         Ended::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),
         Ended::Signalled(signal) => Some(format!("Python died of signal {signal}: {}", last_line(&log))),
     };

@@ -130,6 +130,7 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
         environment: &environment,
         log: &log,
         limit: NPU_SMI_LIMIT,
+        cut_off: None,
         stdin: None,
         record: None,
     };

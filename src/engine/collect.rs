@@ -78,8 +78,8 @@ pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, Engin
     let ended = job.run(None, files::LOG)?;
     let collection_end = match ended {
         Ended::Exited(_) | Ended::Signalled(_) => CollectionEnd::ByItself,
-        Ended::TimedOut if !start.is_last => CollectionEnd::TimedOut,
-        Ended::TimedOut | Ended::Stopped => CollectionEnd::Stopped,
+        Ended::TimedOut => CollectionEnd::TimedOut,
+        Ended::CutOff | Ended::Stopped => CollectionEnd::Stopped,
     };
     let ranks = 0..manifest.devices().len();
     let journals: Vec<Journal> = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
@@ -105,7 +105,7 @@ pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, Engin
             format!("the script did not come to its end: {}", last_line(&folder.join(files::LOG)))
         }
         Ended::Signalled(signal) => format!("ended by signal {signal}"),
-        Ended::TimedOut if start.is_last => "ended by npubench, because the deadline came".to_owned(),
+        Ended::CutOff => "ended by npubench, because the deadline came".to_owned(),
         Ended::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
         Ended::Stopped => "stopped".to_owned(),
     });
@@ -141,6 +141,7 @@ impl Script<'_> {
             environment: &[],
             log: &self.folder.join(log),
             limit: Duration::try_from_secs_f64(self.start.limit).unwrap_or(Duration::MAX),
+            cut_off: self.start.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
             record: Some(&settings.processes.join(record)),
         };

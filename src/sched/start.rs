@@ -188,10 +188,9 @@ impl State {
         };
         self.running.insert(collection, running);
         let patience = self.costs.limit(predicted);
-        let left = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
-        let limit = left.map_or(patience, |left| left.min(patience));
-        let is_last = limit < patience;
-        actions.push(Action::Start(Start { collection, devices, cases, purpose, predicted, limit, is_last }));
+        let cut_off = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
+        let limit = cut_off.map_or(patience, |cut_off| cut_off.min(patience));
+        actions.push(Action::Start(Start { collection, devices, cases, purpose, predicted, limit, cut_off }));
     }
 
     fn seconds(&self, cases: &[usize]) -> Seconds {
