@@ -8,14 +8,14 @@
 use std::{process::Command, time::Instant};
 
 use npubench::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile},
+    domain::Case,
     grid::{
-        Candidates, Draft, Known, Order, default_budget, grow,
-        mutate::{MutationOrder, Mutator, mutate},
-    },
-    model::Case,
-    spec::{
-        Assets, Catalogue, DeviceProfile,
-        grid::{Grids, Models, Mutation, Mutations},
+        Candidates, CaseBuilder, ExistingCases, SelectionRequest, default_budget,
+        definition::{GridFiles, GridModels, Mutation, MutationFile},
+        grow,
+        mutate::{CaseMutator, MutationOrder, mutate},
     },
 };
 
@@ -28,10 +28,10 @@ const LIMIT: f64 = 2.0;
 
 #[expect(clippy::cast_precision_loss, reason = "counts of candidates")]
 fn main() {
-    let assets = Assets::embedded();
+    let assets = AssetFiles::embedded();
     let begun = Instant::now();
-    let models = Models::load(&assets, &[]).expect("the built-in models");
-    let grids = Grids::load(&assets, &models).expect("the built-in grids");
+    let models = GridModels::load(&assets, &[]).expect("the built-in models");
+    let grids = GridFiles::load(&assets, &models).expect("the built-in grids");
     let catalogue = Catalogue::load(&assets).expect("the built-in catalogue");
     let device = DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a profile");
     let budget = default_budget(device.hbm_bytes());
@@ -40,7 +40,7 @@ fn main() {
     let begun = Instant::now();
     let (mut count, mut bytes) = (0_u64, 0_u64);
     for space in grids.spaces() {
-        let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+        let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
         while candidates.advance().is_some() {
             count += 1;
             if let Ok(footprint) = candidates.check().map(|numbers| draft.fill(numbers)) {
@@ -58,8 +58,8 @@ fn main() {
     let begun = Instant::now();
     let (mut candidates, mut rows) = (0, 0);
     for kernel in grids.kernels() {
-        let order = Order { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+        let order = SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
+        let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }
@@ -73,14 +73,15 @@ fn main() {
         verdict(rate >= LEAST)
     );
 
-    let declared = Mutations::load(&assets).expect("the built-in mutations");
+    let declared = MutationFile::load(&assets).expect("the built-in mutations");
     let mutations: Vec<&Mutation> = declared.all().iter().collect();
-    let mutator = Mutator { mutations: &mutations, catalogue: &catalogue, device: &device };
+    let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
     let sources: Vec<_> = (grids.kernels().into_iter())
         .map(|kernel| {
-            let order = Order { entry: catalogue.entry(&kernel), budget, rows: Some(SOURCES), seed: 0 };
+            let order =
+                SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: Some(SOURCES), seed: 0 };
             let mut cases: Vec<Case> = Vec::new();
-            let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+            let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
             let _ = grown.for_each(|_, numbers, draft| {
                 cases.extend(draft.case(numbers).ok().cloned());
                 Ok::<(), std::convert::Infallible>(())
@@ -92,7 +93,7 @@ fn main() {
     let (mut cases, mut mutants, mut taken) = (0, 0, 0);
     for (kernel, sources) in &sources {
         let order = MutationOrder { mutator, budget, rows: None, seed: 0 };
-        let mutated = mutate(kernel, sources.iter().collect(), order, &Known::default());
+        let mutated = mutate(kernel, sources.iter().collect(), order, &ExistingCases::default());
         cases += sources.len();
         mutants += mutated.candidates;
         taken += mutated.rows();

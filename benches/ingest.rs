@@ -14,10 +14,10 @@ use std::{
 };
 
 use npubench::{
-    model::Kind,
-    profile::{Groups, ReadOptions, add_table},
-    spec::DatabaseFile,
-    store::{Database, StoreError, merge_groups},
+    config::DatabaseFile,
+    database::{Database, StoreError, merge_groups},
+    domain::DataKind,
+    profile::{ReadOptions, RecordGroups, add_table},
 };
 
 const ROUNDS: usize = 8;
@@ -30,7 +30,7 @@ fn main() {
     let size = fs::metadata(&file).expect("written").len();
     println!("{rows} rows, {} MB, best of {ROUNDS} rounds", size >> 20);
     let read = |workers: Option<usize>| {
-        let mut groups = Groups::default();
+        let mut groups = RecordGroups::default();
         let options = ReadOptions { accept_rehearsed: false, workers: workers.and_then(NonZero::new) };
         add_table(&mut groups, &file, 0, options).expect("it can be read");
         assert_eq!(groups.records, rows);
@@ -39,7 +39,7 @@ fn main() {
     let write = || {
         let target = tempfile::tempdir().expect("a temporary folder");
         let database = target.path().join("db");
-        Database::create(&database, &DatabaseFile::new(Kind::Npu), |_| Ok::<(), StoreError>(()))
+        Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), StoreError>(()))
             .expect("made");
         let database = Database::open(&database).expect("there");
         for (kernel, groups) in read(None).into_kernels() {

@@ -7,10 +7,10 @@
 use std::{fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
-    model::{KernelName, Kind},
-    profile::{Groups, ReadOptions, add_table},
-    spec::DatabaseFile,
-    store::{COMPUTE_COLUMNS, Database, StoreError, merge_groups},
+    config::DatabaseFile,
+    database::{COMPUTE_COLUMNS, Database, StoreError, merge_groups},
+    domain::{DataKind, KernelName},
+    profile::{ReadOptions, RecordGroups, add_table},
 };
 
 const CHANGED: usize = 1000;
@@ -21,7 +21,7 @@ fn main() {
     let rows = std::env::args().filter_map(|word| word.parse::<usize>().ok()).next().unwrap_or(1_000_000);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("db");
-    Database::create(&path, &DatabaseFile::new(Kind::Npu), |draft| {
+    Database::create(&path, &DatabaseFile::new(DataKind::Npu), |draft| {
         fs::write(draft.join("SwiGlu.csv"), table(rows)).expect("written");
         Ok::<(), StoreError>(())
     })
@@ -33,7 +33,7 @@ fn main() {
     let kernel = KernelName::new("SwiGlu").expect("a name");
 
     let begun = Instant::now();
-    let mut groups = Groups::default();
+    let mut groups = RecordGroups::default();
     let options = ReadOptions { accept_rehearsed: false, workers: None };
     add_table(&mut groups, &profile, 0, options).expect("a profile");
     let groups = groups.into_kernels().remove(&kernel).expect("its groups");

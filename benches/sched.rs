@@ -6,8 +6,11 @@
 use std::time::Instant;
 
 use npubench::{
-    model::{Finding, Purpose, Verdict},
-    sched::{Action, CaseEnd, End, Ended, Host, Job, Limits, Seconds, Start, State, simulate},
+    domain::{CaseOutcome, CollectionPurpose, Verdict},
+    sched::{
+        CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, SchedulerState,
+        Seconds, SimulatedHost, StartCollection, simulate,
+    },
 };
 
 const CASES: usize = 100_000;
@@ -25,15 +28,15 @@ fn is_poison(case: usize) -> bool {
     case % 50 == 17
 }
 
-impl Host for Night {
-    fn end(&mut self, _now: Seconds, start: &Start) -> Ended {
+impl SimulatedHost for Night {
+    fn end(&mut self, _now: Seconds, start: &StartCollection) -> CollectionFinished {
         let mut total = 15.0;
         let mut broken = false;
         let results = start.cases.iter().map(|&case| {
             self.case_ends += 1;
             let (verdict, seconds) = if broken {
                 (Verdict::NotRun, None)
-            } else if is_poison(case) && start.purpose != Purpose::Control {
+            } else if is_poison(case) && start.purpose != CollectionPurpose::Control {
                 broken = true;
                 (Verdict::Crashed, None)
             } else {
@@ -41,17 +44,24 @@ impl Host for Night {
                 total += seconds;
                 (Verdict::Ok, Some(seconds))
             };
-            CaseEnd { case, finding: Finding::new(verdict, "said the host"), seconds }
+            CaseResult { case, finding: CaseOutcome::new(verdict, "said the host"), seconds }
         });
         let results = results.collect();
         self.collections += 1;
         self.busy += total;
-        let end = if broken { End::Broken } else { End::Clean };
-        Ended { collection: start.collection, results, end, start: Some(12.0), total, outcome: String::new() }
+        let end = if broken { CollectionExit::Broken } else { CollectionExit::Clean };
+        CollectionFinished {
+            collection: start.collection,
+            results,
+            end,
+            start: Some(12.0),
+            total,
+            outcome: String::new(),
+        }
     }
 
-    fn watch(&mut self, _now: Seconds, action: &Action) {
-        self.verdicts += u64::from(matches!(action, Action::Conclude { .. }));
+    fn watch(&mut self, _now: Seconds, action: &SchedAction) {
+        self.verdicts += u64::from(matches!(action, SchedAction::Conclude { .. }));
     }
 }
 
@@ -61,8 +71,8 @@ fn seconds_of(case: usize) -> Seconds {
 
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 fn main() {
-    let jobs: Vec<Job> = (0..CASES)
-        .map(|case| Job {
+    let jobs: Vec<SchedCase> = (0..CASES)
+        .map(|case| SchedCase {
             kernel: case % 60,
             seconds: seconds_of(case),
             launches: 25,
@@ -73,10 +83,10 @@ fn main() {
         .collect();
     let devices: Vec<u32> = (0..DEVICES).collect();
     for budget in [None, Some(36_000.0)] {
-        let limits = Limits { deadline: budget, ..Limits::default() };
+        let limits = SchedLimits { deadline: budget, ..SchedLimits::default() };
         let mut night = Night { busy: 0.0, collections: 0, verdicts: 0, case_ends: 0 };
         let begun = Instant::now();
-        let mut state = State::new(jobs.clone(), &devices, limits, 0);
+        let mut state = SchedulerState::new(jobs.clone(), &devices, limits, 0);
         let (ended, events) = simulate(&mut state, &mut night, Vec::new());
         let seconds = begun.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "counts")]

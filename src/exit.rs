@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitStatus {
     /// Everything asked for was done.
     Done,
     /// Done, but some cases did not end `ok`.
@@ -21,7 +21,7 @@ pub enum Exit {
     Bug,
 }
 
-impl Exit {
+impl ExitStatus {
     /// The number that the shell sees.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -37,8 +37,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> Self {
         Self::from(exit.code())
     }
 }

@@ -5,22 +5,27 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 0 | [`model`], [`stats`] |
-//! | 1 | [`spec`], [`profile`], [`events`] |
-//! | 2 | [`grid`], [`render`], [`store`], [`process`] |
-//! | 3 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 4 | [`engine`], [`check`], [`growth`], [`rehearsal`], [`report`] |
-//! | 5 | [`cli`] |
+//! | 0 | [`exit`], [`domain`], [`stats`] |
+//! | 1 | [`files`], [`table`], [`config`], [`events`] |
+//! | 2 | [`process`], [`catalogue`], [`llm`], [`profile`] |
+//! | 3 | [`render`], [`ledger`], [`database`], [`grid`] |
+//! | 4 | [`device`], [`plan`], [`sched`], [`verify`] |
+//! | 5 | [`engine`], [`vendor_check`], [`rehearsal`], [`report`], [`session`] |
+//! | 6 | [`cli`] |
 
-pub mod check;
+pub mod catalogue;
 pub mod cli;
+pub mod config;
+pub mod database;
 pub mod device;
+pub mod domain;
 pub mod engine;
 pub mod events;
 pub mod exit;
+pub mod files;
 pub mod grid;
-pub mod growth;
-pub mod model;
+pub mod ledger;
+pub mod llm;
 pub mod plan;
 pub mod process;
 pub mod profile;
@@ -28,7 +33,8 @@ pub mod rehearsal;
 pub mod render;
 pub mod report;
 pub mod sched;
-pub mod spec;
+pub mod session;
 pub mod stats;
-pub mod store;
+pub mod table;
+pub mod vendor_check;
 pub mod verify;

@@ -16,21 +16,18 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format, kernels, python_program},
-};
+use super::options::{AssetOptions, OutputFormat, kernels, python_program};
+use crate::session::CommandError;
 use crate::{
-    check::{self, Settings, digest, shown, software},
-    exit::Exit,
-    model::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
-    plan::{NO_ENTRY, Planned, Selection, Update, select},
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
+    exit::ExitStatus,
+    ledger::{Ledger, NewCheck, StoredCheck},
+    plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select},
     report::{print_data, print_note},
-    spec::{Catalogue, DeviceProfile},
-    store::{
-        Database, Ledger,
-        ledger::{Check, NewCheck},
-    },
+    vendor_check::{self as check, CheckSettings, digest, shown, software},
 };
 
 /// Holds every case against the vendor's own torch_npu, without a device
@@ -40,7 +37,7 @@ use crate::{
 /// are in the ledger as they come: the same command goes on where it was stopped, and `run` leaves out what was
 /// rejected. Ends with 1 where a case is rejected.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct CheckOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -58,7 +55,7 @@ pub(super) struct Options {
     again: bool,
     /// `json` prints an object per case
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -68,7 +65,7 @@ const KEPT_AT_ONCE: usize = 256;
 /// None waits longer to be kept and told.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = Database::open(&options.db)?;
@@ -79,8 +76,8 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 
     let mut lock = database.lock()?;
     let measured = BTreeSet::new();
-    let selection = Selection {
-        update: Update::All,
+    let selection = CaseSelection {
+        update: UpdateMode::All,
         kernels: &kernels,
         measured: &measured,
         rejected: None,
@@ -94,7 +91,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let is_known = |place: usize| known_outcome(&known, &plan.cases[place], &digests[place], &versions);
     let (done, open): (Vec<usize>, Vec<usize>) =
         (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
-    let mut told = Told::new(options.format, plan.cases.len() + plan.refused.len());
+    let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.refused.len());
     let refused: Vec<(&Case, CheckOutcome)> =
         plan.refused.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
     let checks: Vec<NewCheck<'_>> =
@@ -108,23 +105,27 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             told.tell(&plan.cases[place].case, outcome);
         }
     }
-    let cases: Vec<Planned> = open.iter().map(|&place| plan.cases[place].clone()).collect();
+    let cases: Vec<PlannedCase> = open.iter().map(|&place| plan.cases[place].clone()).collect();
     let digests: Vec<&str> = open.iter().map(|&place| digests[place].as_str()).collect();
-    let settings =
-        Settings { python, processes: options.processes.unwrap_or_else(processes).max(1), catalogue, assets };
+    let settings = CheckSettings {
+        python,
+        processes: options.processes.unwrap_or_else(processes).max(1),
+        catalogue,
+        assets,
+    };
     let is_stopped = check_open(&settings, &cases, &digests, &versions, &mut ledger, &mut told)?;
     for problem in &plan.unreadable {
         print_note(&format!("{problem}: not checked"));
     }
     told.close(&versions);
     Ok(match () {
-        () if is_stopped => Exit::Interrupted,
+        () if is_stopped => ExitStatus::Interrupted,
         () if told.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected)
             || !plan.unreadable.is_empty() =>
         {
-            Exit::SomeNotOk
+            ExitStatus::SomeNotOk
         }
-        () => Exit::Done,
+        () => ExitStatus::Done,
     })
 }
 
@@ -133,8 +134,8 @@ fn processes() -> usize {
 }
 
 fn known_outcome<'a>(
-    known: &'a HashMap<CaseId, Check>,
-    planned: &Planned,
+    known: &'a HashMap<CaseId, StoredCheck>,
+    planned: &PlannedCase,
     digest: &str,
     versions: &str,
 ) -> Option<&'a CheckOutcome> {
@@ -144,13 +145,13 @@ fn known_outcome<'a>(
 
 /// Checks what is open; every outcome is in the ledger before it is told. Says whether it was stopped.
 fn check_open(
-    settings: &Settings,
-    cases: &[Planned],
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
     digests: &[&str],
     versions: &str,
     ledger: &mut Ledger,
-    told: &mut Told,
-) -> Result<bool, Failure> {
+    told: &mut CheckReporter,
+) -> Result<bool, CommandError> {
     if cases.is_empty() {
         return Ok(false);
     }
@@ -161,7 +162,7 @@ fn check_open(
     }
     let mut waiting: Vec<(usize, CheckOutcome)> = Vec::new();
     let mut failure = None;
-    let mut keep = |waiting: &mut Vec<(usize, CheckOutcome)>, told: &mut Told| {
+    let mut keep = |waiting: &mut Vec<(usize, CheckOutcome)>, told: &mut CheckReporter| {
         let checks: Vec<NewCheck<'_>> = waiting
             .iter()
             .map(|(place, outcome)| NewCheck {
@@ -201,8 +202,8 @@ fn now() -> Nanos {
 }
 
 /// What was told so far.
-struct Told {
-    format: Format,
+struct CheckReporter {
+    format: OutputFormat,
     bar: Option<ProgressBar>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
     rejected: BTreeMap<(String, String), (usize, Case)>,
@@ -211,8 +212,8 @@ struct Told {
     total: usize,
 }
 
-impl Told {
-    fn new(format: Format, total: usize) -> Self {
+impl CheckReporter {
+    fn new(format: OutputFormat, total: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(4));
@@ -235,7 +236,7 @@ impl Told {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             let object = serde_json::json!({
                 "case": case.id().as_str(), "kernel": kernel, "inputs": shown(&case.inputs),
                 "outputs": shown(&case.outputs),
@@ -254,7 +255,7 @@ impl Told {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             return;
         }
         let mut text = String::new();

@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{
-    Failure,
-    options::{Format, KindWord},
-};
+use super::options::{DataKindArg, OutputFormat};
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
+    database::{
+        Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, check, copy_shapes, normalize,
+        tables_left_out,
+    },
+    exit::ExitStatus,
     report::{print_data, print_note},
-    store::{Change, Checked, Database, Mended, Severity, check, copy_shapes, normalize, tables_left_out},
 };
 
 /// Works on a database as a whole
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum DbCommand {
     Copy(CopyOptions),
-    Check(CheckOptions),
+    Check(LintOptions),
     Normalize(NormalizeOptions),
 }
 
@@ -36,10 +37,10 @@ pub(super) struct CopyOptions {
     target: PathBuf,
     /// Kind of the new database
     #[arg(long, value_enum)]
-    kind: KindWord,
+    kind: DataKindArg,
     /// How the outcome is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// Finds what is wrong in a database, and writes nothing
@@ -48,13 +49,13 @@ pub(super) struct CopyOptions {
 /// row from being used, warnings from being used as it was meant; notes are good to know. Ends with 1 where
 /// there are errors or warnings.
 #[derive(Debug, Args)]
-pub(super) struct CheckOptions {
+pub(super) struct LintOptions {
     /// The database
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// How findings are printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// Mends what can be mended in a database without losing anything
@@ -72,42 +73,42 @@ pub(super) struct NormalizeOptions {
     dry_run: bool,
     /// How the changes are printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(command: &Command) -> Result<Exit, Failure> {
+pub(super) fn run(command: &DbCommand) -> Result<ExitStatus, CommandError> {
     match command {
-        Command::Copy(options) => run_copy(options),
-        Command::Check(options) => run_check(options),
-        Command::Normalize(options) => run_normalize(options),
+        DbCommand::Copy(options) => run_copy(options),
+        DbCommand::Check(options) => run_check(options),
+        DbCommand::Normalize(options) => run_normalize(options),
     }
 }
 
-fn run_copy(options: &CopyOptions) -> Result<Exit, Failure> {
+fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind.into())?;
     let left_out = tables_left_out(&source, &options.target)?;
     match options.format {
-        Format::Json => {
+        OutputFormat::Json => {
             print_data(&format!("{}\n", serde_json::json!({"rows": rows, "left_out": left_out})));
         }
-        Format::Plain => {
+        OutputFormat::Plain => {
             for name in left_out {
                 print_note(&format!("{name} is left out: it is no kernel's table"));
             }
             print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
         }
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn run_check(options: &CheckOptions) -> Result<Exit, Failure> {
+fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let checked = check(&options.folder)?;
-    let [errors, warnings, notes] =
-        [Severity::Error, Severity::Warning, Severity::Note].map(|severity| checked.count(severity));
+    let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
+        .map(|severity| checked.count(severity));
     print_data(&match options.format {
-        Format::Plain => findings(&options.folder, &checked),
-        Format::Json => {
+        OutputFormat::Plain => findings(&options.folder, &checked),
+        OutputFormat::Json => {
             let findings = checked.remarks.iter().map(|remark| {
                 serde_json::json!({
                     "file": remark.file, "line": remark.line, "severity": remark.kind.severity().as_str(),
@@ -130,10 +131,10 @@ fn run_check(options: &CheckOptions) -> Result<Exit, Failure> {
         counted(checked.files, "file"),
         options.folder.display()
     ));
-    Ok(if errors + warnings == 0 { Exit::Done } else { Exit::SomeNotOk })
+    Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn findings(folder: &Path, checked: &Checked) -> String {
+fn findings(folder: &Path, checked: &LintReport) -> String {
     let lines = checked.remarks.iter().map(|remark| {
         let (kind, severity) = (remark.kind.as_str(), remark.kind.severity());
         format!("{}: {severity}: {} [{kind}]\n", place(folder, &remark.file, remark.line), remark.text)
@@ -141,12 +142,14 @@ fn findings(folder: &Path, checked: &Checked) -> String {
     lines.collect()
 }
 
-fn run_normalize(options: &NormalizeOptions) -> Result<Exit, Failure> {
+fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
     let all = normalize(&Database::open(&options.folder)?, options.dry_run)?;
     print_data(&match options.format {
-        Format::Plain => all.iter().map(|mended| changes(&options.folder, mended, options.dry_run)).collect(),
-        Format::Json => {
-            let list = |changes: &[Change]| -> Vec<serde_json::Value> {
+        OutputFormat::Plain => {
+            all.iter().map(|mended| changes(&options.folder, mended, options.dry_run)).collect()
+        }
+        OutputFormat::Json => {
+            let list = |changes: &[NormalizeChange]| -> Vec<serde_json::Value> {
                 let changes = changes.iter();
                 changes.map(|c| serde_json::json!({"line": c.line, "text": c.text})).collect()
             };
@@ -161,7 +164,7 @@ fn run_normalize(options: &NormalizeOptions) -> Result<Exit, Failure> {
             format!("{}\n", serde_json::json!({"dry_run": options.dry_run, "files": files}))
         }
     });
-    let count = |of: fn(&Mended) -> bool| all.iter().filter(|mended| of(mended)).count();
+    let count = |of: fn(&NormalizeReport) -> bool| all.iter().filter(|mended| of(mended)).count();
     let (mended, refused) = (count(|m| !m.done.is_empty()), count(|m| m.refused.is_some()));
     let left: usize = all.iter().map(|mended| mended.left.len()).sum();
     print_note(&format!(
@@ -170,10 +173,10 @@ fn run_normalize(options: &NormalizeOptions) -> Result<Exit, Failure> {
         if options.dry_run { "would be mended (dry run: nothing was written)" } else { "mended" },
         counted(left, "duplicate"),
     ));
-    Ok(if refused == 0 { Exit::Done } else { Exit::SomeNotOk })
+    Ok(if refused == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn changes(folder: &Path, mended: &Mended, dry_run: bool) -> String {
+fn changes(folder: &Path, mended: &NormalizeReport, dry_run: bool) -> String {
     let word = if dry_run { "would mend" } else { "mended" };
     let lines = mended.done.iter().map(|change| (word, change));
     let lines = lines.chain(mended.left.iter().map(|change| ("left", change)));

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    Failure,
-    options::{AssetOptions, Format},
+    options::{AssetOptions, OutputFormat},
     pause::sentence,
 };
+use crate::session::CommandError;
 use crate::{
-    check::{package_folders, software},
-    device::{self, Point, State, custom_operators, diagnosis},
-    engine::{Paused, pause_file},
-    exit::Exit,
+    catalogue::Catalogue,
+    database::Database,
+    device::{self, CheckStatus, DoctorCheck, custom_operators, diagnosis},
+    engine::{PausedDevices, pause_file},
+    exit::ExitStatus,
     report::print_data,
-    spec::Catalogue,
-    store::Database,
+    vendor_check::{package_folders, software},
 };
 
 /// Says whether this host can measure: what is missing, and how to mend it
@@ -24,7 +24,7 @@ use crate::{
 /// Looks at devices, CANN, msprof, torch_npu, custom operators, umask and disk, and changes nothing. Ends with
 /// 4 where something that every run needs is missing.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct DoctorOptions {
     /// Folder whose disk is looked at
     #[arg(long, value_name = "DIR", default_value = ".")]
     db: PathBuf,
@@ -33,15 +33,15 @@ pub(super) struct Options {
     python: String,
     /// How the points are printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
     let scratch = tempfile::tempdir().map_err(|error| {
-        Failure::bad_input(
+        CommandError::bad_input(
             format!("cannot make a temporary folder: {error}"),
             "check TMPDIR and its free space",
         )
@@ -50,15 +50,15 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut points = vec![diagnosis::devices(&device::discover(&[], scratch.path()))];
     points.extend(diagnosis::environment(variable));
     points.push(match software(&options.python) {
-        Ok(versions) => Point {
+        Ok(versions) => DoctorCheck {
             what: "torch_npu",
-            state: State::Fine,
+            state: CheckStatus::Fine,
             found: format!("torch {}, torch_npu {} ({})", versions.torch, versions.torch_npu, options.python),
             mend: String::new(),
         },
-        Err(error) => Point {
+        Err(error) => DoctorCheck {
             what: "torch_npu",
-            state: State::Missing,
+            state: CheckStatus::Missing,
             found: error.to_string(),
             mend: "install torch_npu, or name the Python that has it with `--python`".to_owned(),
         },
@@ -70,9 +70,9 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     points.extend(diagnosis::files(&options.db));
     points.extend(paused(&options.db));
     match options.format {
-        Format::Plain => print_data(&plain(&points)),
-        Format::Json => {
-            for Point { what, state, found, mend } in &points {
+        OutputFormat::Plain => print_data(&plain(&points)),
+        OutputFormat::Json => {
+            for DoctorCheck { what, state, found, mend } in &points {
                 let object = serde_json::json!({
                     "what": what, "state": state.as_str(), "found": found, "mend": mend,
                 });
@@ -80,24 +80,24 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             }
         }
     }
-    let is_missing = points.iter().any(|point| point.state == State::Missing);
-    Ok(if is_missing { Exit::CannotMeasure } else { Exit::Done })
+    let is_missing = points.iter().any(|point| point.state == CheckStatus::Missing);
+    Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
 
 /// What `npubench pause` left; nothing is said where nothing is paused.
-fn paused(folder: &Path) -> Option<Point> {
+fn paused(folder: &Path) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok()?;
-    let (found, mend) = match Paused::read(&pause_file(&database)) {
+    let (found, mend) = match PausedDevices::read(&pause_file(&database)) {
         Ok(paused) if paused.is_empty() => return None,
         Ok(paused) => (sentence(&paused), "a run begins nothing there until `npubench unpause`"),
         Err(error) => (error, "it says which devices are paused; mend or remove it"),
     };
-    Some(Point { what: "paused.json", state: State::Poor, found, mend: mend.to_owned() })
+    Some(DoctorCheck { what: "paused.json", state: CheckStatus::Poor, found, mend: mend.to_owned() })
 }
 
-fn plain(points: &[Point]) -> String {
+fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
-    for Point { what, state, found, mend } in points {
+    for DoctorCheck { what, state, found, mend } in points {
         text.push_str(&format!("{:8}{what}: {found}\n", state.as_str()));
         if !mend.is_empty() {
             text.push_str(&format!("        hint: {mend}\n"));

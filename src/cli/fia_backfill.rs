@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::Format};
+use super::options::OutputFormat;
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
+    database::{BackfillReport, Database, backfill_database},
+    exit::ExitStatus,
     profile::read_attention_dumps,
     report::print_data,
-    store::{Backfilled, Database, backfill_database},
 };
 
 /// Fills in what no profile shows of FusedInferAttentionScore, from a dump of a serving process
@@ -18,7 +19,7 @@ use crate::{
 /// its shapes. A row gets the values that all calls of its shapes agree on; cells that say something stay as
 /// they are. Ends with 1 where a row is not complete afterwards. docs/attention.md says how to get a dump.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct BackfillOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -30,21 +31,21 @@ pub(super) struct Options {
     add_variants: bool,
     /// How the outcome is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError> {
     let dump = read_attention_dumps(&options.dump)?;
     let database = Database::open(&options.db)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
     match options.format {
-        Format::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
-        Format::Plain => print_data(&plain(&done, dump.len())),
+        OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
+        OutputFormat::Plain => print_data(&plain(&done, dump.len())),
     }
-    Ok(if done.complete() == done.rows.len() { Exit::Done } else { Exit::SomeNotOk })
+    Ok(if done.complete() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn json(done: &Backfilled, calls: usize) -> serde_json::Value {
+fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
     let rows: Vec<serde_json::Value> = done
         .rows
         .iter()
@@ -60,7 +61,7 @@ fn json(done: &Backfilled, calls: usize) -> serde_json::Value {
     })
 }
 
-fn plain(done: &Backfilled, calls: usize) -> String {
+fn plain(done: &BackfillReport, calls: usize) -> String {
     let mut text = String::new();
     for row in &done.rows {
         let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));

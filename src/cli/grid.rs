@@ -8,26 +8,31 @@ use std::{
 use clap::Args;
 
 use super::{
-    Failure,
     grid_mutate::{self, MutateOptions},
-    options::{self, AssetOptions, Format, KindWord, check_device, parse_gib, parse_rows, parse_seed},
-};
-use crate::{
-    exit::Exit,
-    grid::{Grown, Refused, default_budget},
-    growth::{DeclaredRows, Target},
-    model::{KernelName, Kind, meant},
-    report::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note},
-    spec::{
-        Assets, Catalogue, DeviceProfile, LlmModel, SpecError,
-        grid::{Grids, Models},
+    options::{
+        self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
     },
-    store::ImageFile,
+};
+use crate::session::CommandError;
+use crate::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile, YamlError},
+    domain::{DataKind, KernelName, meant},
+    exit::ExitStatus,
+    grid::{
+        GridWriter, RejectReason, SelectedCandidates, TargetDatabase, default_budget,
+        definition::{GridFiles, GridModels},
+    },
+    llm::LlmModel,
+    report::{
+        GridRequest, GrownKernel, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data,
+        print_note,
+    },
 };
 
 /// How a database is grown.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct GridOptions {
     /// Only rows of these kernels; of all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     pub(super) kernels: Vec<String>,
@@ -37,7 +42,7 @@ pub(super) struct Options {
     db: Option<PathBuf>,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
-    pub(super) kind: Option<KindWord>,
+    pub(super) kind: Option<DataKindArg>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
     #[arg(long, value_name = "NAME")]
     pub(super) device: Option<String>,
@@ -70,30 +75,31 @@ pub(super) struct Options {
     pub(super) assets: AssetOptions,
     /// How the summary is printed; as JSON a line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
-    pub(super) format: Format,
+    pub(super) format: OutputFormat,
 }
 
-impl Options {
+impl GridOptions {
     /// The database folder.
     pub(super) fn folder(&self) -> &Path {
         self.db.as_deref().unwrap_or(Path::new("."))
     }
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     if options.mutate.is_wanted() {
         return grid_mutate::run(options);
     }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let models = Models::load(&assets, &options.models)?;
+    let models = GridModels::load(&assets, &options.models)?;
     let grids = load(&assets, &models, &options.grids)?;
     let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
-    let target = Target::open(options.folder(), options.kind.map(Kind::from), options.device.as_deref())?;
+    let target =
+        TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), options.device.as_deref())?;
     let device = DeviceProfile::load(&assets, target.device())?;
-    let declared = DeclaredRows {
+    let declared = GridWriter {
         grids: &grids,
         catalogue: &catalogue,
         kernels: &kernels,
@@ -112,39 +118,47 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// These grid files, or all where none is named.
-pub(super) fn load(assets: &Assets, models: &Models, files: &[PathBuf]) -> Result<Grids, SpecError> {
-    if files.is_empty() { Grids::load(assets, models) } else { Grids::load_files(assets, models, files) }
+pub(super) fn load(
+    assets: &AssetFiles,
+    models: &GridModels,
+    files: &[PathBuf],
+) -> Result<GridFiles, YamlError> {
+    if files.is_empty() {
+        GridFiles::load(assets, models)
+    } else {
+        GridFiles::load_files(assets, models, files)
+    }
 }
 
 /// The kernels of grids, all or those that are wanted.
 pub(super) fn chosen(
-    grids: &Grids,
+    grids: &GridFiles,
     wanted: &[KernelName],
-    assets: &Assets,
-) -> Result<Vec<KernelName>, Failure> {
+    assets: &AssetFiles,
+) -> Result<Vec<KernelName>, CommandError> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if LlmModel::load(assets, missing.as_str()).is_ok() {
             let hint = "give models with `--models`, separated by commas and not by blanks";
-            return Err(Failure::bad_input(format!("`{missing}` is a model, no kernel"), hint));
+            return Err(CommandError::bad_input(format!("`{missing}` is a model, no kernel"), hint));
         }
         let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
             "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
         });
-        return Err(Failure::bad_input(format!("no grid speaks of `{missing}`"), hint));
+        return Err(CommandError::bad_input(format!("no grid speaks of `{missing}`"), hint));
     }
     let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
 fn tell(
-    options: &Options,
+    options: &GridOptions,
     catalogue: &Catalogue,
     device: &DeviceProfile,
-    kind: Kind,
-    grown: &[(&KernelName, Grown<'_>)],
+    kind: DataKind,
+    grown: &[(&KernelName, SelectedCandidates<'_>)],
     plot: Option<&ImageFile>,
-) -> Result<Exit, Failure> {
+) -> Result<ExitStatus, CommandError> {
     let kernels: Vec<GrownKernel<'_>> = grown
         .iter()
         .map(|(kernel, grown)| GrownKernel {
@@ -156,10 +170,10 @@ fn tell(
                 .map(|entry| grown.fastest(entry, device)),
         })
         .collect();
-    let asked = Asked { models: &options.models, seed: options.seed, dry_run: options.dry_run };
+    let asked = GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run };
     match options.format {
-        Format::Json => print_data(&grid_json(&kernels, &asked)),
-        Format::Plain => print_data(&grid_table(&kernels)),
+        OutputFormat::Json => print_data(&grid_json(&kernels, &asked)),
+        OutputFormat::Plain => print_data(&grid_table(&kernels)),
     }
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
     let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
@@ -169,30 +183,30 @@ fn tell(
         plot.write(&coverage_plot(&kernels)).map_err(|error| {
             let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
             let written = if written { "the rows are written, the plot is not: " } else { "" };
-            Failure::bad_input(format!("{written}{error}"), error.hint())
+            CommandError::bad_input(format!("{written}{error}"), error.hint())
         })?;
         print_note(&format!("plot in {}", plot.path().display()));
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Where the rows are or would be, and what comes next; `has` says which reasons refused some.
 pub(super) fn closing(
-    options: &Options,
+    options: &GridOptions,
     device: &DeviceProfile,
-    kind: Kind,
+    kind: DataKind,
     rows: usize,
-    has: impl Fn(Refused) -> bool,
+    has: impl Fn(RejectReason) -> bool,
 ) -> String {
     let (db, device) = (options.folder().display(), &device.device);
     let place = format!("{db} (kind {kind}, device {device})");
     if rows == 0 {
-        let why = if has(Refused::NotTaken) {
+        let why = if has(RejectReason::NotTaken) {
             format!(
                 "there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none",
                 options.rows
             )
-        } else if has(Refused::Known) {
+        } else if has(RejectReason::Known) {
             "all that are valid are there already".to_owned()
         } else {
             "no candidate is valid".to_owned()
@@ -202,7 +216,7 @@ pub(super) fn closing(
     if options.dry_run {
         return format!("no rows are written; without `--dry-run` {rows} are, into {place}");
     }
-    let host = if kind == Kind::Rehearsal { " --host rehearsal" } else { "" };
+    let host = if kind == DataKind::Rehearsal { " --host rehearsal" } else { "" };
     format!(
         "{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`"
     )

@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure, grid,
-    options::{self, AssetOptions, Format},
+    grid,
+    options::{self, AssetOptions, OutputFormat},
 };
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
-    grid::{Audit, AxisAudit, default_budget},
-    growth::Auditor,
-    model::{KernelName, meant},
-    report::{AuditedKernel, audit_json, audit_table, print_data, print_note},
-    spec::{
-        Catalogue, DeviceProfile,
-        grid::{Density, Models},
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::{KernelName, meant},
+    exit::ExitStatus,
+    grid::{
+        AxisAudit, GridAuditor, KernelAudit, default_budget,
+        definition::{DensityFile, GridModels},
     },
-    store::Database,
+    report::{AuditRow, audit_json, audit_table, print_data, print_note},
 };
 
 /// Says where a database, or the grids themselves, fall short of the density standard
@@ -27,7 +28,7 @@ use crate::{
 /// neighbours may lie apart. Only rows with a latency count; what others would add is listed as planned. Ends with 1
 /// where something is missing.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct AuditOptions {
     /// Only these kernels; all where none is given
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     kernels: Vec<String>,
@@ -44,15 +45,15 @@ pub(super) struct Options {
     assets: AssetOptions,
     /// How the outcome is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let density = Density::load(&assets, &catalogue)?;
+    let density = DensityFile::load(&assets, &catalogue)?;
     let wanted = options::kernels(&options.kernels)?;
-    let auditor = Auditor { catalogue: &catalogue, density: &density };
+    let auditor = GridAuditor { catalogue: &catalogue, density: &density };
     let audits = match &options.db {
         Some(folder) => {
             let database = Database::open(folder)?;
@@ -60,7 +61,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             auditor.database(&kernels, &database)?
         }
         None => {
-            let grids = grid::load(&assets, &Models::load(&assets, &options.models)?, &options.grids)?;
+            let grids = grid::load(&assets, &GridModels::load(&assets, &options.models)?, &options.grids)?;
             let kernels = judged(auditor, grid::chosen(&grids, &wanted, &assets)?, &wanted)?;
             let device = DeviceProfile::load(&assets, DeviceProfile::default_name())?;
             auditor.grids(&kernels, &grids, default_budget(device.hbm_bytes()))
@@ -70,27 +71,27 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// The kernels of a database, all or those that are wanted.
-fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, Failure> {
+fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, CommandError> {
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
             format!("`npubench grid {missing} --db DIR` makes rows for it")
         });
         let folder = database.folder().display();
-        return Err(Failure::bad_input(format!("`{folder}` has no rows of `{missing}`"), hint));
+        return Err(CommandError::bad_input(format!("`{folder}` has no rows of `{missing}`"), hint));
     }
     Ok(if wanted.is_empty() { known } else { wanted.to_vec() })
 }
 
 /// Those that the standard speaks of; it must of those that somebody asked for.
 fn judged(
-    auditor: Auditor<'_>,
+    auditor: GridAuditor<'_>,
     kernels: Vec<KernelName>,
     wanted: &[KernelName],
-) -> Result<Vec<KernelName>, Failure> {
+) -> Result<Vec<KernelName>, CommandError> {
     let (judged, others): (Vec<_>, Vec<_>) = kernels.into_iter().partition(|kernel| auditor.judges(kernel));
     if let Some(other) = others.iter().find(|kernel| wanted.contains(kernel)) {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("the density standard does not speak of `{other}`"),
             "its axes are declared in grids/density.yaml; `--assets` puts another one in its place",
         ));
@@ -102,21 +103,21 @@ fn judged(
     Ok(judged)
 }
 
-fn tell(options: &Options, audits: &[(KernelName, Audit<'_>)]) -> Exit {
-    let judged: Vec<(&KernelName, &Audit<'_>, Vec<AxisAudit<'_>>)> =
+fn tell(options: &AuditOptions, audits: &[(KernelName, KernelAudit<'_>)]) -> ExitStatus {
+    let judged: Vec<(&KernelName, &KernelAudit<'_>, Vec<AxisAudit<'_>>)> =
         audits.iter().map(|(kernel, audit)| (kernel, audit, audit.axes())).collect();
-    let audited: Vec<AuditedKernel<'_>> =
-        judged.iter().map(|(kernel, audit, axes)| AuditedKernel { kernel, audit, axes }).collect();
+    let audited: Vec<AuditRow<'_>> =
+        judged.iter().map(|(kernel, audit, axes)| AuditRow { kernel, audit, axes }).collect();
     match options.format {
-        Format::Json => print_data(&audit_json(&audited)),
-        Format::Plain if audited.is_empty() => {}
-        Format::Plain => print_data(&audit_table(&audited)),
+        OutputFormat::Json => print_data(&audit_json(&audited)),
+        OutputFormat::Plain if audited.is_empty() => {}
+        OutputFormat::Plain => print_data(&audit_table(&audited)),
     }
-    for AuditedKernel { kernel, audit, .. } in audited.iter().filter(|kernel| kernel.audit.unread > 0) {
+    for AuditRow { kernel, audit, .. } in audited.iter().filter(|kernel| kernel.audit.unread > 0) {
         print_note(&format!("{kernel}: {} rows that the catalogue does not read do not count", audit.unread));
     }
     let axes = || audited.iter().flat_map(|kernel| kernel.axes);
     let complete = axes().filter(|axis| axis.is_complete()).count();
     print_note(&format!("{complete} of {} axes are as dense as the standard asks", axes().count()));
-    if complete == axes().count() { Exit::Done } else { Exit::SomeNotOk }
+    if complete == axes().count() { ExitStatus::Done } else { ExitStatus::SomeNotOk }
 }

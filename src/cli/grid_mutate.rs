@@ -5,22 +5,21 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Failure, grid,
-    options::{self, Format, check_device},
+    grid,
+    options::{self, OutputFormat, check_device},
 };
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    domain::{DataKind, KernelName, meant},
+    exit::ExitStatus,
     grid::{
-        default_budget,
-        mutate::{MutationOrder, MutationSummary, Mutator},
+        MutantWriter, TargetDatabase, cases_of_profiles, default_budget,
+        definition::{Mutation, MutationFile},
+        mutate::{CaseMutator, MutationOrder, MutationSummary},
     },
-    growth::{MutantRows, Target, cases_of_profiles},
-    model::{KernelName, Kind, meant},
-    report::{Asked, mutants_json, mutants_notes, mutants_table, print_data, print_note},
-    spec::{
-        Catalogue, DeviceProfile,
-        grid::{Mutation, Mutations},
-    },
+    report::{GridRequest, mutants_json, mutants_notes, mutants_table, print_data, print_note},
 };
 
 /// Where the options stand in the help.
@@ -52,13 +51,13 @@ impl MutateOptions {
         self.mutate.is_some()
     }
 
-    fn chosen<'a>(&self, mutations: &'a Mutations) -> Result<Vec<&'a Mutation>, Failure> {
+    fn chosen<'a>(&self, mutations: &'a MutationFile) -> Result<Vec<&'a Mutation>, CommandError> {
         let names = self.mutate.iter().flatten().filter(|name| !name.is_empty());
         let chosen = names.map(|name| {
             mutations.named(name).ok_or_else(|| {
                 let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
                 let hint = meant(name, known.iter().copied(), || format!("there are {}", known.join(", ")));
-                Failure::bad_input(format!("there is no mutation `{name}`"), hint)
+                CommandError::bad_input(format!("there is no mutation `{name}`"), hint)
             })
         });
         let chosen: Vec<&Mutation> = chosen.collect::<Result<_, _>>()?;
@@ -66,14 +65,15 @@ impl MutateOptions {
     }
 }
 
-pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &grid::GridOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let mutations = Mutations::load(&assets)?;
+    let mutations = MutationFile::load(&assets)?;
     let mutations = options.mutate.chosen(&mutations)?;
     let wanted: BTreeSet<KernelName> = options::kernels(&options.kernels)?.into_iter().collect();
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
-    let target = Target::open(options.folder(), options.kind.map(Kind::from), options.device.as_deref())?;
+    let target =
+        TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), options.device.as_deref())?;
     let device = DeviceProfile::load(&assets, target.device())?;
     let profiled = match &options.mutate.from[..] {
         [] => None,
@@ -81,23 +81,23 @@ pub(super) fn run(options: &grid::Options) -> Result<Exit, Failure> {
     };
     let budget = options.max_hbm_gib.unwrap_or_else(|| default_budget(device.hbm_bytes()));
     let order = MutationOrder {
-        mutator: Mutator { mutations: &mutations, catalogue: &catalogue, device: &device },
+        mutator: CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device },
         budget,
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
     };
     let mutants =
-        MutantRows { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
+        MutantWriter { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
     let grown = target.grow(options.dry_run, |database| mutants.grow(database))?;
     tell(options, &device, target.kind(), &grown);
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn tell(options: &grid::Options, device: &DeviceProfile, kind: Kind, kernels: &[MutationSummary]) {
-    let asked = Asked { models: &[], seed: options.seed, dry_run: options.dry_run };
+fn tell(options: &grid::GridOptions, device: &DeviceProfile, kind: DataKind, kernels: &[MutationSummary]) {
+    let asked = GridRequest { models: &[], seed: options.seed, dry_run: options.dry_run };
     match options.format {
-        Format::Json => print_data(&mutants_json(kernels, &asked)),
-        Format::Plain => print_data(&mutants_table(kernels)),
+        OutputFormat::Json => print_data(&mutants_json(kernels, &asked)),
+        OutputFormat::Plain => print_data(&mutants_table(kernels)),
     }
     mutants_notes(kernels).iter().for_each(|note| print_note(note));
     let rows = kernels.iter().map(|kernel| kernel.rows).sum();

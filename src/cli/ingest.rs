@@ -4,17 +4,18 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format, KindWord, check_device},
-};
+use super::options::{AssetOptions, DataKindArg, OutputFormat, check_device};
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
-    model::{KernelName, Kind, Stack},
-    profile::{Found, Group, Groups, ProfileFile, ReadOptions, add_table, say_attributes, stack_of_profile},
+    config::DatabaseFile,
+    database::{Database, KernelCsv, MergeReport, merge_groups},
+    domain::{DataKind, KernelName, SoftwareVersions},
+    exit::ExitStatus,
+    profile::{
+        DiscoveredProfiles, ProfileFile, ReadOptions, RecordGroup, RecordGroups, add_table, say_attributes,
+        stack_of_profile,
+    },
     report::{print_data, print_note},
-    spec::DatabaseFile,
-    store::{Database, KernelCsv, Merged, merge_groups},
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -23,7 +24,7 @@ use crate::{
 /// and sample standard deviation. Rows that are there already get their profiling columns set anew,
 /// everything else in them stays. Nothing is written unless every file could be read.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct IngestOptions {
     /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that hold some
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -32,7 +33,7 @@ pub(super) struct Options {
     db: PathBuf,
     /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
     #[arg(long, value_enum)]
-    kind: Option<KindWord>,
+    kind: Option<DataKindArg>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G: what its rows' roofline is
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -46,16 +47,16 @@ pub(super) struct Options {
     assets: AssetOptions,
     /// How the summary is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let mut groups = Groups::default();
-    let Found { files, passed_over } = ProfileFile::find_all(&options.paths)?;
+    let mut groups = RecordGroups::default();
+    let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(&options.paths)?;
     let stack = common_stack(options, &files)?;
-    let read = ReadOptions { accept_rehearsed: kind == Kind::Rehearsal, workers: None };
+    let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
         add_table(&mut groups, &file.0, number, read)?;
     }
@@ -68,21 +69,21 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut kernels = groups.into_kernels();
     skipped.extend(say_attributes(&mut kernels, &files, options.ep_size)?);
     if kernels.is_empty() {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("none of the {records} records has input shapes"),
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
     let merged = write(options, kind, &stack, kernels)?;
     tell(options, files.len(), records, &skipped, &merged);
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// The kind that the database has or will have; a wrong one is refused before anything is read.
-fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
-    let wanted = options.kind.map(Kind::from);
+fn kind_of_target(options: &IngestOptions) -> Result<DataKind, CommandError> {
+    let wanted = options.kind.map(DataKind::from);
     if Database::is_new(&options.db)? {
-        return Ok(wanted.unwrap_or(Kind::Npu));
+        return Ok(wanted.unwrap_or(DataKind::Npu));
     }
     let existing = match wanted {
         Some(kind) => Database::open_as(&options.db, kind)?,
@@ -93,14 +94,14 @@ fn kind_of_target(options: &Options) -> Result<Kind, Failure> {
 
 /// The software that all profiles and the database agree on; a contradiction is refused unless it is
 /// asked for.
-fn common_stack(options: &Options, files: &[ProfileFile]) -> Result<Stack, Failure> {
+fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<SoftwareVersions, CommandError> {
     let mut known =
         Database::open(&options.db).map(|database| database.profiled_on().clone()).unwrap_or_default();
     let mut said_by = options.db.as_path();
     for file in files {
         let stack = stack_of_profile(&file.0);
         if stack.contradicts(&known) && !options.mix_stacks {
-            return Err(Failure::bad_input(
+            return Err(CommandError::bad_input(
                 format!("`{}` is of {stack}, `{}` of {known}", file.0.display(), said_by.display()),
                 "keep a database per stack, or merge all the same with `--mix-stacks`",
             ));
@@ -114,11 +115,11 @@ fn common_stack(options: &Options, files: &[ProfileFile]) -> Result<Stack, Failu
 }
 
 fn write(
-    options: &Options,
-    kind: Kind,
-    stack: &Stack,
-    kernels: BTreeMap<KernelName, Vec<Group>>,
-) -> Result<BTreeMap<String, Merged>, Failure> {
+    options: &IngestOptions,
+    kind: DataKind,
+    stack: &SoftwareVersions,
+    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     if !Database::is_new(&options.db)? {
         return merge(options, kind, stack, kernels);
     }
@@ -134,18 +135,18 @@ fn write(
             merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
             table.save()?;
         }
-        Ok::<(), Failure>(())
+        Ok::<(), CommandError>(())
     })?;
     Ok(merged)
 }
 
 /// Merges into a database that is there; every table is merged in memory before the first is written.
 fn merge(
-    options: &Options,
-    kind: Kind,
-    stack: &Stack,
-    kernels: BTreeMap<KernelName, Vec<Group>>,
-) -> Result<BTreeMap<String, Merged>, Failure> {
+    options: &IngestOptions,
+    kind: DataKind,
+    stack: &SoftwareVersions,
+    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
     let mut lock = database.lock()?;
     database.existing_ledger()?;
@@ -167,7 +168,7 @@ fn merge(
     Ok(merged)
 }
 
-fn skipped(groups: &Groups) -> Vec<String> {
+fn skipped(groups: &RecordGroups) -> Vec<String> {
     let reasons = [("input shapes", &groups.without_shapes), ("a duration", &groups.without_duration)];
     let lines = reasons.into_iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
         let total: u64 = kernels.values().sum();
@@ -178,16 +179,16 @@ fn skipped(groups: &Groups) -> Vec<String> {
 }
 
 fn tell(
-    options: &Options,
+    options: &IngestOptions,
     files: usize,
     records: u64,
     skipped: &[String],
-    merged: &BTreeMap<String, Merged>,
+    merged: &BTreeMap<String, MergeReport>,
 ) {
-    let sum = |of: fn(&Merged) -> usize| merged.values().map(of).sum::<usize>();
+    let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
     let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
     let kept = sum(|m| m.kept);
-    if options.format == Format::Json {
+    if options.format == OutputFormat::Json {
         let by_kernel: BTreeMap<&String, serde_json::Value> = merged
             .iter()
             .map(|(kernel, m)| {

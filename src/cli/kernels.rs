@@ -2,14 +2,12 @@
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, Format},
-};
+use super::options::{AssetOptions, OutputFormat};
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
+    catalogue::Catalogue,
+    exit::ExitStatus,
     report::{kernels_table, print_data},
-    spec::Catalogue,
 };
 
 /// Lists the kernels that can be replayed
@@ -17,19 +15,19 @@ use crate::{
 /// For each: the function that launches it, what it needs besides torch_npu, what judges its calls without a
 /// device, and whether the rehearsal host plays it.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct KernelsOptions {
     /// How the list is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
     match options.format {
-        Format::Plain => print_data(&kernels_table(&catalogue)),
-        Format::Json => {
+        OutputFormat::Plain => print_data(&kernels_table(&catalogue)),
+        OutputFormat::Json => {
             for entry in catalogue.entries() {
                 let object = serde_json::json!({
                     "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
@@ -41,5 +39,5 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
             }
         }
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }

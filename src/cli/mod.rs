@@ -6,16 +6,14 @@
 mod check;
 mod db;
 mod doctor;
-mod failure;
 mod fia_backfill;
 mod grid;
 mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
-mod measure;
 mod new_kernel;
-mod options;
+pub(crate) mod options;
 mod pause;
 mod plan;
 mod render;
@@ -27,40 +25,40 @@ mod status;
 
 use std::{ffi::OsString, sync::Arc};
 
+use crate::session::CommandError;
 use clap::{Args, Parser, Subcommand};
-use failure::Failure;
 use nix::sys::signal::Signal;
 
-use crate::{exit::Exit, rehearsal, report};
+use crate::{exit::ExitStatus, rehearsal, report};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
 #[command(name = "npubench", version, max_term_width = 100)]
-struct Cli {
+struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: TopCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    Doctor(doctor::Options),
-    Ingest(ingest::Options),
+enum TopCommand {
+    Doctor(doctor::DoctorOptions),
+    Ingest(ingest::IngestOptions),
     Grid(Box<GridCommand>),
-    Check(check::Options),
-    Plan(plan::Options),
-    Run(run::Options),
-    Resume(resume::Options),
-    Status(status::Options),
+    Check(check::CheckOptions),
+    Plan(plan::PlanOptions),
+    Run(run::RunCommandOptions),
+    Resume(resume::ResumeOptions),
+    Status(status::StatusOptions),
     Pause(pause::PauseOptions),
     Unpause(pause::UnpauseOptions),
-    Runs(runs::Options),
-    Show(show::Options),
-    Render(render::Options),
-    Kernels(kernels::Options),
-    NewKernel(new_kernel::Options),
+    Runs(runs::RunsOptions),
+    Show(show::ShowOptions),
+    Render(render::RenderOptions),
+    Kernels(kernels::KernelsOptions),
+    NewKernel(new_kernel::NewKernelOptions),
     #[command(subcommand)]
-    Db(db::Command),
-    FiaBackfill(fia_backfill::Options),
+    Db(db::DbCommand),
+    FiaBackfill(fia_backfill::BackfillOptions),
     /// Stands in for one of the vendor's programs on the rehearsal host.
     #[command(hide = true, disable_help_flag = true)]
     StandIn {
@@ -78,18 +76,18 @@ enum Command {
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct GridCommand {
     #[command(flatten)]
-    grow: grid::Options,
+    grow: grid::GridOptions,
     #[command(subcommand)]
     other: Option<GridOther>,
 }
 
 #[derive(Debug, Subcommand)]
 enum GridOther {
-    Audit(grid_audit::Options),
+    Audit(grid_audit::AuditOptions),
 }
 
 impl GridCommand {
-    fn run(self) -> Result<Exit, Failure> {
+    fn run(self) -> Result<ExitStatus, CommandError> {
         match self.other {
             Some(GridOther::Audit(options)) => grid_audit::run(&options),
             None => grid::run(&self.grow),
@@ -100,39 +98,39 @@ impl GridCommand {
 /// Runs the program on the arguments of the process; returns the exit code.
 #[must_use]
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
+    let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are data, and no error.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.code() } else { Exit::Done.code() };
+            return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
     };
     // A file that reaches the limit of its size (`ulimit -f`) is an error to be told, and no sudden end: what catches
     // the signal makes the write fail.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
     let result = match cli.command {
-        Command::Doctor(options) => doctor::run(&options),
-        Command::Ingest(options) => ingest::run(&options),
-        Command::Grid(command) => command.run(),
-        Command::Check(options) => check::run(&options),
-        Command::Plan(options) => plan::run(&options),
-        Command::Run(options) => run::run(&options),
-        Command::Resume(options) => resume::run(&options),
-        Command::Status(options) => status::run(&options),
-        Command::Pause(options) => pause::pause(&options),
-        Command::Unpause(options) => pause::unpause(&options),
-        Command::Runs(options) => runs::run(&options),
-        Command::Show(options) => show::run(&options),
-        Command::Render(options) => render::run(&options),
-        Command::Kernels(options) => kernels::run(&options),
-        Command::NewKernel(options) => new_kernel::run(&options),
-        Command::Db(command) => db::run(&command),
-        Command::FiaBackfill(options) => fia_backfill::run(&options),
-        Command::StandIn { arguments } => return rehearsal::stand_in(&arguments),
+        TopCommand::Doctor(options) => doctor::run(&options),
+        TopCommand::Ingest(options) => ingest::run(&options),
+        TopCommand::Grid(command) => command.run(),
+        TopCommand::Check(options) => check::run(&options),
+        TopCommand::Plan(options) => plan::run(&options),
+        TopCommand::Run(options) => run::run(&options),
+        TopCommand::Resume(options) => resume::run(&options),
+        TopCommand::Status(options) => status::run(&options),
+        TopCommand::Pause(options) => pause::pause(&options),
+        TopCommand::Unpause(options) => pause::unpause(&options),
+        TopCommand::Runs(options) => runs::run(&options),
+        TopCommand::Show(options) => show::run(&options),
+        TopCommand::Render(options) => render::run(&options),
+        TopCommand::Kernels(options) => kernels::run(&options),
+        TopCommand::NewKernel(options) => new_kernel::run(&options),
+        TopCommand::Db(command) => db::run(&command),
+        TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
+        TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {
-        Ok(Exit::Done | Exit::SomeNotOk) if report::is_data_lost() => Exit::BadInput.code(),
+        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_data_lost() => ExitStatus::BadInput.code(),
         Ok(exit) => exit.code(),
         Err(failure) => {
             report::print_note(&failure.to_string());

@@ -4,14 +4,14 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use super::Failure;
+use crate::session::CommandError;
 use crate::{
-    check::schemas,
-    exit::Exit,
-    model::KernelName,
+    catalogue::{Catalogue, draft_entry},
+    database::{Database, row_cases},
+    domain::KernelName,
+    exit::ExitStatus,
     report::{print_data, print_note},
-    spec::{Catalogue, draft_entry},
-    store::{Database, row_cases},
+    vendor_check::schemas,
 };
 
 use super::options::{AssetOptions, python_program};
@@ -21,7 +21,7 @@ use super::options::{AssetOptions, python_program};
 /// Prints it, or writes it where it is found at once: `--assets my-assets` puts it into
 /// `my-assets/op_replay/<Kernel>.yaml`. What is marked TODO is yours; docs/adding-a-kernel.md explains every key.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct NewKernelOptions {
     /// The kernel, as the profiler names it
     #[arg(value_name = "KERNEL")]
     kernel: String,
@@ -41,10 +41,10 @@ pub(super) struct Options {
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError> {
     let kernel = KernelName::new(&options.kernel)?;
     if let Some(entry) = Catalogue::load(&options.assets.load_where_there()?)?.entry(&kernel) {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("`{kernel}` has an entry: {}", entry.file.display()),
             "copy it into the folder of `--assets` to change it",
         ));
@@ -54,7 +54,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         let table = Database::open(folder)?.kernel_csv(&kernel)?;
         cases.extend(row_cases(&kernel, &table)?.into_iter().filter_map(|row| row.case.ok()));
         if cases.is_empty() {
-            return Err(Failure::bad_input(
+            return Err(CommandError::bad_input(
                 format!("`{}` has no rows of `{kernel}`", folder.display()),
                 "ingest a profile that holds the kernel, or leave `--db` out",
             ));
@@ -68,33 +68,33 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let text = draft_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
     let Some(folder) = &options.assets.assets else {
         print_data(&text);
-        return Ok(Exit::Done);
+        return Ok(ExitStatus::Done);
     };
     let folder = folder.join("op_replay");
     let path = folder.join(format!("{}.yaml", kernel.file_stem()));
     fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text)).map_err(|error| {
-        Failure::bad_input(
+        CommandError::bad_input(
             format!("cannot write `{}`: {error}", path.display()),
             "check the folder's permissions",
         )
     })?;
     print_note(&format!("{}: complete what is marked TODO", path.display()));
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// The schema of a function by its last word; several overloads are listed.
-fn schema_of(python: &str, api: &str) -> Result<String, Failure> {
+fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
     let mut found = schemas(python, function)?;
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
-        (None, _) => Err(Failure::bad_input(
+        (None, _) => Err(CommandError::bad_input(
             format!("`{python}` has no operator called `{function}`"),
             "check the name given with `--api`, or give `--schema`",
         )),
         (Some(last), false) => {
             found.push(last);
-            Err(Failure::bad_input(
+            Err(CommandError::bad_input(
                 format!("`{function}` has several schemas:\n{}", found.join("\n")),
                 "give one of them with `--schema`",
             ))

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::Failure;
+use crate::session::CommandError;
 use crate::{
+    config::{AssetFiles, DeviceProfile},
+    database::Database,
     device::search_path,
-    model::{KernelName, Kind},
+    domain::{DataKind, KernelName},
     process::find_program,
-    spec::{Assets, DeviceProfile},
-    store::Database,
 };
 
 /// Which templates, catalogue and device profiles are used.
@@ -23,19 +23,19 @@ pub(super) struct AssetOptions {
 
 impl AssetOptions {
     /// The built-in ones where the folder is not there yet, for a command that makes it.
-    pub(super) fn load_where_there(&self) -> Result<Assets, Failure> {
+    pub(super) fn load_where_there(&self) -> Result<AssetFiles, CommandError> {
         match &self.assets {
-            Some(folder) if !folder.exists() => Ok(Assets::embedded()),
+            Some(folder) if !folder.exists() => Ok(AssetFiles::embedded()),
             // What is missing there may be what the command makes.
-            Some(folder) => Ok(Assets::overlaid(folder)?),
+            Some(folder) => Ok(AssetFiles::overlaid(folder)?),
             None => self.load(),
         }
     }
 
-    pub(super) fn load(&self) -> Result<Assets, Failure> {
+    pub(super) fn load(&self) -> Result<AssetFiles, CommandError> {
         let assets = match &self.assets {
-            Some(folder) => Assets::overlaid(folder)?,
-            None => Assets::embedded(),
+            Some(folder) => AssetFiles::overlaid(folder)?,
+            None => AssetFiles::embedded(),
         };
         assets.check()?;
         Ok(assets)
@@ -43,11 +43,15 @@ impl AssetOptions {
 }
 
 /// Whether there is such a device profile, and the database, where there is one, has no other.
-pub(super) fn check_device(device: Option<&str>, assets: &AssetOptions, db: &Path) -> Result<(), Failure> {
+pub(super) fn check_device(
+    device: Option<&str>,
+    assets: &AssetOptions,
+    db: &Path,
+) -> Result<(), CommandError> {
     let Some(device) = device else { return Ok(()) };
     DeviceProfile::load(&assets.load()?, device)?;
     match Database::open(db) {
-        Ok(database) if database.has_tables() && database.device() != device => Err(Failure::bad_input(
+        Ok(database) if database.has_tables() && database.device() != device => Err(CommandError::bad_input(
             format!("`{}` is of device `{}`, not `{device}`", db.display(), database.device()),
             "a database's device is given when it is made; use another folder",
         )),
@@ -77,25 +81,25 @@ pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
 
 /// The kind of a database, as a word of the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum KindWord {
+pub(super) enum DataKindArg {
     /// Measured on devices
     Npu,
     /// Simulated by the rehearsal host
     Rehearsal,
 }
 
-impl From<KindWord> for Kind {
-    fn from(word: KindWord) -> Self {
+impl From<DataKindArg> for DataKind {
+    fn from(word: DataKindArg) -> Self {
         match word {
-            KindWord::Npu => Self::Npu,
-            KindWord::Rehearsal => Self::Rehearsal,
+            DataKindArg::Npu => Self::Npu,
+            DataKindArg::Rehearsal => Self::Rehearsal,
         }
     }
 }
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(crate) enum OutputFormat {
     /// For a person
     #[default]
     Plain,
@@ -130,9 +134,9 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
 }
 
 /// The interpreter as the scripts will name it.
-pub(super) fn python_program(named: &str) -> Result<String, Failure> {
+pub(super) fn python_program(named: &str) -> Result<String, CommandError> {
     if find_program(named, &search_path(&[])).is_none() {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("there is no program `{named}`, which runs the replay scripts"),
             "install Python 3.8 or later, or name it with `--python PROGRAM`",
         ));
@@ -140,7 +144,7 @@ pub(super) fn python_program(named: &str) -> Result<String, Failure> {
     let path = Path::new(named);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if !name.starts_with("python") {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("`{named}` is not named like a Python; msprof takes only names that begin with `python`"),
             "give the interpreter itself with `--python`, such as `venv/bin/python3`",
         ));
@@ -158,7 +162,7 @@ pub(super) fn parse_skew(text: &str) -> Result<f64, String> {
 }
 
 /// Kernel names given as words, each possibly a list with commas.
-pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, Failure> {
+pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, CommandError> {
     words.iter().map(|word| Ok(KernelName::new(word)?)).collect()
 }
 

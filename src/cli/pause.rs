@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure,
     options::{DeviceList, parse_devices},
     runs::no_database,
     status::live_status,
 };
+use crate::session::CommandError;
 use crate::{
-    engine::Paused,
-    exit::Exit,
-    report::{DeviceLine, Moment, Status, print_data, ranges},
-    store::Database,
+    database::Database,
+    engine::PausedDevices,
+    exit::ExitStatus,
+    report::{DeviceStatus, RunStatusFile, Timestamp, print_data, ranges},
 };
 
 /// Lends devices to somebody else: a run begins nothing new on them
@@ -23,18 +23,18 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct PauseOptions {
     #[command(flatten)]
-    which: Which,
+    which: DeviceSelection,
 }
 
 /// Takes lent devices back: a run uses them again
 #[derive(Debug, Args)]
 pub(super) struct UnpauseOptions {
     #[command(flatten)]
-    which: Which,
+    which: DeviceSelection,
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct DeviceSelection {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -43,8 +43,8 @@ struct Which {
     devices: Option<DeviceList>,
 }
 
-impl Which {
-    fn database(&self) -> Result<Database, Failure> {
+impl DeviceSelection {
+    fn database(&self) -> Result<Database, CommandError> {
         let database = Database::open(&self.db)?;
         if database.has_tables() { Ok(database) } else { Err(no_database(&database)) }
     }
@@ -54,28 +54,28 @@ impl Which {
     }
 }
 
-pub(super) fn pause(options: &PauseOptions) -> Result<Exit, Failure> {
+pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> {
     let database = options.which.database()?;
-    let (_, paused) = Paused::change(&database, |paused| paused.lend(options.which.named()))?;
+    let (_, paused) = PausedDevices::change(&database, |paused| paused.lend(options.which.named()))?;
     let status = live_status(&database)?;
     let mut text = format!("{}\n", sentence(&paused));
     match &status {
         None => text.push_str("no run is going on: this counts for the next one\n"),
         Some(status) => {
-            let now = Moment::now();
+            let now = Timestamp::now();
             let lines = status.board.devices.iter().filter(|line| paused.has(line.device));
             lines.for_each(|line| text.push_str(&when_free(line, now)));
             text.push_str(&not_used(status, options.which.named()));
         }
     }
     print_data(&text);
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
-pub(super) fn unpause(options: &UnpauseOptions) -> Result<Exit, Failure> {
+pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandError> {
     let database = options.which.database()?;
     let named = options.which.named();
-    let (before, after) = Paused::change(&database, |paused| paused.take_back(named))?;
+    let (before, after) = PausedDevices::change(&database, |paused| paused.take_back(named))?;
     let idle: Vec<u32> = named.unwrap_or_default().iter().copied().filter(|&one| !before.has(one)).collect();
     let mut text = String::new();
     if !idle.is_empty() {
@@ -87,11 +87,11 @@ pub(super) fn unpause(options: &UnpauseOptions) -> Result<Exit, Failure> {
         text.push_str(&format!("{}\n", sentence(&after)));
     }
     print_data(&text);
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Which devices are lent now.
-pub(super) fn sentence(paused: &Paused) -> String {
+pub(super) fn sentence(paused: &PausedDevices) -> String {
     let except: Vec<u32> = paused.except.iter().copied().collect();
     match (paused.all, except.as_slice()) {
         (true, []) => "all devices are paused".to_owned(),
@@ -110,7 +110,7 @@ fn devices_are(devices: &[u32]) -> String {
 }
 
 /// When a lent device will be free.
-fn when_free(line: &DeviceLine, now: Moment) -> String {
+fn when_free(line: &DeviceStatus, now: Timestamp) -> String {
     match &line.collection {
         None => format!("device {}: nothing runs on it\n", line.device),
         Some(current) => {
@@ -125,7 +125,7 @@ fn when_free(line: &DeviceLine, now: Moment) -> String {
 }
 
 /// Named devices that the run does not use.
-fn not_used(status: &Status, named: Option<&[u32]>) -> String {
+fn not_used(status: &RunStatusFile, named: Option<&[u32]>) -> String {
     let uses = |device: u32| status.board.devices.iter().any(|line| line.device == device);
     let others: Vec<u32> =
         named.unwrap_or_default().iter().copied().filter(|device| !uses(*device)).collect();

@@ -6,20 +6,21 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    Failure,
-    measure::{EndOptions, REHEARSED_DEVICES, Recipe, UpdateWord, plan_of},
-    options::{AssetOptions, DeviceList, Format, kernels, parse_devices, python_program},
+    options::{AssetOptions, DeviceList, OutputFormat, kernels, parse_devices, python_program},
     run::{LAUNCHES, WARM_UP},
 };
+use crate::session::CommandError;
+use crate::session::{DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of};
 use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
     device,
-    engine::{Preview, preview},
-    exit::Exit,
-    model::Kind,
-    plan::{Costs, Plan},
-    report::{Fate, PlanSum, plan_table, print_data, print_note},
-    spec::{Catalogue, DeviceProfile},
-    store::Database,
+    domain::DataKind,
+    engine::{PlanPreview, preview},
+    exit::ExitStatus,
+    plan::{InitialCosts, RunPlan},
+    report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
 };
 
 /// Tells what a run would do, and how long it would take
@@ -27,7 +28,7 @@ use crate::{
 /// Nothing is launched and nothing is written. Times are predictions: until a run has learned what this host takes,
 /// they may be wrong by a factor.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct PlanOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -38,50 +39,51 @@ pub(super) struct Options {
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
     #[command(flatten)]
-    end: EndOptions,
+    end: DeadlineOptions,
     /// Column of the rows that says what each is worth; the greatest are measured first
     #[arg(long, value_name = "NAME")]
     weight_column: Option<String>,
     /// Which rows are measured
     #[arg(long, value_enum, default_value = "missing")]
-    update: UpdateWord,
+    update: UpdateArg,
     /// Python that has torch and torch_npu
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
     /// `json` prints an object for each case, in the order of the plan
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = Database::open(&options.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
-    let recipe = Recipe {
+    let recipe = RunOptions {
         update: options.update,
         python: python_program(&options.python)?,
         weight_column: options.weight_column.clone(),
-        ..Recipe::default()
+        ..RunOptions::default()
     };
     let plan = plan_of(&database, &catalogue, &profile, &recipe, &kernels(&options.kernels)?)?;
     let devices = devices(options, database.kind())?;
-    let costs = Costs::new(WARM_UP + LAUNCHES);
+    let costs = InitialCosts::new(WARM_UP + LAUNCHES);
     let budget = options.end.seconds();
     let preview = preview(database.kind(), &costs, &plan.cases, &devices, budget);
     match options.format {
-        Format::Plain => {
+        OutputFormat::Plain => {
             let places = preview.cases.iter().zip(&plan.cases).map(|(place, planned)| {
-                let fate =
-                    place.as_ref().map_or_else(|reason| Fate::Left(reason.clone()), |_| Fate::Measured);
+                let fate = place
+                    .as_ref()
+                    .map_or_else(|reason| PlannedAction::Left(reason.clone()), |_| PlannedAction::Measured);
                 (&planned.case.kernel, fate)
             });
             let refused = plan.refused.iter().map(|(case, finding)| {
-                (&case.kernel, Fate::Refused(format!("{}: {}", finding.verdict, finding.reason)))
+                (&case.kernel, PlannedAction::Refused(format!("{}: {}", finding.verdict, finding.reason)))
             });
-            let sum = PlanSum {
+            let sum = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
                 devices: preview.devices.len(),
                 seconds: preview.ends,
@@ -92,34 +94,34 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
                 print_note(&format!("left out: {place}"));
             }
         }
-        Format::Json => print_data(&lines(&plan, &preview, &costs)),
+        OutputFormat::Json => print_data(&lines(&plan, &preview, &costs)),
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn devices(options: &Options, kind: Kind) -> Result<Vec<u32>, Failure> {
+fn devices(options: &PlanOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = &options.devices {
         return Ok(list.0.clone());
     }
-    if kind == Kind::Rehearsal {
+    if kind == DataKind::Rehearsal {
         return Ok((0..REHEARSED_DEVICES).collect());
     }
     let scratch = tempfile::tempdir().map_err(|error| {
-        Failure::bad_input(
+        CommandError::bad_input(
             format!("cannot make a temporary folder: {error}"),
             "check TMPDIR and its free space",
         )
     })?;
-    let info = device::discover(&[], scratch.path()).map_err(|error| Failure {
+    let info = device::discover(&[], scratch.path()).map_err(|error| CommandError {
         message: error.to_string(),
         hint: "say with `--devices 0-15` on which devices the run will be".to_owned(),
-        exit: Exit::CannotMeasure,
+        exit: ExitStatus::CannotMeasure,
     })?;
     Ok(device::choose(&info, None)?.chips.iter().map(|chip| chip.device).collect())
 }
 
 /// A line of JSON for each case: those that would be measured in the order of the plan, then those refused.
-fn lines(plan: &Plan, preview: &Preview, costs: &Costs) -> String {
+fn lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String {
     let mut text = String::new();
     for (planned, place) in plan.cases.iter().zip(&preview.cases) {
         let mut line = json!({

@@ -4,24 +4,22 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{
-    Failure,
-    options::{AssetOptions, parse_skew},
-};
+use super::options::{AssetOptions, parse_skew};
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
-    model::KernelName,
-    render::{Manifest, ManifestCase, Sentinels, replay_script},
+    catalogue::Catalogue,
+    database::{Database, row_cases},
+    domain::KernelName,
+    exit::ExitStatus,
+    render::{Manifest, ManifestCase, SentinelLengths, replay_script},
     report::{print_data, print_note},
-    spec::Catalogue,
-    store::{Database, row_cases},
 };
 
 /// Prints the replay script of a kernel, and the manifest of its cases
 ///
 /// The script goes to standard output; with `--manifest`, the manifest does instead.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct RenderOptions {
     /// The kernel
     kernel: String,
     /// Database folder
@@ -43,21 +41,21 @@ pub(super) struct Options {
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = Database::open(&options.db)?;
     let kernel = KernelName::new(&options.kernel)?;
     let entry = catalogue.entry(&kernel).ok_or_else(|| {
         let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
-        Failure::bad_input(
+        CommandError::bad_input(
             format!("the catalogue has no entry for `{kernel}`"),
             format!("it has {}; docs/adding-a-kernel.md says how to add one", known.join(", ")),
         )
     })?;
     if !options.manifest {
         print_data(&replay_script(&assets, [(&kernel, entry)])?);
-        return Ok(Exit::Done);
+        return Ok(ExitStatus::Done);
     }
     let table = database.kernel_csv(&kernel)?;
     let mut cases = Vec::new();
@@ -75,7 +73,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         }
     }
     if cases.is_empty() {
-        return Err(Failure::bad_input(
+        return Err(CommandError::bad_input(
             format!("`{}` has no such case of `{kernel}` that can be replayed", options.db.display()),
             "the column `MicroBench Case` and the output of `run` show the ids",
         ));
@@ -90,11 +88,11 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
         expert_skew: options.expert_skew,
-        sentinels: Sentinels::default(),
+        sentinels: SentinelLengths::default(),
         cases,
     };
     let ranks = manifest.group_size().and_then(|ranks| u32::try_from(ranks).ok()).unwrap_or_default();
     manifest.set_gang(&(0..ranks).collect::<Vec<u32>>());
     print_data(&(serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n"));
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }

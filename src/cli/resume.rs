@@ -5,21 +5,19 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Failure,
-    measure::{EndOptions, Host, Recipe, UpdateWord},
-    options::{Format, kernels},
+    options::{OutputFormat, kernels},
     runs::{find_run, past_runs},
 };
+use crate::session::CommandError;
+use crate::session::{DeadlineOptions, RunContext, RunOptions, UpdateArg};
 use crate::{
-    engine::Resumed,
-    exit::Exit,
-    model::{Case, CaseId, Finding, Verdict},
-    plan::{Plan, Planned},
-    spec::Assets,
-    store::{
-        Database, Ledger,
-        ledger::{CaseRecord, RunRecord},
-    },
+    config::AssetFiles,
+    database::Database,
+    domain::{Case, CaseId, CaseOutcome, Verdict},
+    engine::ResumedRun,
+    exit::ExitStatus,
+    ledger::{CaseRecord, Ledger, RunRecord},
+    plan::{PlannedCase, RunPlan},
 };
 
 /// Goes on with a run that was interrupted
@@ -27,7 +25,7 @@ use crate::{
 /// The run keeps its id, its seed and its options. Cases that have a verdict keep it, what was being measured
 /// when the run ended is measured again, and no sample is counted twice.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ResumeOptions {
     /// The run: its id, or an unambiguous beginning of it; the last one that was interrupted where not given
     #[arg(value_name = "RUN")]
     run: Option<String>,
@@ -35,31 +33,31 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
     #[command(flatten)]
-    end: EndOptions,
+    end: DeadlineOptions,
     /// `json` prints every event as a line of JSON
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.db)?;
     let lock = database.lock()?;
     let ledger = database.existing_ledger()?.ok_or_else(|| nothing(&database))?;
     let record = interrupted(&ledger, options.run.as_deref(), &database)?;
-    let recipe: Recipe = serde_json::from_str(&record.options).map_err(|error| {
-        Failure::bad_input(
+    let recipe: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
+        CommandError::bad_input(
             format!("the options of run {} cannot be read: {error}", record.run),
             "`npubench run` measures what is missing, with options given anew",
         )
     })?;
     let assets = match &recipe.assets {
-        Some(folder) => Assets::overlaid(folder)?,
-        None => Assets::embedded(),
+        Some(folder) => AssetFiles::overlaid(folder)?,
+        None => AssetFiles::embedded(),
     };
     let kind = database.kind();
-    let host = Host::find(&options.db, kind, assets, &recipe)?;
+    let host = RunContext::find(&options.db, kind, assets, &recipe)?;
     // What has results from this run is told apart below.
-    let all = Recipe { update: UpdateWord::All, ..recipe.clone() };
+    let all = RunOptions { update: UpdateArg::All, ..recipe.clone() };
     let plan = host.plan(&all, &kernels(&recipe.kernels)?)?;
     let cases = ledger.cases(&record.run)?;
     let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
@@ -68,18 +66,23 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
     let open = cases.iter().filter(|record| record.finding.is_none());
     let tried = open
         .flat_map(|record| record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection)));
-    let resumed = Resumed { collections: last, findings, tried: tried.collect() };
+    let resumed = ResumedRun { collections: last, findings, tried: tried.collect() };
     let exit = host.measure(record.run, recipe, plan, Some(resumed), &options.end, options.format);
     drop(lock);
     exit
 }
 
 /// The run to go on with.
-fn interrupted(ledger: &Ledger, wanted: Option<&str>, database: &Database) -> Result<RunRecord, Failure> {
+fn interrupted(
+    ledger: &Ledger,
+    wanted: Option<&str>,
+    database: &Database,
+) -> Result<RunRecord, CommandError> {
     let runs = ledger.runs()?;
     let Some(wanted) = wanted else {
-        let open =
-            |run: &RunRecord| run.ended.is_none() || run.exit == Some(i64::from(Exit::Interrupted.code()));
+        let open = |run: &RunRecord| {
+            run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()))
+        };
         return runs.into_iter().rev().find(open).ok_or_else(|| nothing(database));
     };
     drop(runs);
@@ -87,15 +90,15 @@ fn interrupted(ledger: &Ledger, wanted: Option<&str>, database: &Database) -> Re
     Ok(find_run(&past, wanted)?.record.clone())
 }
 
-fn nothing(database: &Database) -> Failure {
-    Failure::bad_input(
+fn nothing(database: &Database) -> CommandError {
+    CommandError::bad_input(
         format!("no run of `{}` was interrupted", database.folder().display()),
         "`npubench run` measures what is missing",
     )
 }
 
 /// What is still to be measured of a run, and the cases that have their verdict.
-fn divide(plan: Plan, cases: &[CaseRecord]) -> (Plan, Vec<(Case, Finding)>) {
+fn divide(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, CaseOutcome)>) {
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|record| (&record.case, record)).collect();
     let mut findings = Vec::new();
     let mut settle = |case: Case, record: &CaseRecord| match settled(record) {
@@ -108,20 +111,20 @@ fn divide(plan: Plan, cases: &[CaseRecord]) -> (Plan, Vec<(Case, Finding)>) {
     let mut open = Vec::new();
     for planned in plan.cases {
         let Some(record) = records.get(&planned.case.id()) else { continue };
-        let Planned { case, reading, fastest, value, devices } = planned;
-        open.extend(settle(case, record).map(|case| Planned { case, reading, fastest, value, devices }));
+        let PlannedCase { case, reading, fastest, value, devices } = planned;
+        open.extend(settle(case, record).map(|case| PlannedCase { case, reading, fastest, value, devices }));
     }
     let mut refused = Vec::new();
     for (case, finding) in plan.refused {
         let Some(record) = records.get(&case.id()) else { continue };
         refused.extend(settle(case, record).map(|case| (case, finding)));
     }
-    (Plan { cases: open, refused, already: 0, ..plan }, findings)
+    (RunPlan { cases: open, refused, already: 0, ..plan }, findings)
 }
 
 /// The verdict of a case, or what its last attempt comes to: the run may have been killed between the two.
-fn settled(record: &CaseRecord) -> Option<Finding> {
-    let is_last = |finding: &&Finding| finding.verdict != Verdict::NotRun;
+fn settled(record: &CaseRecord) -> Option<CaseOutcome> {
+    let is_last = |finding: &&CaseOutcome| finding.verdict != Verdict::NotRun;
     if let Some(finding) = record.finding.as_ref().filter(is_last) {
         return Some(finding.clone());
     }

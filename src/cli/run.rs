@@ -7,18 +7,20 @@ use std::{
 
 use clap::Args;
 
-use super::{
-    Failure,
-    measure::{BusyWord, EndOptions, Host, ModelWord, REHEARSED_DEVICES, Recipe, UpdateWord, now},
-    options::{
-        AssetOptions, DeviceList, Format, KindWord, kernels, parse_devices, parse_skew, python_program,
-    },
+use super::options::{
+    AssetOptions, DataKindArg, DeviceList, OutputFormat, kernels, parse_devices, parse_skew, python_program,
+};
+use crate::session::CommandError;
+use crate::session::{
+    BusyArg, DeadlineOptions, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions, UpdateArg, now,
 };
 use crate::{
-    exit::Exit,
-    model::Kind,
-    spec::{Assets, Catalogue, Entry, faults},
-    store::REHEARSAL_RUN,
+    catalogue::{Catalogue, CatalogueEntry},
+    config::AssetFiles,
+    database::REHEARSAL_RUN,
+    domain::DataKind,
+    exit::ExitStatus,
+    rehearsal::fault_plan,
 };
 
 /// Launches of a case before its samples.
@@ -32,7 +34,7 @@ pub(super) const LAUNCHES: u32 = 20;
 /// to others. Every launch and verdict is in the ledger before anything is said about it. Ctrl-C once lets running collections end, twice ends
 /// them at once; `npubench resume` goes on from there, also after a crash of the host.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct RunCommandOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
@@ -43,22 +45,22 @@ pub(super) struct Options {
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
     #[command(flatten)]
-    end: EndOptions,
+    end: DeadlineOptions,
     /// Column of the rows that says what each is worth; the greatest are measured first
     #[arg(long, value_name = "NAME")]
     weight_column: Option<String>,
     /// What is done about a device that somebody else uses
     #[arg(long, value_enum, default_value = "wait")]
-    busy: BusyWord,
+    busy: BusyArg,
     /// Which rows are measured
     #[arg(long, value_enum, default_value = "missing")]
-    update: UpdateWord,
+    update: UpdateArg,
     /// Where the launches run
     #[arg(long, value_enum, default_value = "npu")]
-    host: KindWord,
+    host: DataKindArg,
     /// How the rehearsal host makes durations
     #[arg(long, value_enum, default_value = "lifelike")]
-    rehearsal_model: ModelWord,
+    rehearsal_model: NoiseModelArg,
     /// What goes wrong on the rehearsal host, and how fast its time passes: a fault plan, see docs/rehearsal.md
     #[arg(long, value_name = "FILE")]
     rehearsal_faults: Option<PathBuf>,
@@ -79,7 +81,7 @@ pub(super) struct Options {
     ignore_check: bool,
     /// `json` prints every event as a line of JSON
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     /// How unevenly tokens go to experts: the n-th has a share of n^-S; 0 is even
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
     expert_skew: f64,
@@ -87,12 +89,12 @@ pub(super) struct Options {
     assets: AssetOptions,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
-    let kind = Kind::from(options.host);
+pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandError> {
+    let kind = DataKind::from(options.host);
     let assets = options.assets.load()?;
     let faults = fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
     let kernels = kernels(&options.kernels)?;
-    let recipe = Recipe {
+    let recipe = RunOptions {
         update: options.update,
         kernels: options.kernels.clone(),
         chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
@@ -109,7 +111,7 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
         busy: options.busy,
         faults,
     };
-    let host = Host::find(&options.db, kind, assets, &recipe)?;
+    let host = RunContext::find(&options.db, kind, assets, &recipe)?;
     let mut lock = host.database.lock()?;
     let plan = host.plan(&recipe, &kernels)?;
     // From here on there is something to keep.
@@ -118,27 +120,34 @@ pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// What is to go wrong on the rehearsal host: nothing where nothing is said.
-fn fault_plan(file: Option<&Path>, kind: Kind, assets: &Assets) -> Result<faults::Plan, Failure> {
+fn fault_plan(
+    file: Option<&Path>,
+    kind: DataKind,
+    assets: &AssetFiles,
+) -> Result<fault_plan::FaultPlan, CommandError> {
     match file {
-        None => Ok(faults::Plan::default()),
-        Some(file) if kind == Kind::Npu => Err(Failure {
+        None => Ok(fault_plan::FaultPlan::default()),
+        Some(file) if kind == DataKind::Npu => Err(CommandError {
             message: format!(
                 "`{}` is a plan for the rehearsal host; real devices fail by themselves",
                 file.display()
             ),
             hint: "add `--host rehearsal`, or leave `--rehearsal-faults` out".to_owned(),
-            exit: Exit::Usage,
+            exit: ExitStatus::Usage,
         }),
         Some(file) => {
             let catalogue = Catalogue::load(assets)?;
-            let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
-            Ok(faults::Plan::load(file, &faults::Known { kernels: &kernels, devices: REHEARSED_DEVICES })?)
+            let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
+            Ok(fault_plan::FaultPlan::load(
+                file,
+                &fault_plan::ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES },
+            )?)
         }
     }
 }
 
 /// Sorts by time, tells two runs of one second apart, and marks rows whose durations are simulated.
-fn run_id(kind: Kind) -> String {
-    let mark = if kind == Kind::Rehearsal { REHEARSAL_RUN } else { "" };
+fn run_id(kind: DataKind) -> String {
+    let mark = if kind == DataKind::Rehearsal { REHEARSAL_RUN } else { "" };
     format!("{mark}{}-{:05}", now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
 }

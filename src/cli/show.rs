@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    Failure,
-    options::Format,
+    options::OutputFormat,
     runs::{find_run, past_runs},
 };
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
-    report::{Moment, cases_table, print_data, print_note, shown_cases, summary, timeline, write_timeline},
-    store::Database,
+    database::Database,
+    exit::ExitStatus,
+    report::{
+        Timestamp, cases_table, print_data, print_note, shown_cases, summary, timeline, write_timeline,
+    },
 };
 
 /// Shows every case of a run: verdict, reason, device, attempts, collections, log
@@ -20,7 +22,7 @@ use crate::{
 /// A timeline opens in Perfetto (ui.perfetto.dev) and in chrome://tracing: a track for each device, a slice for
 /// each collection, the verdicts as counters.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ShowOptions {
     /// The run: its id, or an unambiguous beginning of it; `last` is the latest
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
@@ -29,35 +31,35 @@ pub(super) struct Options {
     db: PathBuf,
     /// `json` prints a line of JSON for each case
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
     /// Writes the run as a trace instead
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let (ledger, runs) = past_runs(&Database::open(&options.db)?)?;
     let past = find_run(&runs, &options.run)?;
-    let Some(ledger) = ledger else { return Ok(Exit::Done) };
+    let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.collections(&past.record.run)?;
     let cases = ledger.cases(&past.record.run)?;
     if let Some(path) = &options.timeline {
         write_timeline(path, &timeline(past, &collections, &cases))?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));
-        return Ok(Exit::Done);
+        return Ok(ExitStatus::Done);
     }
     let cases = shown_cases(cases, &past.folder);
     match options.format {
-        Format::Json => {
+        OutputFormat::Json => {
             let lines = cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default() + "\n");
             print_data(&lines.collect::<String>());
         }
-        Format::Plain => {
+        OutputFormat::Plain => {
             if !cases.is_empty() {
                 print_data(&(cases_table(&cases, &past.folder) + "\n"));
             }
-            print_data(&summary(past, &collections, Moment::now()));
+            print_data(&summary(past, &collections, Timestamp::now()));
         }
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }

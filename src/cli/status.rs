@@ -4,73 +4,74 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, options::Format, runs::past_runs};
+use super::{options::OutputFormat, runs::past_runs};
+use crate::session::CommandError;
 use crate::{
-    exit::Exit,
-    report::{Life, Moment, PastRun, Status, print_data, status_table},
-    store::Database,
+    database::Database,
+    exit::ExitStatus,
+    report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
 };
 
 /// Says what the running run does on each device, how far it is and when it will end
 ///
 /// Ends with 3 where no run is going on.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct StatusOptions {
     /// Database folder
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
     /// How it is printed
     #[arg(long, value_enum, default_value = "plain")]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(options: &Options) -> Result<Exit, Failure> {
+pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.db)?;
     let (_, runs) = past_runs(&database)?;
     let Some(live) = live_run(&runs) else {
         return Err(nothing_runs(&database, runs.last()));
     };
     let status = live.status.as_ref().ok_or_else(|| {
-        Failure::bad_input(
+        CommandError::bad_input(
             format!("run {} is going on, and has not said yet what it does", live.record.run),
             format!("ask again in a second; it says so in {}", live.folder.join("status.json").display()),
         )
     })?;
     print_data(&match options.format {
-        Format::Plain => status_table(status, Moment::now()),
-        Format::Json => serde_json::to_string(status).unwrap_or_default() + "\n",
+        OutputFormat::Plain => status_table(status, Timestamp::now()),
+        OutputFormat::Json => serde_json::to_string(status).unwrap_or_default() + "\n",
     });
-    Ok(Exit::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// The run that goes on.
 pub(super) fn live_run(runs: &[PastRun]) -> Option<&PastRun> {
-    runs.iter().rev().find(|past| past.life == Life::Running)
+    runs.iter().rev().find(|past| past.life == RunStatus::Running)
 }
 
 /// What the run that goes on said last.
-pub(super) fn live_status(database: &Database) -> Result<Option<Status>, Failure> {
+pub(super) fn live_status(database: &Database) -> Result<Option<RunStatusFile>, CommandError> {
     let (_, runs) = past_runs(database)?;
     Ok(live_run(&runs).and_then(|live| live.status.clone()))
 }
 
-fn nothing_runs(database: &Database, last: Option<&PastRun>) -> Failure {
+fn nothing_runs(database: &Database, last: Option<&PastRun>) -> CommandError {
     let lock = database.lock_state();
     if let Some(owner) = lock.owner.filter(|_| lock.is_held) {
-        return Failure::bad_input(
+        return CommandError::bad_input(
             format!("no run is going on; the database is in use by {owner}"),
             "a run that is being planned begins in a moment",
         );
     }
     let (message, hint) = match last {
         None => ("no run has begun on this database".to_owned(), "`npubench run --db DIR` begins one"),
-        Some(PastRun { record, life: Life::Unknown, .. }) => (
+        Some(PastRun { record, life: RunStatus::Unknown, .. }) => (
             format!("run {} has no end, and says nothing any more; it was on another host", record.run),
             "ask there; `npubench runs --db DIR` lists all",
         ),
         Some(PastRun { record, life, .. }) => {
             let (was, hint) = match life {
-                Life::Done => ("is", "`npubench show --db DIR` shows its cases"),
+                RunStatus::Done => ("is", "`npubench show --db DIR` shows its cases"),
                 _ => (
                     "was",
                     "`npubench resume --db DIR` goes on with it, `npubench show --db DIR` shows its cases",
@@ -79,5 +80,5 @@ fn nothing_runs(database: &Database, last: Option<&PastRun>) -> Failure {
             (format!("no run is going on; the last, {}, {was} {}", record.run, life.as_str()), hint)
         }
     };
-    Failure::bad_input(message, hint)
+    CommandError::bad_input(message, hint)
 }

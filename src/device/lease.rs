@@ -22,14 +22,14 @@ use super::DeviceError;
 
 /// Holds a device.
 #[derive(Debug)]
-pub struct Lease {
+pub struct DeviceLease {
     file: File,
 }
 
 /// How often a lease that is held is tried again.
 const STEP: Duration = Duration::from_millis(100);
 
-impl Lease {
+impl DeviceLease {
     /// Takes a device, waiting for an earlier holder as long as `patience`.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::process::{self, Job};
+    use crate::process::{self, CommandSpec};
 
     #[test]
     fn a_lease_lasts_as_long_as_what_it_was_given_to() {
@@ -100,8 +100,8 @@ mod tests {
     /// Takes leases, gives them to a process, and lets go of them.
     fn outlives(devices: &[u32]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let take = |device: u32| Lease::take(folder.path(), device, Duration::ZERO);
-        let leases: Vec<Lease> = devices.iter().map(|&device| take(device).expect("free")).collect();
+        let take = |device: u32| DeviceLease::take(folder.path(), device, Duration::ZERO);
+        let leases: Vec<DeviceLease> = devices.iter().map(|&device| take(device).expect("free")).collect();
         for &device in devices {
             let busy = take(device).expect_err("held");
             assert!(matches!(busy, DeviceError::InUse { device: other, .. } if other == device));
@@ -111,14 +111,14 @@ mod tests {
         let fifo = folder.path().join("fifo");
         let script =
             "exec 3<&0; mkfifo fifo; setsid sh -c '>up; read x <fifo' & until [ -e up ]; do sleep 0.01; done";
-        let job = Job {
+        let job = CommandSpec {
             command: ["sh", "-c", script].map(Into::into).into(),
             folder: folder.path(),
             environment: &[],
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
             cut_off: None,
-            stdin: Some(Lease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
+            stdin: Some(DeviceLease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };
         process::run(&job, &AtomicBool::new(false)).expect("sh runs");
@@ -130,7 +130,7 @@ mod tests {
         }
         fs::write(&fifo, "end\n").expect("the orphan reads");
         for &device in devices {
-            Lease::take(folder.path(), device, Duration::from_secs(30)).expect("the orphan has ended");
+            DeviceLease::take(folder.path(), device, Duration::from_secs(30)).expect("the orphan has ended");
         }
     }
 }

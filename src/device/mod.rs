@@ -7,8 +7,8 @@ pub mod diagnosis;
 mod lease;
 
 pub use custom_operators::{CustomOperators, custom_operators, environment_of};
-pub use diagnosis::{Point, State};
-pub use lease::Lease;
+pub use diagnosis::{CheckStatus, DoctorCheck};
+pub use lease::DeviceLease;
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    process::{self, Ended, Job, ProcessError},
-    profile::npu_smi::{Chip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
+    process::{self, CommandSpec, ExitKind, ProcessError},
+    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
 };
 
 /// `npu-smi` takes seconds, and hangs where the driver does.
@@ -124,7 +124,7 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
     let mut environment = environment.to_vec();
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
-    let job = Job {
+    let job = CommandSpec {
         command,
         folder: scratch,
         environment: &environment,
@@ -137,8 +137,8 @@ fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Re
     let ended = process::run(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
-        Ended::Exited(0) => Ok(text),
-        Ended::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
+        ExitKind::Exited(0) => Ok(text),
+        ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
         other => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
             Err(DeviceError::Failed(format!("{other:?}: {}", last.trim())))
@@ -156,9 +156,9 @@ pub fn search_path(environment: &[(String, String)]) -> String {
 
 /// The devices to use, and why others that were meant are left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct SelectedDevices {
     /// In the order of their numbers.
-    pub chips: Vec<Chip>,
+    pub chips: Vec<NpuChip>,
     /// Devices left out, in words.
     pub left_out: Vec<String>,
 }
@@ -168,8 +168,8 @@ pub struct Chosen {
 /// # Errors
 /// [`DeviceError::Unknown`] for one that the host does not have, [`DeviceError::Unhealthy`] where none is
 /// left.
-pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, DeviceError> {
-    let mut chips: Vec<Chip> = match wanted {
+pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
+    let mut chips: Vec<NpuChip> = match wanted {
         None => info.chips.clone(),
         Some(wanted) => wanted
             .iter()
@@ -183,28 +183,29 @@ pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Chosen, Devic
     };
     chips.sort_by_key(|chip| chip.device);
     chips.dedup_by_key(|chip| chip.device);
-    let (chips, ill): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| chip.health == "OK");
+    let (chips, ill): (Vec<NpuChip>, Vec<NpuChip>) = chips.into_iter().partition(|chip| chip.health == "OK");
     let left_out: Vec<String> =
         ill.iter().map(|chip| format!("device {} says `{}`", chip.device, chip.health)).collect();
     if chips.is_empty() {
         return Err(DeviceError::Unhealthy(left_out.join(", ")));
     }
-    Ok(Chosen { chips, left_out })
+    Ok(SelectedDevices { chips, left_out })
 }
 
 /// Leaves out the devices on which processes run before the run begins.
 ///
 /// # Errors
 /// [`DeviceError::Busy`] where none is left.
-pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, DeviceError> {
-    let Chosen { chips, mut left_out } = chosen;
-    let user = |chip: &Chip| {
+pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<SelectedDevices, DeviceError> {
+    let SelectedDevices { chips, mut left_out } = chosen;
+    let user = |chip: &NpuChip| {
         let on_chip = |process: &&NpuProcess| {
             process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
         };
         info.processes.iter().find(on_chip)
     };
-    let (busy, chips): (Vec<Chip>, Vec<Chip>) = chips.into_iter().partition(|chip| user(chip).is_some());
+    let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
+        chips.into_iter().partition(|chip| user(chip).is_some());
     left_out.extend(busy.iter().filter_map(|chip| {
         let process = user(chip)?;
         Some(format!("device {} is used by process {} ({})", chip.device, process.pid, process.name))
@@ -212,12 +213,12 @@ pub fn leave_out_busy(info: &NpuSmiInfo, chosen: Chosen) -> Result<Chosen, Devic
     if chips.is_empty() {
         return Err(DeviceError::Busy(left_out.join(", ")));
     }
-    Ok(Chosen { chips, left_out })
+    Ok(SelectedDevices { chips, left_out })
 }
 
 /// What a measurement depends on besides the case: host, chips, software.
 #[derive(Clone, Debug, Serialize)]
-pub struct Fingerprint {
+pub struct HostFingerprint {
     /// Name of the host.
     pub host: String,
     /// Version of the driver's tools.
@@ -234,10 +235,10 @@ pub struct Fingerprint {
 const TELLING: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
-impl Fingerprint {
+impl HostFingerprint {
     /// Takes the fingerprint of this host.
     #[must_use]
-    pub fn take(info: &NpuSmiInfo, chips: &[Chip]) -> Self {
+    pub fn take(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),

@@ -6,26 +6,29 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{EngineError, lane::Shared};
+use super::{EngineError, lane::LaneContext};
 use crate::{
-    device::Lease,
-    model::Kind,
-    plan::{Costs, Planned},
-    process::{self, Ended, Job},
-    render::{CollectScript, Manifest, ManifestCase, Sentinels, collect_script, files, replay_script},
-    sched::{End, Start},
-    spec::{Assets, Catalogue, Entry},
-    store::ledger::Attempt,
-    verify::{CollectionEnd, Expected, Journal, RawRecord, judge, read_journal, read_records},
+    catalogue::{Catalogue, CatalogueEntry},
+    config::AssetFiles,
+    device::DeviceLease,
+    domain::DataKind,
+    ledger::Attempt,
+    plan::{InitialCosts, PlannedCase},
+    process::{self, CommandSpec, ExitKind},
+    render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
+    sched::{CollectionExit, StartCollection},
+    verify::{
+        CollectionVerdicts, ExpectedLaunches, LaunchJournal, RawRecord, judge, read_journal, read_records,
+    },
 };
 
 /// What all collections of a run share.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CollectionSettings {
     /// The run.
     pub run: String,
     /// Measured or rehearsed.
-    pub kind: Kind,
+    pub kind: DataKind,
     /// Where the run's scripts, logs and raw output go.
     pub folder: PathBuf,
     /// Seed of everything that is drawn.
@@ -45,52 +48,57 @@ pub struct Settings {
     /// Where running programs are written down.
     pub processes: PathBuf,
     /// Predicted costs.
-    pub costs: Costs,
+    pub costs: InitialCosts,
     /// The kernels.
     pub catalogue: Catalogue,
     /// The templates.
-    pub assets: Assets,
+    pub assets: AssetFiles,
 }
 
 /// What a collection found.
 #[derive(Debug)]
-pub(super) struct Collected {
+pub(super) struct CollectionResult {
     pub(super) attempts: Vec<Attempt>,
     /// Seconds that each case took, in the order of the attempts; `None` where it did not end.
     pub(super) seconds: Vec<Option<f64>>,
     /// Seconds until the script could use its device.
     pub(super) start: Option<f64>,
     /// How its process ended.
-    pub(super) end: End,
+    pub(super) end: CollectionExit,
     /// The same in words.
     pub(super) outcome: String,
 }
 
 /// Renders a collection, runs it and judges its records.
-pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, EngineError> {
+pub(super) fn collect(
+    shared: &LaneContext,
+    start: &StartCollection,
+) -> Result<CollectionResult, EngineError> {
     let settings = &shared.settings;
-    let cases: Vec<&Planned> = start.cases.iter().map(|&index| &shared.cases[index]).collect();
+    let cases: Vec<&PlannedCase> = start.cases.iter().map(|&index| &shared.cases[index]).collect();
     let folder = settings.folder.join("collections").join(format!("{:05}", start.collection));
     let manifest = manifest(settings, start, &cases);
     write_folder(settings, &folder, &manifest, &cases)?;
     let begun = SystemTime::now();
-    let job = Script { shared, start, folder: &folder };
+    let job = CollectionScript { shared, start, folder: &folder };
     let ended = job.run(None, files::LOG)?;
     let collection_end = match ended {
-        Ended::Exited(_) | Ended::Signalled(_) => CollectionEnd::ByItself,
-        Ended::TimedOut => CollectionEnd::TimedOut,
-        Ended::CutOff | Ended::Stopped => CollectionEnd::Stopped,
+        ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionVerdicts::ByItself,
+        ExitKind::TimedOut => CollectionVerdicts::TimedOut,
+        ExitKind::CutOff | ExitKind::Stopped => CollectionVerdicts::Stopped,
     };
     let ranks = 0..manifest.devices().len();
-    let journals: Vec<Journal> = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
-    let journal = Journal::of_all(&journals);
-    let expected: Vec<Expected<'_>> = cases.iter().map(|planned| expected(settings, planned)).collect();
+    let journals: Vec<LaunchJournal> =
+        ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
+    let journal = LaunchJournal::of_all(&journals);
+    let expected: Vec<ExpectedLaunches<'_>> =
+        cases.iter().map(|planned| expected(settings, planned)).collect();
     let profile = folder.join(files::PROFILE);
     let mut read = records(&profile);
     // msprof may exit with 0 and leave nothing; its data is there, and exporting it again mostly helps.
     let is_silent = read.as_ref().is_ok_and(|records| lacks_a_device(&manifest, records));
     let is_silent = is_silent && !journal.lines.is_empty();
-    if is_silent && collection_end == CollectionEnd::ByItself && has_profile(&profile) {
+    if is_silent && collection_end == CollectionVerdicts::ByItself && has_profile(&profile) {
         job.run(Some("export"), files::EXPORT_LOG)?;
         read = records(&profile);
     }
@@ -100,17 +108,17 @@ pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, Engin
     };
     let attempts = judge(&manifest, &expected, &journals, &records, collection_end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
-        Ended::Exited(0) if journal.is_done => "done".to_owned(),
-        Ended::Exited(_) => {
+        ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
+        ExitKind::Exited(_) => {
             format!("the script did not come to its end: {}", last_line(&folder.join(files::LOG)))
         }
-        Ended::Signalled(signal) => format!("ended by signal {signal}"),
-        Ended::CutOff => "ended by npubench, because the deadline came".to_owned(),
-        Ended::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
-        Ended::Stopped => "stopped".to_owned(),
+        ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
+        ExitKind::CutOff => "ended by npubench, because the deadline came".to_owned(),
+        ExitKind::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
+        ExitKind::Stopped => "stopped".to_owned(),
     });
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
-    Ok(Collected {
+    Ok(CollectionResult {
         attempts,
         seconds: seconds.collect(),
         start: journal.started_at.and_then(|at| since(begun, at)),
@@ -120,22 +128,22 @@ pub(super) fn collect(shared: &Shared, start: &Start) -> Result<Collected, Engin
 }
 
 /// The script of a collection, ready to be run.
-struct Script<'a> {
-    shared: &'a Shared,
-    start: &'a Start,
+struct CollectionScript<'a> {
+    shared: &'a LaneContext,
+    start: &'a StartCollection,
     folder: &'a Path,
 }
 
-impl Script<'_> {
+impl CollectionScript<'_> {
     /// Runs the script to its end, its limit, or the moment the run is stopped at once.
-    fn run(&self, argument: Option<&str>, log: &str) -> Result<Ended, EngineError> {
+    fn run(&self, argument: Option<&str>, log: &str) -> Result<ExitKind, EngineError> {
         let settings = &self.shared.settings;
         let record = format!("{}-{:05}.json", settings.run, self.start.collection);
-        let leases: Vec<&Lease> =
+        let leases: Vec<&DeviceLease> =
             self.start.devices.iter().filter_map(|device| self.shared.leases.get(device)).collect();
-        let stdin = Lease::share_all(&leases)
+        let stdin = DeviceLease::share_all(&leases)
             .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
-        let job = Job {
+        let job = CommandSpec {
             command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
             folder: self.folder,
             environment: &[],
@@ -167,12 +175,12 @@ fn has_profile(folder: &Path) -> bool {
 }
 
 /// How the process ended, for the scheduler. Exit codes prove nothing: the journal does.
-fn end(journal: &Journal, end: CollectionEnd) -> End {
+fn end(journal: &LaunchJournal, end: CollectionVerdicts) -> CollectionExit {
     match end {
-        CollectionEnd::Stopped => End::Stopped,
-        _ if !journal.is_started => End::NothingLaunched,
-        CollectionEnd::ByItself if journal.is_done => End::Clean,
-        CollectionEnd::ByItself | CollectionEnd::TimedOut => End::Broken,
+        CollectionVerdicts::Stopped => CollectionExit::Stopped,
+        _ if !journal.is_started => CollectionExit::NothingLaunched,
+        CollectionVerdicts::ByItself if journal.is_done => CollectionExit::Clean,
+        CollectionVerdicts::ByItself | CollectionVerdicts::TimedOut => CollectionExit::Broken,
     }
 }
 
@@ -199,7 +207,7 @@ fn last_line(log: &Path) -> String {
     format!("{} ({})", said.unwrap_or("no output"), log.display())
 }
 
-fn manifest(settings: &Settings, start: &Start, cases: &[&Planned]) -> Manifest {
+fn manifest(settings: &CollectionSettings, start: &StartCollection, cases: &[&PlannedCase]) -> Manifest {
     let listed = cases
         .iter()
         .zip(0..)
@@ -214,30 +222,30 @@ fn manifest(settings: &Settings, start: &Start, cases: &[&Planned]) -> Manifest 
         warm_up: settings.warm_up,
         measured: settings.measured,
         expert_skew: settings.expert_skew,
-        sentinels: Sentinels::default(),
+        sentinels: SentinelLengths::default(),
         cases: listed.collect(),
     };
     manifest.set_gang(&start.devices);
     manifest
 }
 
-fn expected<'a>(settings: &'a Settings, planned: &'a Planned) -> Expected<'a> {
+fn expected<'a>(settings: &'a CollectionSettings, planned: &'a PlannedCase) -> ExpectedLaunches<'a> {
     let entry = settings.catalogue.entry(&planned.case.kernel);
-    Expected {
+    ExpectedLaunches {
         case: &planned.case,
         names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
         beside: entry.map(|entry| entry.beside.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
         notes: &planned.reading.notes,
-        host_slots: entry.map(Entry::host_slots).unwrap_or_default(),
+        host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),
     }
 }
 
 fn write_folder(
-    settings: &Settings,
+    settings: &CollectionSettings,
     folder: &Path,
     manifest: &Manifest,
-    cases: &[&Planned],
+    cases: &[&PlannedCase],
 ) -> Result<(), EngineError> {
     let entries = cases
         .iter()

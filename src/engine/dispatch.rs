@@ -10,23 +10,24 @@ use tokio::{sync::mpsc::UnboundedSender, time};
 
 use super::{
     EngineError,
-    collect::Collected,
-    lane::{Lane, Report, Shared},
-    run::{Inbox, Outcome, now},
-    sentry::Sentry,
-    watch::{Change, Watch},
+    collect::CollectionResult,
+    device_monitor::DeviceMonitor,
+    host_monitor::{HostChange, HostMonitor},
+    lane::{DeviceLane, LaneContext, LaneReport},
+    run::{DispatcherInbox, RunOutcome, now},
     write_back::WriteBack,
 };
 use crate::{
-    events::Event,
-    exit::Exit,
-    model::{Case, Finding, KernelName, Purpose, Verdict},
-    plan::Planned,
-    profile::npu_smi::{Chip, NpuSmiInfo},
-    sched::{self, Action, CaseEnd, End, Ended, Seconds, Start, State},
-    store::{
-        Database, Ledger, Written,
-        ledger::{Attempt, DeviceReading, NewCollection},
+    database::{Database, WriteBackReport},
+    domain::{Case, CaseOutcome, CollectionPurpose, KernelName, Verdict},
+    events::RunEvent,
+    exit::ExitStatus,
+    ledger::{Attempt, DeviceReading, Ledger, NewCollection},
+    plan::PlannedCase,
+    profile::npu_smi::{NpuChip, NpuSmiInfo},
+    sched::{
+        self, CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedulerState, Seconds,
+        StartCollection,
     },
 };
 
@@ -36,26 +37,26 @@ const ONE_REQUEST: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(500);
 
 /// What a run writes into, and what it has to write.
-pub(super) struct Keeper<'a> {
+pub(super) struct RunStore<'a> {
     pub(super) database: &'a Database,
     pub(super) ledger: &'a mut Ledger,
     pub(super) rows: WriteBack,
     /// Cases that have their verdict without another launch.
-    pub(super) settled: Vec<(Case, Finding)>,
+    pub(super) settled: Vec<(Case, CaseOutcome)>,
     /// Rows that are no case.
     pub(super) unreadable: usize,
 }
 
 pub(super) struct Dispatcher<'a> {
-    keeper: Keeper<'a>,
-    tell: &'a mut dyn FnMut(&Event),
-    shared: Arc<Shared>,
-    lanes: BTreeMap<u32, Lane>,
-    state: State,
-    watch: Watch,
+    keeper: RunStore<'a>,
+    tell: &'a mut dyn FnMut(&RunEvent),
+    shared: Arc<LaneContext>,
+    lanes: BTreeMap<u32, DeviceLane>,
+    state: SchedulerState,
+    watch: HostMonitor,
     /// Ledger keys of running collections, by their number.
     keys: BTreeMap<u32, i64>,
-    findings: Vec<Option<Finding>>,
+    findings: Vec<Option<CaseOutcome>>,
     begun: Instant,
     wakes_at: Option<Seconds>,
     stop_requests: u32,
@@ -65,15 +66,15 @@ pub(super) struct Dispatcher<'a> {
 
 impl<'a> Dispatcher<'a> {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        lanes: BTreeMap<u32, Lane>,
-        state: State,
-        keeper: Keeper<'a>,
-        tell: &'a mut dyn FnMut(&Event),
+        shared: Arc<LaneContext>,
+        lanes: BTreeMap<u32, DeviceLane>,
+        state: SchedulerState,
+        keeper: RunStore<'a>,
+        tell: &'a mut dyn FnMut(&RunEvent),
     ) -> Self {
         let devices = lanes.keys().copied().collect();
         Self {
-            watch: Watch::new(keeper.database, &shared.settings, devices),
+            watch: HostMonitor::new(keeper.database, &shared.settings, devices),
             keeper,
             tell,
             findings: vec![None; shared.cases.len()],
@@ -94,10 +95,10 @@ impl<'a> Dispatcher<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    pub(super) async fn work(&mut self, inbox: Inbox) -> Result<Outcome, EngineError> {
-        let Inbox { mut reports, mut sights, mut signals } = inbox;
+    pub(super) async fn work(&mut self, inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
+        let DispatcherInbox { mut reports, mut sights, mut signals } = inbox;
         self.look_around()?;
-        self.on_event(sched::Event::Started)?;
+        self.on_event(sched::SchedEvent::Started)?;
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         while !self.ended {
@@ -112,8 +113,11 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Has the host's devices looked at while the run goes on.
-    pub(super) fn post_sentry(&self, sights: UnboundedSender<NpuSmiInfo>) -> Result<Sentry, EngineError> {
-        Sentry::start(&self.shared, sights)
+    pub(super) fn post_sentry(
+        &self,
+        sights: UnboundedSender<NpuSmiInfo>,
+    ) -> Result<DeviceMonitor, EngineError> {
+        DeviceMonitor::start(&self.shared, sights)
     }
 
     /// Keeps what the devices say of themselves, and looks who uses them.
@@ -122,7 +126,7 @@ impl<'a> Dispatcher<'a> {
         let readings: Vec<DeviceReading> = chips.map(reading).collect();
         self.keeper.ledger.add_readings(&self.shared.settings.run, &readings)?;
         for reading in readings {
-            (self.tell)(&Event::DeviceRead {
+            (self.tell)(&RunEvent::DeviceRead {
                 device: reading.device,
                 health: reading.health,
                 temperature_c: reading.temperature,
@@ -139,7 +143,7 @@ impl<'a> Dispatcher<'a> {
         self.look_around()?;
         if self.wakes_at.is_some_and(|at| at <= self.now()) {
             self.wakes_at = None;
-            self.on_event(sched::Event::Woke)?;
+            self.on_event(sched::SchedEvent::Woke)?;
         }
         Ok(())
     }
@@ -147,7 +151,7 @@ impl<'a> Dispatcher<'a> {
     /// Tells the scheduler what others have done to the disk and the devices.
     fn look_around(&mut self) -> Result<(), EngineError> {
         for change in self.watch.look(self.state.running()) {
-            let Change { event, said } = change;
+            let HostChange { event, said } = change;
             (self.tell)(&said);
             self.on_event(event)?;
         }
@@ -166,8 +170,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    fn on_report(&mut self, report: Report) -> Result<(), EngineError> {
-        let Report { start, seconds, result } = report;
+    fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
+        let LaneReport { start, seconds, result } = report;
         let collected = match result {
             Ok(collected) => collected,
             // What a device or a folder of one collection does wrong is that collection's end, not the run's.
@@ -176,20 +180,20 @@ impl<'a> Dispatcher<'a> {
             }
             Err(error) => return Err(error),
         };
-        let Collected { attempts, seconds: each, start: until_started, end, outcome } = collected;
+        let CollectionResult { attempts, seconds: each, start: until_started, end, outcome } = collected;
         if let Some(key) = self.keys.remove(&start.collection) {
             // Controls say something of the device; their cases have their samples already.
-            let kept = if start.purpose == Purpose::Control { &[] } else { attempts.as_slice() };
+            let kept = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
             self.keeper.ledger.finish_collection(key, now(), &outcome, kept)?;
             for Attempt { case, finding, .. } in kept {
-                (self.tell)(&Event::CaseAttempted {
+                (self.tell)(&RunEvent::CaseAttempted {
                     case: case.clone(),
                     collection: start.collection,
                     finding: finding.clone(),
                 });
             }
         }
-        (self.tell)(&Event::CollectionFinished {
+        (self.tell)(&RunEvent::CollectionFinished {
             collection: start.collection,
             devices: start.devices,
             purpose: start.purpose,
@@ -198,8 +202,8 @@ impl<'a> Dispatcher<'a> {
         });
         let results = start.cases.into_iter().zip(attempts).zip(each);
         let results =
-            results.map(|((case, attempt), seconds)| CaseEnd { case, finding: attempt.finding, seconds });
-        self.on_event(sched::Event::Finished(Ended {
+            results.map(|((case, attempt), seconds)| CaseResult { case, finding: attempt.finding, seconds });
+        self.on_event(sched::SchedEvent::Finished(CollectionFinished {
             collection: start.collection,
             results: results.collect(),
             end,
@@ -207,14 +211,14 @@ impl<'a> Dispatcher<'a> {
             total: seconds,
             outcome,
         }))?;
-        let sched::Forecast { open, in_time, seconds } = self.state.forecast(self.now());
-        (self.tell)(&Event::Progress { open, in_time, seconds });
+        let sched::RunForecast { open, in_time, seconds } = self.state.forecast(self.now());
+        (self.tell)(&RunEvent::Progress { open, in_time, seconds });
         Ok(())
     }
 
     /// The attempts of a collection that did not come about.
-    fn not_begun(&self, cases: &[usize], error: &EngineError) -> Collected {
-        let finding = Finding::new(Verdict::NotRun, error.to_string());
+    fn not_begun(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
+        let finding = CaseOutcome::new(Verdict::NotRun, error.to_string());
         let attempts = cases.iter().map(|&case| Attempt {
             case: self.shared.cases[case].case.id(),
             launched: 0,
@@ -222,11 +226,11 @@ impl<'a> Dispatcher<'a> {
             counters: Vec::new(),
             finding: finding.clone(),
         });
-        Collected {
+        CollectionResult {
             attempts: attempts.collect(),
             seconds: vec![None; cases.len()],
             start: None,
-            end: End::NothingLaunched,
+            end: CollectionExit::NothingLaunched,
             outcome: error.to_string(),
         }
     }
@@ -242,14 +246,16 @@ impl<'a> Dispatcher<'a> {
         if at_once {
             self.shared.stop.store(true, Ordering::Relaxed);
         }
-        (self.tell)(&Event::StopRequested { running: self.state.running(), at_once });
-        self.on_event(sched::Event::StopRequested)
+        (self.tell)(&RunEvent::StopRequested { running: self.state.running(), at_once });
+        self.on_event(sched::SchedEvent::StopRequested)
     }
 
-    fn on_event(&mut self, event: sched::Event) -> Result<(), EngineError> {
+    fn on_event(&mut self, event: sched::SchedEvent) -> Result<(), EngineError> {
         let actions = self.state.on_event(self.now(), event);
         let verdicts = actions.iter().filter_map(|action| match action {
-            Action::Conclude { case, finding } => Some((self.shared.cases[*case].case.id(), finding.clone())),
+            SchedAction::Conclude { case, finding } => {
+                Some((self.shared.cases[*case].case.id(), finding.clone()))
+            }
             _ => None,
         });
         let verdicts: Vec<_> = verdicts.collect();
@@ -258,21 +264,21 @@ impl<'a> Dispatcher<'a> {
         }
         for action in actions {
             match action {
-                Action::Start(start) => self.start(start)?,
-                Action::Conclude { case, finding } => self.conclude(case, finding)?,
-                Action::SetAside { device, reason, until } => {
+                SchedAction::Start(start) => self.start(start)?,
+                SchedAction::Conclude { case, finding } => self.conclude(case, finding)?,
+                SchedAction::SetAside { device, reason, until } => {
                     let again_in = until.map(|until| until - self.now());
-                    (self.tell)(&Event::DeviceSetAside { device, reason, again_in });
+                    (self.tell)(&RunEvent::DeviceSetAside { device, reason, again_in });
                 }
-                Action::TakeBack { device } => (self.tell)(&Event::DeviceTakenBack { device }),
-                Action::WakeAt(at) => self.wakes_at = Some(at),
-                Action::End => self.ended = true,
+                SchedAction::TakeBack { device } => (self.tell)(&RunEvent::DeviceTakenBack { device }),
+                SchedAction::WakeAt(at) => self.wakes_at = Some(at),
+                SchedAction::End => self.ended = true,
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, start: Start) -> Result<(), EngineError> {
+    fn start(&mut self, start: StartCollection) -> Result<(), EngineError> {
         let new = NewCollection {
             run: &self.shared.settings.run,
             number: start.collection,
@@ -289,7 +295,7 @@ impl<'a> Dispatcher<'a> {
         };
         let kernels = start.cases.iter().map(|case| &self.shared.cases[*case].case.kernel);
         let kernels: BTreeSet<&KernelName> = kernels.collect();
-        (self.tell)(&Event::CollectionStarted {
+        (self.tell)(&RunEvent::CollectionStarted {
             collection: start.collection,
             devices: start.devices.clone(),
             cases: start.cases.len(),
@@ -305,7 +311,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    fn conclude(&mut self, index: usize, finding: Finding) -> Result<(), EngineError> {
+    fn conclude(&mut self, index: usize, finding: CaseOutcome) -> Result<(), EngineError> {
         let case = self.shared.cases[index].case.clone();
         (self.tell)(&case_finished(&case, &finding));
         let is_last = self.keeper.rows.conclude(&case.kernel, &case.id(), &finding);
@@ -314,24 +320,24 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
-        let Keeper { database, ledger, rows, .. } = &mut self.keeper;
+        let RunStore { database, ledger, rows, .. } = &mut self.keeper;
         let written = rows.write(kernel, database, ledger)?;
-        if written != Written::default() {
+        if written != WriteBackReport::default() {
             let path = database.kernel_path(kernel);
-            let Written { changed: rows, kept } = written;
-            (self.tell)(&Event::RowsWritten { kernel: kernel.clone(), rows, kept, path });
+            let WriteBackReport { changed: rows, kept } = written;
+            (self.tell)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path });
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Outcome, EngineError> {
+    fn finish(&mut self) -> Result<RunOutcome, EngineError> {
         for kernel in self.keeper.rows.pending() {
             self.write_rows(&kernel)?;
         }
         let measured = self.shared.cases.iter().zip(std::mem::take(&mut self.findings));
-        let findings: Vec<(Case, Finding)> = measured
-            .map(|(Planned { case, .. }, finding)| {
-                let open = || Finding::new(Verdict::NotRun, "the run ended before its turn");
+        let findings: Vec<(Case, CaseOutcome)> = measured
+            .map(|(PlannedCase { case, .. }, finding)| {
+                let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
                 (case.clone(), finding.unwrap_or_else(open))
             })
             .chain(std::mem::take(&mut self.keeper.settled))
@@ -339,24 +345,24 @@ impl<'a> Dispatcher<'a> {
         let count =
             |verdict: Verdict| findings.iter().filter(|(_, finding)| finding.verdict == verdict).count();
         let exit = if self.stop_requests > 0 && count(Verdict::NotRun) > 0 {
-            Exit::Interrupted
+            ExitStatus::Interrupted
         } else if self.state.gave_up() {
-            Exit::CannotMeasure
+            ExitStatus::CannotMeasure
         } else if count(Verdict::Ok) == findings.len() && self.keeper.unreadable == 0 {
-            Exit::Done
+            ExitStatus::Done
         } else {
-            Exit::SomeNotOk
+            ExitStatus::SomeNotOk
         };
         let settings = &self.shared.settings;
         self.keeper.ledger.end_run(&settings.run, now(), exit.code())?;
         let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
-        (self.tell)(&Event::RunFinished {
+        (self.tell)(&RunEvent::RunFinished {
             run: settings.run.clone(),
             verdicts: verdicts.filter(|(_, count)| *count > 0).collect(),
             seconds: self.begun.elapsed().as_secs_f64(),
             folder: settings.folder.clone(),
         });
-        Ok(Outcome { findings, exit })
+        Ok(RunOutcome { findings, exit })
     }
 }
 
@@ -367,7 +373,7 @@ impl Drop for Dispatcher<'_> {
     }
 }
 
-fn reading(chip: &Chip) -> DeviceReading {
+fn reading(chip: &NpuChip) -> DeviceReading {
     DeviceReading {
         device: chip.device,
         at: now(),
@@ -378,8 +384,8 @@ fn reading(chip: &Chip) -> DeviceReading {
     }
 }
 
-fn case_finished(case: &Case, finding: &Finding) -> Event {
-    Event::CaseFinished {
+fn case_finished(case: &Case, finding: &CaseOutcome) -> RunEvent {
+    RunEvent::CaseFinished {
         case: case.id(),
         kernel: case.kernel.clone(),
         shapes: case.shapes(),

@@ -3,8 +3,8 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    device::DeviceError, exit::Exit, process::ProcessError, profile::ProfileError, render::RenderError,
-    store::StoreError,
+    database::StoreError, device::DeviceError, exit::ExitStatus, process::ProcessError,
+    profile::ProfileError, render::RenderError,
 };
 
 /// A failure of the run itself; a case that fails is a verdict instead.
@@ -54,12 +54,12 @@ pub enum EngineError {
 impl EngineError {
     /// How the program ends: bad templates are bad input, anything else leaves a run to go on with.
     #[must_use]
-    pub const fn exit(&self) -> Exit {
+    pub const fn exit(&self) -> ExitStatus {
         match self {
-            Self::Render(_) => Exit::BadInput,
-            Self::Device(_) => Exit::CannotMeasure,
-            Self::Panicked { .. } => Exit::Bug,
-            _ => Exit::Interrupted,
+            Self::Render(_) => ExitStatus::BadInput,
+            Self::Device(_) => ExitStatus::CannotMeasure,
+            Self::Panicked { .. } => ExitStatus::Bug,
+            _ => ExitStatus::Interrupted,
         }
     }
 

@@ -18,45 +18,45 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    EngineError, Settings,
-    collect::{Collected, collect},
+    CollectionSettings, EngineError,
+    collect::{CollectionResult, collect},
 };
-use crate::{device::Lease, plan::Planned, sched::Start};
+use crate::{device::DeviceLease, plan::PlannedCase, sched::StartCollection};
 
 /// What a lane reports.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct LaneReport {
     /// The collection that it was told to do.
-    pub(super) start: Start,
+    pub(super) start: StartCollection,
     pub(super) seconds: f64,
-    pub(super) result: Result<Collected, EngineError>,
+    pub(super) result: Result<CollectionResult, EngineError>,
 }
 
 /// What all lanes share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) settings: Settings,
-    pub(super) cases: Vec<Planned>,
+pub(super) struct LaneContext {
+    pub(super) settings: CollectionSettings,
+    pub(super) cases: Vec<PlannedCase>,
     /// Of all devices of the run: a gang's processes hold several.
-    pub(super) leases: BTreeMap<u32, Lease>,
+    pub(super) leases: BTreeMap<u32, DeviceLease>,
     /// Set to end running collections at once.
     pub(super) stop: AtomicBool,
 }
 
 /// A running lane.
 #[derive(Debug)]
-pub(super) struct Lane {
-    orders: Option<Sender<Start>>,
+pub(super) struct DeviceLane {
+    orders: Option<Sender<StartCollection>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lane {
+impl DeviceLane {
     pub(super) fn start(
         device: u32,
-        shared: &Arc<Shared>,
-        reports: &UnboundedSender<Report>,
+        shared: &Arc<LaneContext>,
+        reports: &UnboundedSender<LaneReport>,
     ) -> Result<Self, EngineError> {
-        let (orders, inbox) = mpsc::channel::<Start>();
+        let (orders, inbox) = mpsc::channel::<StartCollection>();
         let (shared, reports) = (Arc::clone(shared), reports.clone());
         let work = move || {
             for start in inbox {
@@ -65,7 +65,7 @@ impl Lane {
                 let result = catch_unwind(AssertUnwindSafe(|| collect(&shared, &start)))
                     .unwrap_or(Err(EngineError::Panicked { device }));
                 let seconds = begun.elapsed().as_secs_f64();
-                if reports.send(Report { start, seconds, result }).is_err() {
+                if reports.send(LaneReport { start, seconds, result }).is_err() {
                     break;
                 }
             }
@@ -78,7 +78,7 @@ impl Lane {
     }
 
     /// Hands over a collection; the lane is idle when this is called.
-    pub(super) fn send(&self, start: Start) {
+    pub(super) fn send(&self, start: StartCollection) {
         if let Some(orders) = &self.orders {
             // The thread ends only when this sender is dropped.
             let _ = orders.send(start);
@@ -86,7 +86,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for DeviceLane {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {

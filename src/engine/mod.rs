@@ -4,18 +4,18 @@
 //! ledger and whoever listens; it writes the ledger first and tells afterwards. It prints nothing.
 
 mod collect;
+mod device_monitor;
 mod dispatch;
+mod dry_run;
 mod error;
+mod host_monitor;
 mod lane;
 mod paused;
-mod preview;
 mod run;
-mod sentry;
-mod watch;
 mod write_back;
 
-pub use collect::Settings;
+pub use collect::CollectionSettings;
+pub use dry_run::{PlanPreview, ScheduledSlot, preview};
 pub use error::EngineError;
-pub use paused::Paused;
-pub use preview::{Place, Preview, preview};
-pub use run::{Outcome, Resumed, Run, pause_file, run};
+pub use paused::PausedDevices;
+pub use run::{ResumedRun, RunOutcome, RunRequest, pause_file, run};

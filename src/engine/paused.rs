@@ -12,7 +12,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::pause_file;
-use crate::store::{Database, StoreError, write_atomic};
+use crate::{
+    database::{Database, StoreError},
+    files::write_atomic,
+};
 
 /// Held while the file is read and written, so that two who pause at once both count.
 const LOCK: &str = "paused.lock";
@@ -20,7 +23,7 @@ const LOCK: &str = "paused.lock";
 /// Which devices are lent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Paused {
+pub struct PausedDevices {
     /// All devices, also those that are not named.
     pub all: bool,
     /// These devices.
@@ -30,7 +33,7 @@ pub struct Paused {
     pub except: BTreeSet<u32>,
 }
 
-impl Paused {
+impl PausedDevices {
     /// Reads what is paused; nothing where there is no file.
     ///
     /// # Errors
@@ -112,7 +115,7 @@ mod tests {
             steps in proptest::collection::vec(
                 (any::<bool>(), proptest::option::of(proptest::collection::vec(0_u32..4, 1..3))), 0..12),
         ) {
-            let mut paused = Paused::default();
+            let mut paused = PausedDevices::default();
             let mut expected = [false; 5];
             for (lends, devices) in steps {
                 let devices = devices.as_deref();
@@ -127,7 +130,7 @@ mod tests {
                 prop_assert_eq!(paused.has(device), is_lent);
             }
             let text = serde_json::to_string(&paused).expect("JSON");
-            prop_assert_eq!(serde_json::from_str::<Paused>(&text).expect("read back"), paused);
+            prop_assert_eq!(serde_json::from_str::<PausedDevices>(&text).expect("read back"), paused);
         }
     }
 }

@@ -13,35 +13,36 @@ use tokio::{
 };
 
 use super::{
-    EngineError, Settings,
-    dispatch::{Dispatcher, Keeper},
-    lane::{Lane, Shared},
+    CollectionSettings, EngineError,
+    dispatch::{Dispatcher, RunStore},
+    lane::{DeviceLane, LaneContext},
     write_back::WriteBack,
 };
 use crate::{
-    device::Lease,
-    events::Event,
-    exit::Exit,
-    grid::Footprint,
-    model::{Case, CaseId, Finding, Format, KernelName, Kind, Nanos},
-    plan::{Costs, Plan, Planned},
+    database::Database,
+    device::DeviceLease,
+    domain::{Case, CaseId, CaseOutcome, DataKind, KernelName, Nanos, TensorFormat},
+    events::RunEvent,
+    exit::ExitStatus,
+    grid::MemoryFootprint,
+    ledger::{Ledger, NewRun},
+    plan::{InitialCosts, PlannedCase, RunPlan},
     process::end_orphans,
     profile::npu_smi::NpuSmiInfo,
-    sched::{Job, Limits, Prior, Seconds, State},
-    store::{Database, Ledger, ledger::NewRun},
+    sched::{PriorCosts, SchedCase, SchedLimits, SchedulerState, Seconds},
 };
 
 /// Everything a run needs.
 #[derive(Debug)]
-pub struct Run<'a> {
+pub struct RunRequest<'a> {
     /// The database; its lock is held.
     pub database: &'a Database,
     /// Its ledger.
     pub ledger: &'a mut Ledger,
     /// What all collections share.
-    pub settings: Settings,
+    pub settings: CollectionSettings,
     /// What to measure.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// The devices to use.
     pub devices: Vec<u32>,
     /// The options in force, as JSON.
@@ -53,68 +54,68 @@ pub struct Run<'a> {
     /// Seconds after which everything must have ended.
     pub budget: Option<Seconds>,
     /// What an interrupted run has done already; `None` for a new one.
-    pub resumed: Option<Resumed>,
+    pub resumed: Option<ResumedRun>,
 }
 
 /// What an interrupted run has done already.
 #[derive(Debug, Default)]
-pub struct Resumed {
+pub struct ResumedRun {
     /// The number of its last collection.
     pub collections: u32,
     /// Cases that have their verdict, or an attempt that ends in one.
-    pub findings: Vec<(Case, Finding)>,
+    pub findings: Vec<(Case, CaseOutcome)>,
     /// Cases without a verdict that were tried, each with the numbers of its collections.
     pub tried: Vec<(CaseId, u32)>,
 }
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Every case with its verdict: those measured in the order of the plan, then those refused.
-    pub findings: Vec<(Case, Finding)>,
+    pub findings: Vec<(Case, CaseOutcome)>,
     /// The exit code that says so.
-    pub exit: Exit,
+    pub exit: ExitStatus,
 }
 
 /// An orphan of a killed run may take this long to end.
 const LEASE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a collection of stand-ins takes, on a machine that does other things besides.
-const REHEARSED: Prior = Prior { start: 0.3, export: 0.2, export_launch: 1e-4, patience: 10.0 };
+const REHEARSED: PriorCosts = PriorCosts { start: 0.3, export: 0.2, export_launch: 1e-4, patience: 10.0 };
 
 /// Carries out a run. `tell` hears every event, after the ledger has it.
 ///
 /// # Errors
 /// [`EngineError`] where the ledger or the database fails; what was committed before is kept.
-pub fn run(run: Run<'_>, tell: &mut dyn FnMut(&Event)) -> Result<Outcome, EngineError> {
+pub fn run(run: RunRequest<'_>, tell: &mut dyn FnMut(&RunEvent)) -> Result<RunOutcome, EngineError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
     runtime.block_on(async {
-        let signals = Signals::listen()?;
+        let signals = StopSignals::listen()?;
         let (sender, reports) = mpsc::unbounded_channel();
         let (sights_sender, sights) = mpsc::unbounded_channel();
         let mut dispatcher = begin(run, tell, &sender)?;
         let _sentry = dispatcher.post_sentry(sights_sender)?;
-        dispatcher.work(Inbox { reports, sights, signals }).await
+        dispatcher.work(DispatcherInbox { reports, sights, signals }).await
     })
 }
 
 /// All that a dispatcher hears.
-pub(super) struct Inbox {
-    pub(super) reports: mpsc::UnboundedReceiver<super::lane::Report>,
+pub(super) struct DispatcherInbox {
+    pub(super) reports: mpsc::UnboundedReceiver<super::lane::LaneReport>,
     pub(super) sights: mpsc::UnboundedReceiver<NpuSmiInfo>,
-    pub(super) signals: Signals,
+    pub(super) signals: StopSignals,
 }
 
 /// What asks a run to stop.
-pub(super) struct Signals {
+pub(super) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     /// The terminal has gone away, as a lost ssh does.
     hang_up: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     fn listen() -> Result<Self, EngineError> {
         let system = |source| EngineError::System { what: "signals", source };
         Ok(Self {
@@ -141,19 +142,19 @@ pub(super) fn now() -> Nanos {
 
 /// Keeps the plan, then starts a lane per device.
 fn begin<'a>(
-    run: Run<'a>,
-    tell: &'a mut dyn FnMut(&Event),
-    sender: &mpsc::UnboundedSender<super::lane::Report>,
+    run: RunRequest<'a>,
+    tell: &'a mut dyn FnMut(&RunEvent),
+    sender: &mpsc::UnboundedSender<super::lane::LaneReport>,
 ) -> Result<Dispatcher<'a>, EngineError> {
     keep_plan(run.ledger, &run.settings, &run.plan, &run.options, &run.host, run.resumed.is_some())?;
-    let Run { database, ledger, settings, plan, devices, info, budget, resumed, .. } = run;
+    let RunRequest { database, ledger, settings, plan, devices, info, budget, resumed, .. } = run;
     for place in &plan.unreadable {
-        tell(&Event::RowUnreadable { place: place.clone() });
+        tell(&RunEvent::RowUnreadable { place: place.clone() });
     }
     let is_resumed = resumed.is_some();
     let resumed = resumed.unwrap_or_default();
     let rows = rows_to_write(&settings.run, &plan);
-    let started = Event::RunStarted {
+    let started = RunEvent::RunStarted {
         run: settings.run.clone(),
         kind: settings.kind,
         cases: plan.cases.len(),
@@ -165,25 +166,25 @@ fn begin<'a>(
     };
     tell(&started);
     let jobs = jobs(&settings.costs, &plan.cases);
-    let state = State::new(jobs, &devices, limits(settings.kind, budget), resumed.collections);
+    let state = SchedulerState::new(jobs, &devices, limits(settings.kind, budget), resumed.collections);
     let mut settled = resumed.findings;
     settled.extend(plan.refused);
     let unreadable = plan.unreadable.len();
     // What a killed run left is ended before its devices are used.
     let orphans = end_orphans(&settings.processes);
     if orphans > 0 {
-        tell(&Event::OrphansEnded { programs: orphans });
+        tell(&RunEvent::OrphansEnded { programs: orphans });
     }
     let leases = devices
         .iter()
-        .map(|&device| Ok((device, Lease::take(&settings.leases, device, LEASE_PATIENCE)?)))
+        .map(|&device| Ok((device, DeviceLease::take(&settings.leases, device, LEASE_PATIENCE)?)))
         .collect::<Result<_, EngineError>>()?;
-    let shared = Arc::new(Shared { settings, cases: plan.cases, leases, stop: AtomicBool::new(false) });
+    let shared = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop: AtomicBool::new(false) });
     let lanes = devices
         .iter()
-        .map(|&device| Ok((device, Lane::start(device, &shared, sender)?)))
+        .map(|&device| Ok((device, DeviceLane::start(device, &shared, sender)?)))
         .collect::<Result<_, EngineError>>()?;
-    let keeper = Keeper { database, ledger, rows, settled, unreadable };
+    let keeper = RunStore { database, ledger, rows, settled, unreadable };
     let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);
     dispatcher.on_sight(&info)?;
     dispatcher.conclude_settled()?;
@@ -192,8 +193,8 @@ fn begin<'a>(
 
 fn keep_plan(
     ledger: &mut Ledger,
-    settings: &Settings,
-    plan: &Plan,
+    settings: &CollectionSettings,
+    plan: &RunPlan,
     options: &str,
     host: &str,
     is_resumed: bool,
@@ -215,7 +216,7 @@ fn keep_plan(
     Ok(ledger.begin_run(&new, &all)?)
 }
 
-fn rows_to_write(run: &str, plan: &Plan) -> WriteBack {
+fn rows_to_write(run: &str, plan: &RunPlan) -> WriteBack {
     let mut rows = WriteBack::new(run);
     for planned in &plan.cases {
         rows.expect(&planned.case.kernel, planned.case.id());
@@ -227,17 +228,17 @@ fn rows_to_write(run: &str, plan: &Plan) -> WriteBack {
 }
 
 /// What bounds the collections of a host.
-pub(super) fn limits(kind: Kind, deadline: Option<Seconds>) -> Limits {
-    let prior = if kind == Kind::Rehearsal { REHEARSED } else { Prior::default() };
-    Limits { deadline, prior, ..Limits::default() }
+pub(super) fn limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
+    let prior = if kind == DataKind::Rehearsal { REHEARSED } else { PriorCosts::default() };
+    SchedLimits { deadline, prior, ..SchedLimits::default() }
 }
 
 /// The cases as the scheduler knows them.
-pub(super) fn jobs(costs: &Costs, cases: &[Planned]) -> Vec<Job> {
+pub(super) fn jobs(costs: &InitialCosts, cases: &[PlannedCase]) -> Vec<SchedCase> {
     let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
     kernels.sort();
     kernels.dedup();
-    let job = |planned: &Planned| Job {
+    let job = |planned: &PlannedCase| SchedCase {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
         seconds: costs.seconds(planned.fastest),
         launches: costs.launches,
@@ -250,9 +251,9 @@ pub(super) fn jobs(costs: &Costs, cases: &[Planned]) -> Vec<Job> {
 
 /// Bytes of device memory that a case needs.
 fn memory(case: &Case) -> u64 {
-    let mut footprint = Footprint::default();
-    let sizes = |tensor: &crate::model::Tensor| {
-        (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
+    let mut footprint = MemoryFootprint::default();
+    let sizes = |tensor: &crate::domain::Tensor| {
+        (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
     };
     for tensor in case.inputs.iter().flatten() {
         let (element, is_blocked) = sizes(tensor);

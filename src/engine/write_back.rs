@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    model::{CaseId, Finding, KernelName, Verdict},
-    store::{Database, Ledger, RowResult, Written, write_back_kernel},
+    database::{Database, RowResult, WriteBackReport, write_back_kernel},
+    domain::{CaseId, CaseOutcome, KernelName, Verdict},
+    ledger::Ledger,
     verify::measurement,
 };
 
@@ -14,7 +15,7 @@ use crate::{
 pub(super) struct WriteBack {
     run: String,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
-    concluded: BTreeMap<KernelName, Vec<(CaseId, Option<Finding>)>>,
+    concluded: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
 }
 
 impl WriteBack {
@@ -33,7 +34,7 @@ impl WriteBack {
     }
 
     /// A case has its verdict; says whether it was the kernel's last.
-    pub(super) fn conclude(&mut self, kernel: &KernelName, case: &CaseId, finding: &Finding) -> bool {
+    pub(super) fn conclude(&mut self, kernel: &KernelName, case: &CaseId, finding: &CaseOutcome) -> bool {
         // A case that had no launch says nothing new about its row.
         if !matches!(finding.verdict, Verdict::Unsupported | Verdict::NotRun) {
             self.concluded.entry(kernel.clone()).or_default().push((case.clone(), Some(finding.clone())));
@@ -53,7 +54,7 @@ impl WriteBack {
         kernel: &KernelName,
         database: &Database,
         ledger: &Ledger,
-    ) -> Result<Written, EngineError> {
+    ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
             let evidence = ledger.evidence(&case)?;

@@ -7,18 +7,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::model::{CaseId, Finding, KernelName, Kind, Purpose, Verdict};
+use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName, Verdict};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum RunEvent {
     /// The plan is in the ledger; nothing has been launched.
     RunStarted {
         /// The run.
         run: String,
         /// Measured or rehearsed.
-        kind: Kind,
+        kind: DataKind,
         /// Cases that will be measured.
         cases: usize,
         /// Cases that end without a launch.
@@ -55,7 +55,7 @@ pub enum Event {
         /// The kernels of its cases, in the order of names.
         kernels: Vec<KernelName>,
         /// Why it is begun.
-        purpose: Purpose,
+        purpose: CollectionPurpose,
         /// Seconds that it is predicted to take.
         predicted: f64,
     },
@@ -66,7 +66,7 @@ pub enum Event {
         /// The devices.
         devices: Vec<u32>,
         /// Why it was begun.
-        purpose: Purpose,
+        purpose: CollectionPurpose,
         /// How it ended, in words.
         outcome: String,
         /// Seconds from start to results.
@@ -80,7 +80,7 @@ pub enum Event {
         collection: u32,
         /// Verdict and reason of this attempt.
         #[serde(flatten)]
-        finding: Finding,
+        finding: CaseOutcome,
     },
     /// A case has its one verdict.
     CaseFinished {
@@ -92,7 +92,7 @@ pub enum Event {
         shapes: String,
         /// Verdict and reason.
         #[serde(flatten)]
-        finding: Finding,
+        finding: CaseOutcome,
     },
     /// A device is not used for now.
     DeviceSetAside {

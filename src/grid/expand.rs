@@ -1,11 +1,11 @@
 //! The candidates of a space, one after the other: a number with a digit for each axis, the last one moving
 //! fastest. Nothing is allocated on the way.
 
-use crate::spec::grid::Space;
+use super::definition::CandidateSpace;
 
 /// The expression of a space that a candidate fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct ConstraintViolation {
     /// Its place: what is derived first, then the constraints.
     pub place: usize,
     /// Whether it has a value, as a constraint that does not hold has.
@@ -15,7 +15,7 @@ pub struct Unfit {
 /// Goes through the candidates of a space.
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
-    space: &'a Space,
+    space: &'a CandidateSpace,
     digits: Vec<usize>,
     numbers: Vec<i64>,
     next: u64,
@@ -25,7 +25,7 @@ pub struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     /// In front of the first candidate.
     #[must_use]
-    pub fn new(space: &'a Space) -> Self {
+    pub fn new(space: &'a CandidateSpace) -> Self {
         Self {
             space,
             digits: vec![0; space.axes.len()],
@@ -88,22 +88,26 @@ impl<'a> Candidates<'a> {
     ///
     /// # Errors
     /// What has no value or does not hold: what is derived first, then the constraints.
-    pub fn check(&mut self) -> Result<&[i64], Unfit> {
+    pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
         let first = self.names_of_axes();
         for (place, formula) in self.space.derived.iter().enumerate() {
             let value = formula.value(&self.numbers);
-            self.numbers[first + place] = value.map_err(|_| Unfit { place, has_value: false })?;
+            self.numbers[first + place] =
+                value.map_err(|_| ConstraintViolation { place, has_value: false })?;
         }
         for (index, formula) in self.space.conditions.iter().enumerate() {
             let value = formula.value(&self.numbers);
             if value != Ok(1) {
-                return Err(Unfit { place: self.space.derived.len() + index, has_value: value.is_ok() });
+                return Err(ConstraintViolation {
+                    place: self.space.derived.len() + index,
+                    has_value: value.is_ok(),
+                });
             }
         }
         Ok(&self.numbers)
     }
 
-    /// The numbers of the candidate, as [`Space::names`] names them; what is derived is there after
+    /// The numbers of the candidate, as [`CandidateSpace::names`] names them; what is derived is there after
     /// [`Candidates::check`].
     #[must_use]
     pub fn numbers(&self) -> &[i64] {

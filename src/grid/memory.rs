@@ -4,7 +4,7 @@
 //! at a multiple of 512 bytes, inputs and outputs are there twice, so that a launch can be made ready while another
 //! runs, and the kernel has a workspace as large as its outputs beside a fixed one.
 
-use crate::model::{Case, Format, Tensor};
+use crate::domain::{Case, Tensor, TensorFormat};
 
 /// Each tensor begins at a multiple of so many bytes.
 const ALIGNMENT: u64 = 512;
@@ -18,18 +18,18 @@ const FIXED_WORKSPACE: u64 = 32 << 20;
 
 /// Bytes of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
+pub struct MemoryFootprint {
     inputs: u64,
     outputs: u64,
 }
 
-impl Footprint {
+impl MemoryFootprint {
     /// What a case needs.
     #[must_use]
     pub fn of(case: &Case) -> Self {
         let mut footprint = Self::default();
         let size = |tensor: &Tensor| {
-            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, Format::Private(_)))
+            (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
         };
         for tensor in case.inputs.iter().flatten() {
             let (element, is_blocked) = size(tensor);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn copies_and_workspace_count() {
-        let mut footprint = Footprint::default();
+        let mut footprint = MemoryFootprint::default();
         footprint.add_input(&[1 << 20], 2, false);
         footprint.add_output(&[1 << 20], 4, false);
         assert_eq!(footprint.bytes(), 2 * (6 << 20) + (4 << 20) + (32 << 20));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn nothing_wraps() {
-        let mut footprint = Footprint::default();
+        let mut footprint = MemoryFootprint::default();
         footprint.add_input(&[u64::MAX, 3], 8, true);
         assert_eq!(footprint.bytes(), u64::MAX);
     }

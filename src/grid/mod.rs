@@ -8,17 +8,23 @@
 //! of what is left is a sample taken.
 
 mod audit;
-mod draft;
+mod case_builder;
+pub mod definition;
 mod expand;
-mod grow;
 mod memory;
 pub mod mutate;
-mod refused;
+mod rejection;
 mod sample;
+mod select;
+mod write;
 
-pub use audit::{Audit, AxisAudit, Gap, Group, Shortfall};
-pub use draft::Draft;
-pub use expand::{Candidates, Unfit};
-pub use grow::{Grown, Known, Order, Range, grow};
-pub use memory::{Footprint, default_budget};
-pub use refused::{Refusals, Refused};
+pub use audit::{AxisAudit, AxisGap, AxisGroup, AxisShortfall, GridAuditor, KernelAudit};
+pub use case_builder::CaseBuilder;
+pub use expand::{Candidates, ConstraintViolation};
+pub use memory::{MemoryFootprint, default_budget};
+pub use rejection::{RejectCount, RejectReason};
+pub use select::{AxisRange, ExistingCases, SelectedCandidates, SelectionRequest, grow};
+pub use write::{
+    CasesByKernel, ExistingRows, GridRows, GridWriteError, GridWriter, GrownTable, MutantWriter,
+    TargetDatabase, cases_of_profiles, in_parallel, tenants,
+};

@@ -7,7 +7,7 @@
 //! evenly. The same seed gives the same choice on every machine: all
 //! arithmetic is exact or rounded as IEEE 754 says.
 
-use crate::spec::grid::{Axis, Space};
+use super::definition::{CandidateSpace, GridAxis};
 
 /// Points tried for each candidate wanted or there, before the rest is filled up evenly.
 const TRIALS: u64 = 16;
@@ -15,17 +15,17 @@ const TRIALS: u64 = 16;
 const MOST_TRIALS: u64 = 1 << 23;
 
 /// The candidates of a space that may be taken.
-pub(super) struct Stratum<'a> {
-    pub(super) space: &'a Space,
+pub(crate) struct CandidateStratum<'a> {
+    pub(crate) space: &'a CandidateSpace,
     /// Those that are valid and not there, in ascending order.
-    pub(super) valid: &'a [u64],
+    pub(crate) valid: &'a [u64],
     /// Rows that earlier growths of the space made.
-    pub(super) grown: usize,
+    pub(crate) grown: usize,
     /// Candidates that are there, whoever made them.
-    pub(super) there: u64,
+    pub(crate) there: u64,
 }
 
-impl Stratum<'_> {
+impl CandidateStratum<'_> {
     /// How many points are tried for so many candidates: where few are valid, most points are lost.
     fn trials(&self, wanted: usize) -> u64 {
         let (wanted, valid) = (wanted as u64, self.valid.len().max(1) as u64);
@@ -37,7 +37,7 @@ impl Stratum<'_> {
 /// Takes candidates until all strata together have so many rows, those of earlier growths included; all of them
 /// where `None`. Strata end up with rows as evenly as they can, and what a small one cannot give the others do. The
 /// candidates of each stratum are in ascending order.
-pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
+pub(crate) fn sample(strata: &[CandidateStratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
     let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
     let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
     let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
@@ -47,7 +47,7 @@ pub(super) fn sample(strata: &[Stratum<'_>], rows: Option<usize>, seed: u64) -> 
 
 /// How many each is given, none above its size, so that with what they had they have `rows` together and the
 /// poorest as many as can be. The seed decides who gets the last ones.
-pub(super) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
+pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
     let up_to = |level: usize| -> Vec<usize> {
         sizes.iter().zip(had).map(|(size, had)| level.saturating_sub(*had).min(*size)).collect()
     };
@@ -69,14 +69,14 @@ pub(super) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> 
     quotas
 }
 
-fn spread(stratum: &Stratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
+fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
     let valid = stratum.valid;
     if wanted >= valid.len() {
         return valid.to_vec();
     }
     let mut is_taken = vec![false; valid.len()];
     let mut count = 0;
-    let axes: Vec<Cells> = stratum.space.axes.iter().map(Cells::of).collect();
+    let axes: Vec<LogCells> = stratum.space.axes.iter().map(LogCells::of).collect();
     let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
     let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mixed(seed ^ mixed(axis)))).collect();
     for point in 0..stratum.trials(wanted) {
@@ -115,12 +115,12 @@ fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
 }
 
 /// The cells of an axis: where each ends, in shares of the whole.
-struct Cells {
+struct LogCells {
     ends: Vec<f64>,
 }
 
-impl Cells {
-    fn of(axis: &Axis) -> Self {
+impl LogCells {
+    fn of(axis: &GridAxis) -> Self {
         // Names that move together have no common scale: each of their rows is as good as another.
         let place = |index: usize| match axis.names.len() {
             1 => log2(axis.values[index]),
@@ -147,7 +147,7 @@ impl Cells {
 
 /// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
 #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
-pub(super) fn log2(value: i64) -> f64 {
+pub(crate) fn log2(value: i64) -> f64 {
     let value = value.max(1);
     let whole = value.ilog2();
     f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
@@ -170,7 +170,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-pub(super) const fn mixed(number: u64) -> u64 {
+pub(crate) const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -178,7 +178,7 @@ pub(super) const fn mixed(number: u64) -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
-pub(super) fn unit(number: u64) -> f64 {
+pub(crate) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -187,15 +187,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::KernelName;
+    use crate::domain::KernelName;
 
-    fn space(axes: &[&[i64]]) -> Space {
+    fn space(axes: &[&[i64]]) -> CandidateSpace {
         let axes = axes
             .iter()
             .zip('a'..)
-            .map(|(values, name)| Axis { names: vec![name.to_string()], values: values.to_vec() });
-        let axes: Vec<Axis> = axes.collect();
-        Space {
+            .map(|(values, name)| GridAxis { names: vec![name.to_string()], values: values.to_vec() });
+        let axes: Vec<GridAxis> = axes.collect();
+        CandidateSpace {
             kernel: KernelName::new("Add").expect("a name"),
             grid: String::new(),
             pattern: String::new(),
@@ -235,7 +235,8 @@ mod tests {
         let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
         let space = space(&[&ladder, &ladder]);
         let valid: Vec<u64> = (0..256).collect();
-        let taken = &sample(&[Stratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
+        let taken =
+            &sample(&[CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
         assert_eq!(taken.len(), 64);
         // A quarter of the grid: each quarter of each axis has its share of each quarter of the other.
         for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
@@ -253,11 +254,11 @@ mod tests {
         let large = |taken: &[u64]| taken.iter().filter(|&&at| at / 256 >= 10).count();
         for (first, second) in [(500, 16), (1000, 50), (2000, 200), (3000, 1000)] {
             for seed in 0..8 {
-                let stratum = Stratum { space: &space, valid: &all, grown: 0, there: 0 };
+                let stratum = CandidateStratum { space: &space, valid: &all, grown: 0, there: 0 };
                 let before = sample(&[stratum], Some(first), seed).remove(0);
                 let left: Vec<u64> = all.iter().copied().filter(|at| !before.contains(at)).collect();
                 let there = before.len() as u64;
-                let stratum = Stratum { space: &space, valid: &left, grown: first, there };
+                let stratum = CandidateStratum { space: &space, valid: &left, grown: first, there };
                 let added = sample(&[stratum], Some(first + second), seed).remove(0);
                 assert_eq!(added.len(), second);
                 // 6 of 16 values are large.
@@ -274,7 +275,7 @@ mod tests {
         let (valid, few): (Vec<u64>, Vec<u64>) = ((0..4).collect(), (0..2).collect());
         let mut grown = vec![0; 9];
         for rows in 1..=9 {
-            let strata = grown.iter().enumerate().map(|(index, &grown)| Stratum {
+            let strata = grown.iter().enumerate().map(|(index, &grown)| CandidateStratum {
                 space: &small,
                 valid: if index < 3 { &few } else { &valid },
                 grown,
@@ -297,7 +298,7 @@ mod tests {
             let space = space(&[&[1, 2, 3, 4, 6, 8, 512, 1024, 2048, 32768], &[1, 5, 7], &[2, 4, 8, 16, 32, 64, 128, 192, 256, 9999]]);
             let valid: Vec<u64> = valid.into_iter().collect();
             let take = || {
-                let stratum = Stratum { space: &space, valid: &valid, grown: 0, there: 0 };
+                let stratum = CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 };
                 sample(&[stratum], Some(wanted), seed).remove(0)
             };
             let taken = take();

@@ -2,8 +2,8 @@
 //!
 //! Layer 3: imports `model`, `spec` and `store`. It starts nothing.
 
-mod prior;
+mod cost_model;
 mod select;
 
-pub use prior::Costs;
-pub use select::{NO_ENTRY, Plan, PlanError, Planned, Selection, Update, select};
+pub use cost_model::InitialCosts;
+pub use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select};

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    model::{Case, CaseId, Finding, KernelName, Nanos, Verdict, nearest},
+    catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
+    config::DeviceProfile,
+    database::{Database, KernelCsv, StoreError, row_cases},
+    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest},
     render::call_digest,
-    spec::{Catalogue, DeviceProfile, Fill, Reading, Refusal, Supplied},
-    store::{Database, KernelCsv, StoreError, row_cases},
 };
 
 /// Why a kernel outside of the catalogue is not measured.
@@ -14,7 +15,7 @@ pub const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
 /// Which rows a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Update {
+pub enum UpdateMode {
     /// Those without an accepted result.
     Missing,
     /// All; new samples join those there are.
@@ -23,9 +24,9 @@ pub enum Update {
 
 /// What to choose from a database.
 #[derive(Debug)]
-pub struct Selection<'a> {
+pub struct CaseSelection<'a> {
     /// Which rows.
-    pub update: Update,
+    pub update: UpdateMode,
     /// Only these kernels; all where empty.
     pub kernels: &'a [KernelName],
     /// Cases that the ledger holds an accepted result of.
@@ -39,11 +40,11 @@ pub struct Selection<'a> {
 
 /// A case that will be measured.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedCase {
     /// The case.
     pub case: Case,
     /// How the catalogue reads it.
-    pub reading: Reading,
+    pub reading: ResolvedCall,
     /// The shortest time that the device allows.
     pub fastest: Nanos,
     /// What its result is worth; the greatest are measured first.
@@ -54,11 +55,11 @@ pub struct Planned {
 
 /// What a run will do with the rows of a database.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct RunPlan {
     /// Cases to measure.
-    pub cases: Vec<Planned>,
+    pub cases: Vec<PlannedCase>,
     /// Cases that end without a launch, with their verdict.
-    pub refused: Vec<(Case, Finding)>,
+    pub refused: Vec<(Case, CaseOutcome)>,
     /// Rows that are no case: file, line, and why.
     pub unreadable: Vec<String>,
     /// Cases that have an accepted result already.
@@ -67,16 +68,16 @@ pub struct Plan {
     pub unwritten: BTreeMap<KernelName, Vec<CaseId>>,
 }
 
-impl Plan {
+impl RunPlan {
     /// Refuses cases that need more devices at once than there are.
     pub fn refuse_larger_gangs(&mut self, devices: usize) {
         let (fitting, larger) =
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
         self.cases = fitting;
-        let larger: Vec<Planned> = larger;
-        self.refused.extend(larger.into_iter().map(|Planned { case, devices: needed, .. }| {
+        let larger: Vec<PlannedCase> = larger;
+        self.refused.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
             let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
-            (case, Finding::new(Verdict::Unsupported, reason))
+            (case, CaseOutcome::new(Verdict::Unsupported, reason))
         }));
     }
 
@@ -85,10 +86,13 @@ impl Plan {
         if skew == 0.0 {
             return;
         }
-        for Planned { reading, .. } in &mut self.cases {
-            let is_routed = |supplied: &Supplied| match supplied {
-                Supplied::Tensor(tensor) => {
-                    matches!(tensor.fill, Fill::Experts(_) | Fill::Counts(_) | Fill::Cumulative(_))
+        for PlannedCase { reading, .. } in &mut self.cases {
+            let is_routed = |supplied: &CallArgument| match supplied {
+                CallArgument::Tensor(tensor) => {
+                    matches!(
+                        tensor.fill,
+                        ResolvedFill::Experts(_) | ResolvedFill::Counts(_) | ResolvedFill::Cumulative(_)
+                    )
                 }
                 _ => false,
             };
@@ -150,10 +154,10 @@ pub fn select(
     database: &Database,
     catalogue: &Catalogue,
     device: &DeviceProfile,
-    selection: &Selection<'_>,
-) -> Result<Plan, PlanError> {
+    selection: &CaseSelection<'_>,
+) -> Result<RunPlan, PlanError> {
     let kernels = chosen_kernels(&database.kernels()?, selection.kernels)?;
-    let mut plan = Plan::default();
+    let mut plan = RunPlan::default();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
     for kernel in kernels {
@@ -180,14 +184,14 @@ pub fn select(
             if !seen.insert(id) {
                 continue;
             }
-            if selection.update == Update::Missing && (is_accepted || in_ledger) {
+            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
                 plan.already += 1;
                 continue;
             }
             match read(catalogue, device, &case) {
                 Ok((reading, fastest)) => {
                     let devices = ranks(&reading);
-                    let planned = Planned { case, reading, fastest, value, devices };
+                    let planned = PlannedCase { case, reading, fastest, value, devices };
                     match rejection(catalogue, &planned, selection) {
                         Some(finding) => plan.refused.push((planned.case, finding)),
                         None => plan.cases.push(planned),
@@ -219,9 +223,9 @@ fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreErr
 }
 
 /// How many processes a call talks to, itself included; each has a device.
-fn ranks(reading: &Reading) -> usize {
+fn ranks(reading: &ResolvedCall) -> usize {
     let group = reading.arguments.iter().find_map(|(_, supplied)| match supplied {
-        Supplied::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
+        CallArgument::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
         _ => None,
     });
     group.unwrap_or(1).max(1)
@@ -229,16 +233,20 @@ fn ranks(reading: &Reading) -> usize {
 
 /// Why a case that the catalogue covers is not launched: nobody knows on how many devices, or the vendor's code
 /// rejected this very call.
-fn rejection(catalogue: &Catalogue, planned: &Planned, selection: &Selection<'_>) -> Option<Finding> {
+fn rejection(
+    catalogue: &Catalogue,
+    planned: &PlannedCase,
+    selection: &CaseSelection<'_>,
+) -> Option<CaseOutcome> {
     let rejected = selection.rejected?;
     let entry = catalogue.entry(&planned.case.kernel);
     if entry.is_some_and(|entry| !entry.can_be_launched()) {
         let reason = "it talks to other devices, and no argument of its entry is a `process_group`";
-        return Some(Finding::new(Verdict::Unsupported, reason));
+        return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
     let (digest, message) = rejected.get(&planned.case.id())?;
     let call = call_digest(&planned.case, &planned.reading, entry);
-    (*digest == call).then(|| Finding::new(Verdict::InvalidArgs, message.clone()))
+    (*digest == call).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
 }
 
 fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {
@@ -253,19 +261,23 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
 }
 
 /// How a case is replayed and how fast it can be, or why it is not.
-fn read(catalogue: &Catalogue, device: &DeviceProfile, case: &Case) -> Result<(Reading, Nanos), Finding> {
+fn read(
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    case: &Case,
+) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        return Err(Finding::new(Verdict::Unsupported, NO_ENTRY));
+        return Err(CaseOutcome::new(Verdict::Unsupported, NO_ENTRY));
     };
     let reading = match entry.read(case) {
         Ok(reading) => reading,
-        Err(Refusal::NotCovered(why)) => return Err(Finding::new(Verdict::Unsupported, why)),
-        Err(Refusal::Contradiction(why)) => return Err(Finding::new(Verdict::InvalidArgs, why)),
+        Err(NotReplayable::NotCovered(why)) => return Err(CaseOutcome::new(Verdict::Unsupported, why)),
+        Err(NotReplayable::Contradiction(why)) => return Err(CaseOutcome::new(Verdict::InvalidArgs, why)),
     };
     if case.bytes() > device.hbm_bytes() {
         let gib = case.bytes().div_ceil(1 << 30);
         let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
-        return Err(Finding::new(Verdict::Oom, reason));
+        return Err(CaseOutcome::new(Verdict::Oom, reason));
     }
     let fastest = device.fastest(&reading.work);
     Ok((reading, fastest))

@@ -23,7 +23,7 @@ use nix::{
 mod orphans;
 mod time_limit;
 
-use orphans::Record;
+use orphans::ProcessRecord;
 pub use orphans::{end_orphans, is_known_stranger, is_marked};
 use time_limit::{Expiry, ProcessActivity, TimeLimit};
 
@@ -36,7 +36,7 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// A program to run.
 #[derive(Debug)]
-pub struct Job<'a> {
+pub struct CommandSpec<'a> {
     /// Name or path, then arguments.
     pub command: Vec<OsString>,
     /// Where it runs.
@@ -59,7 +59,7 @@ pub struct Job<'a> {
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExitKind {
     /// With this status.
     Exited(i32),
     /// By this signal, which was not ours.
@@ -104,7 +104,7 @@ pub enum ProcessError {
 ///
 /// # Errors
 /// [`ProcessError`] where it cannot be started or waited for.
-pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
+pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
@@ -133,7 +133,7 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
         _ => failed(source),
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
-    let _record = job.record.map(|file| Record::write(file, group));
+    let _record = job.record.map(|file| ProcessRecord::write(file, group));
     let begun = Instant::now();
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
@@ -142,16 +142,16 @@ pub fn run(job: &Job<'_>, stop: &AtomicBool) -> Result<Ended, ProcessError> {
             let status = output.status;
             let ended = status
                 .code()
-                .map_or_else(|| Ended::Signalled(status.signal().unwrap_or_default()), Ended::Exited);
+                .map_or_else(|| ExitKind::Signalled(status.signal().unwrap_or_default()), ExitKind::Exited);
             sweep(group, job.record);
             return Ok(ended);
         }
         let reason = if stop.load(Ordering::Relaxed) {
-            Some(Ended::Stopped)
+            Some(ExitKind::Stopped)
         } else {
             limit.expiry(begun.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
-                Expiry::Limit => Ended::TimedOut,
-                Expiry::CutOff => Ended::CutOff,
+                Expiry::Limit => ExitKind::TimedOut,
+                Expiry::CutOff => ExitKind::CutOff,
             })
         };
         if let Some(reason) = reason {
@@ -212,7 +212,7 @@ pub fn find_program(name: &str, path: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration, stop: &AtomicBool) -> (Ended, String) {
+    fn shell(script: &str, limit: Duration, stop: &AtomicBool) -> (ExitKind, String) {
         shell_until(script, limit, None, stop)
     }
 
@@ -221,10 +221,10 @@ mod tests {
         limit: Duration,
         cut_off: Option<Duration>,
         stop: &AtomicBool,
-    ) -> (Ended, String) {
+    ) -> (ExitKind, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
-        let job = Job {
+        let job = CommandSpec {
             command: vec!["sh".into(), "-c".into(), script.into()],
             folder: folder.path(),
             environment: &[("NAME".to_owned(), "value".to_owned())],
@@ -244,8 +244,8 @@ mod tests {
     fn status_and_both_outputs_are_kept() {
         let never = AtomicBool::new(false);
         let (ended, log) = shell("echo $NAME; echo wrong >&2; exit 3", LONG, &never);
-        assert_eq!((ended, log.as_str()), (Ended::Exited(3), "value\nwrong\n"));
-        assert_eq!(shell("kill -SEGV $$", LONG, &never).0, Ended::Signalled(11));
+        assert_eq!((ended, log.as_str()), (ExitKind::Exited(3), "value\nwrong\n"));
+        assert_eq!(shell("kill -SEGV $$", LONG, &never).0, ExitKind::Signalled(11));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let stop = AtomicBool::new(true);
         let begun = Instant::now();
         let (ended, _) = shell("trap '' TERM; sleep 1000 & wait; sleep 1000", LONG, &stop);
-        assert_eq!(ended, Ended::Stopped);
+        assert_eq!(ended, ExitKind::Stopped);
         assert!(begun.elapsed() < LONG);
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn a_limit_ends_the_whole_group() {
         let (ended, log) =
             shell("sleep 1000 & echo $!; wait", Duration::from_millis(200), &AtomicBool::new(false));
-        assert_eq!(ended, Ended::TimedOut);
+        assert_eq!(ended, ExitKind::TimedOut);
         let grandchild: i32 = log.trim().parse().expect("a process id");
         // It was sent SIGKILL before `run` returned; the system takes a moment to carry that out.
         let ended = || {
@@ -295,9 +295,9 @@ mod tests {
                 let begun = Instant::now();
                 (shell(&script, LIMIT, &never).0, begun.elapsed())
             });
-            let last = rounds.find(|(ended, elapsed)| *ended != Ended::Exited(0) || *elapsed > LIMIT);
+            let last = rounds.find(|(ended, elapsed)| *ended != ExitKind::Exited(0) || *elapsed > LIMIT);
             has_ended.store(true, Ordering::Relaxed);
-            assert_eq!(last.map(|(ended, _)| ended), Some(Ended::Exited(0)));
+            assert_eq!(last.map(|(ended, _)| ended), Some(ExitKind::Exited(0)));
         });
     }
 
@@ -305,13 +305,13 @@ mod tests {
     fn a_cut_off_ends_a_program_before_its_limit() {
         let cut_off = Some(Duration::from_millis(200));
         let (ended, _) = shell_until("sleep 1000", LONG, cut_off, &AtomicBool::new(false));
-        assert_eq!(ended, Ended::CutOff);
+        assert_eq!(ended, ExitKind::CutOff);
     }
 
     #[test]
     fn a_missing_program_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let job = Job {
+        let job = CommandSpec {
             command: vec!["no-such-program".into()],
             folder: folder.path(),
             environment: &[],

@@ -25,7 +25,7 @@ pub(super) const MARK: &str = "NPUBENCH_PROCESS";
 
 /// A program that runs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Started {
+struct StartedProcess {
     pid: i32,
     /// Clock ticks from boot to its start.
     start: u64,
@@ -35,12 +35,12 @@ struct Started {
 
 /// The file of a program that runs; taken away when it has ended.
 #[derive(Debug)]
-pub(super) struct Record(PathBuf);
+pub(super) struct ProcessRecord(PathBuf);
 
-impl Record {
+impl ProcessRecord {
     /// Writes a program down. Where that fails the run goes on: only a killed npubench would miss it.
     pub(super) fn write(file: &Path, pid: i32) -> Self {
-        let started = Started { pid, start: start_of(pid).unwrap_or_default(), boot: boot() };
+        let started = StartedProcess { pid, start: start_of(pid).unwrap_or_default(), boot: boot() };
         if let Some(folder) = file.parent() {
             let _ = fs::create_dir_all(folder);
         }
@@ -49,7 +49,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for ProcessRecord {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -73,7 +73,7 @@ pub fn end_orphans(folder: &Path) -> usize {
 }
 
 /// Whether the program, or its group without it, is still there.
-fn is_running(started: &Started) -> bool {
+fn is_running(started: &StartedProcess) -> bool {
     if started.boot != boot() {
         return false;
     }
@@ -189,16 +189,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("1.json");
         let (mut marked, mut other) = (sleeper(Some(&file)), sleeper(None));
-        std::mem::forget(Record::write(&file, marked.id().cast_signed()));
+        std::mem::forget(ProcessRecord::write(&file, marked.id().cast_signed()));
         assert_eq!(end_orphans(folder.path()), 1);
         assert!(ends(&mut marked));
         assert_eq!(other.try_wait().expect("asked"), None);
         assert!(!file.exists());
         // The id of a process that started at another moment is not the one that was written down.
-        let stranger = Started { pid: other.id().cast_signed(), start: 1, boot: boot() };
+        let stranger = StartedProcess { pid: other.id().cast_signed(), start: 1, boot: boot() };
         fs::write(&file, serde_json::to_string(&stranger).expect("json")).expect("written");
         assert_eq!(end_orphans(folder.path()), 0);
-        let before = Started {
+        let before = StartedProcess {
             pid: other.id().cast_signed(),
             start: start_of(other.id().cast_signed()).expect("it runs"),
             boot: "another boot".to_owned(),

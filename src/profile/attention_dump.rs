@@ -12,16 +12,16 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Place, ProfileError};
-use crate::model::{AttentionCall, AttentionSlot, Attributes, attention_attribute as name, joined};
+use super::{ProfileError, RecordPosition};
+use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, attention_attribute as name, joined};
 
 /// Distinct calls by the shapes of their tensors, each with everything else that decides its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AttentionDump(BTreeMap<AttentionCall, BTreeSet<Attributes>>);
+pub struct AttentionDump(BTreeMap<AttentionCall, BTreeSet<CaseAttributes>>);
 
 impl AttentionDump {
     /// The calls by their shapes.
-    pub fn iter(&self) -> impl Iterator<Item = (&AttentionCall, &BTreeSet<Attributes>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&AttentionCall, &BTreeSet<CaseAttributes>)> {
         self.0.iter()
     }
 
@@ -38,7 +38,7 @@ impl AttentionDump {
     }
 
     /// Adds a call.
-    pub fn add(&mut self, call: AttentionCall, attributes: Attributes) {
+    pub fn add(&mut self, call: AttentionCall, attributes: CaseAttributes) {
         self.0.entry(call).or_default().insert(attributes);
     }
 }
@@ -46,7 +46,7 @@ impl AttentionDump {
 /// A line as it is written. Shapes are lists of dimensions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct DumpLine {
     query: Vec<u64>,
     key: Vec<u64>,
     value: Vec<u64>,
@@ -127,7 +127,7 @@ fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
         }
         let (call, attributes) = parse(line).map_err(|problem| ProfileError::DumpLine {
             file: file.to_owned(),
-            place: Place::Line(number),
+            place: RecordPosition::Line(number),
             problem,
         })?;
         calls += 1;
@@ -139,11 +139,11 @@ fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     Ok(())
 }
 
-fn parse(text: &[u8]) -> Result<(AttentionCall, Attributes), String> {
+fn parse(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
     if !text.starts_with(b"{") {
         return Err("is no JSON object".to_owned());
     }
-    let line: Line = serde_json::from_slice(text).map_err(|error| {
+    let line: DumpLine = serde_json::from_slice(text).map_err(|error| {
         // The parser counts lines of its own; the place is said by the caller.
         let text = error.to_string();
         text.split(" at line 1 ").next().unwrap_or(&text).to_owned()
@@ -152,7 +152,7 @@ fn parse(text: &[u8]) -> Result<(AttentionCall, Attributes), String> {
     Ok(line.into_call())
 }
 
-impl Line {
+impl DumpLine {
     /// Whether shapes, lengths, heads, layout and block table agree.
     fn check(&self) -> Result<(), String> {
         if self.query.len() < 3 || self.key.len() < 3 || self.value.len() < 3 {
@@ -259,7 +259,7 @@ impl Line {
         }
     }
 
-    fn into_call(self) -> (AttentionCall, Attributes) {
+    fn into_call(self) -> (AttentionCall, CaseAttributes) {
         let mut call = AttentionCall::default();
         for (slot, dims) in [
             (AttentionSlot::Query, Some(&self.query)),
@@ -282,7 +282,7 @@ impl Line {
                 u64::try_from(count).ok().filter(|count| *count > 0).into_iter().collect(),
             );
         }
-        let mut attributes = Attributes::default();
+        let mut attributes = CaseAttributes::default();
         for (name, number) in [
             (name::HEADS, self.num_heads),
             (name::KV_HEADS, self.kv_heads()),
@@ -332,7 +332,7 @@ mod tests {
         "block_table":[2,8],"actual_seq_lengths":[1,2],"actual_seq_lengths_kv":[1000,129],"num_heads":4,
         "num_key_value_heads":1,"input_layout":"TND","sparse_mode":3,"block_size":128}"#;
 
-    fn parsed(text: &str) -> Result<(AttentionCall, Attributes), String> {
+    fn parsed(text: &str) -> Result<(AttentionCall, CaseAttributes), String> {
         parse(text.replace('\n', " ").as_bytes())
     }
 

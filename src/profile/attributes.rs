@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use super::{Group, HostCalls, ProfileError, ProfileFile, describe_attention};
-use crate::model::{Attention, EP_SIZE, KernelName};
+use super::{HostCalls, ProfileError, ProfileFile, RecordGroup, describe_attention};
+use crate::domain::{AttentionCase, EP_SIZE, KernelName};
 
 /// The kernel whose time depends on how many ranks share its experts, which no profile records.
 const DISPATCH: &str = "DispatchFFNCombine";
@@ -13,7 +13,7 @@ const DISPATCH: &str = "DispatchFFNCombine";
 /// # Errors
 /// [`ProfileError`] where the record of the host's calls cannot be read.
 pub fn say_attributes(
-    kernels: &mut BTreeMap<KernelName, Vec<Group>>,
+    kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],
     ep_size: Option<NonZeroU32>,
 ) -> Result<Vec<String>, ProfileError> {
@@ -22,7 +22,7 @@ pub fn say_attributes(
         let kernel = kernels.keys().find(|kernel| kernel.as_str() == name).cloned();
         kernel.and_then(|kernel| kernels.remove_entry(&kernel))
     };
-    let attention = groups_of(Attention::KERNEL);
+    let attention = groups_of(AttentionCase::KERNEL);
     let dispatch = groups_of(DISPATCH);
     match (&dispatch, ep_size) {
         (Some(_), None) => notes.push(format!("{DISPATCH}: `{EP_SIZE}` is left open; `--ep-size N` says it")),

@@ -37,7 +37,7 @@ pub const COUNTERS: [&str; 25] = [
 
 /// Where each column stands in one file. The first name of each list is the one messages use.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
+pub(super) struct RecordColumns {
     pub(super) kernel: usize,
     pub(super) duration: usize,
     /// Shapes, types, formats of the inputs, then of the outputs.
@@ -115,7 +115,7 @@ impl fmt::Display for OtherTable {
     }
 }
 
-impl Columns {
+impl RecordColumns {
     /// Resolves the header of a kernel table. `row` gives the next row, where there is one: what stands in
     /// it tells why the shapes are missing.
     pub(super) fn resolve(

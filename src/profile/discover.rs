@@ -25,14 +25,14 @@ const HIGHEST: usize = 4;
 
 /// The forms of a profile, the preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
+enum ProfileFormat {
     KernelDetails,
     OpSummary,
     TorchDatabase,
     MsprofDatabase,
 }
 
-impl Form {
+impl ProfileFormat {
     fn of(name: &str) -> Option<Self> {
         let is = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
         match () {
@@ -51,20 +51,20 @@ impl Form {
 }
 
 /// The files of one profile by form.
-type Forms = BTreeMap<Form, Vec<PathBuf>>;
+type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 
 /// The tables of some paths, each profile's in one form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredProfiles {
     /// What is to be read, each file once.
     pub files: Vec<ProfileFile>,
     /// Paths that were asked for and are not read.
-    pub passed_over: Vec<PassedOver>,
+    pub passed_over: Vec<SkippedPath>,
 }
 
 /// A path whose records are read from another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOver {
+pub struct SkippedPath {
     /// As it was given.
     pub path: PathBuf,
     /// A file of the same profile that is read.
@@ -87,8 +87,8 @@ impl ProfileFile {
     ///
     /// # Errors
     /// [`ProfileError::NoProfile`] where a folder holds none; [`ProfileError::Io`].
-    pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<Found, ProfileError> {
-        let mut search = Search::default();
+    pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
+        let mut search = ProfileSearch::default();
         let resolved: Vec<(&Path, PathBuf)> = paths
             .iter()
             .map(|path| {
@@ -128,8 +128,8 @@ fn io_error(path: &Path, source: io::Error) -> ProfileError {
 
 /// What is known while paths are gone through, all of them resolved.
 #[derive(Debug, Default)]
-struct Search {
-    profiles: BTreeMap<PathBuf, Forms>,
+struct ProfileSearch {
+    profiles: BTreeMap<PathBuf, FilesByFormat>,
     /// The profile of each file in them.
     profile_of: BTreeMap<PathBuf, PathBuf>,
     folders: Vec<PathBuf>,
@@ -137,11 +137,11 @@ struct Search {
     alone: BTreeSet<PathBuf>,
 }
 
-impl Search {
+impl ProfileSearch {
     fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
         if !self.folders.iter().any(|outer| folder.starts_with(outer)) {
             self.folders.push(folder.to_owned());
-            self.walk(folder, &Surroundings::of(folder))?;
+            self.walk(folder, &EnclosingProfile::of(folder))?;
         }
         Ok(())
     }
@@ -152,14 +152,14 @@ impl Search {
         if self.profile_of.contains_key(file) {
             return;
         }
-        let form = Form::of(&file.file_name().unwrap_or_default().to_string_lossy());
-        match (Surroundings::of(file).profile, form) {
+        let form = ProfileFormat::of(&file.file_name().unwrap_or_default().to_string_lossy());
+        match (EnclosingProfile::of(file).profile, form) {
             (Some(profile), Some(form)) => self.insert(profile, form, file.to_owned()),
             _ => drop(self.alone.insert(file.to_owned())),
         }
     }
 
-    fn insert(&mut self, profile: PathBuf, form: Form, file: PathBuf) {
+    fn insert(&mut self, profile: PathBuf, form: ProfileFormat, file: PathBuf) {
         self.profile_of.insert(file.clone(), profile.clone());
         self.profiles.entry(profile).or_default().entry(form).or_default().push(file);
     }
@@ -170,7 +170,7 @@ impl Search {
         from.map(|(file, _)| file).take_while(move |file| file.starts_with(path))
     }
 
-    fn into_found(mut self, asked: &[(&Path, PathBuf)]) -> Found {
+    fn into_found(mut self, asked: &[(&Path, PathBuf)]) -> DiscoveredProfiles {
         let profiles = mem::take(&mut self.profiles).into_iter();
         let read: BTreeMap<PathBuf, Vec<PathBuf>> = profiles
             .filter_map(|(profile, forms)| Some((profile, newest_of_folders(best_form(forms)?))))
@@ -182,18 +182,18 @@ impl Search {
                 && !self.below(path).any(|file| is_read.contains(file))
                 && let Some(instead) = read.get(&self.profile_of[first]).and_then(|files| files.first())
             {
-                passed_over.push(PassedOver { path: (*given).to_owned(), instead: instead.clone() });
+                passed_over.push(SkippedPath { path: (*given).to_owned(), instead: instead.clone() });
             }
         }
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
         files.dedup();
-        Found { files, passed_over }
+        DiscoveredProfiles { files, passed_over }
     }
 
     /// Collects the files of every profile under its root. A file that is in no profile's folder counts as
     /// one of the profile of its folder.
-    fn walk(&mut self, folder: &Path, around: &Surroundings) -> io::Result<()> {
+    fn walk(&mut self, folder: &Path, around: &EnclosingProfile) -> io::Result<()> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
         let holds = |inside: &str| entries.iter().any(|entry| entry.file_name().to_str() == Some(inside));
@@ -203,7 +203,7 @@ impl Search {
             if kind.is_dir() && around.depth < DEEPEST {
                 self.walk(&entry.path(), &below)?;
             } else if kind.is_file()
-                && let Some(form) = Form::of(&entry.file_name().to_string_lossy())
+                && let Some(form) = ProfileFormat::of(&entry.file_name().to_string_lossy())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
                 self.insert(profile, form, entry.path());
@@ -236,7 +236,7 @@ fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
     let mut tables = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if Form::of(&entry.file_name().to_string_lossy()) == Some(Form::OpSummary) {
+        if ProfileFormat::of(&entry.file_name().to_string_lossy()) == Some(ProfileFormat::OpSummary) {
             tables.push(entry.path());
         }
     }
@@ -245,7 +245,7 @@ fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
 
 /// The preferred form that is there. One whose files are all empty is passed over for another, as an
 /// export that failed leaves them.
-fn best_form(forms: Forms) -> Option<(Form, Vec<PathBuf>)> {
+fn best_form(forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> {
     let is_filled = |files: &[PathBuf]| {
         files.iter().any(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0))
     };
@@ -254,7 +254,7 @@ fn best_form(forms: Forms) -> Option<(Form, Vec<PathBuf>)> {
     forms.into_iter().find(|(form, _)| *form == best)
 }
 
-fn newest_of_folders((form, files): (Form, Vec<PathBuf>)) -> Vec<PathBuf> {
+fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBuf> {
     if !form.is_exported_anew() {
         return files;
     }
@@ -279,7 +279,7 @@ fn newest(files: Vec<PathBuf>) -> Vec<PathBuf> {
 
 /// What encloses a folder that is walked into.
 #[derive(Clone, Debug, Default)]
-struct Surroundings {
+struct EnclosingProfile {
     depth: usize,
     /// The root of the profile that the folder is a part of.
     profile: Option<PathBuf>,
@@ -287,7 +287,7 @@ struct Surroundings {
     is_below_torch_root: bool,
 }
 
-impl Surroundings {
+impl EnclosingProfile {
     /// What encloses a path, going by the folders above it.
     fn of(path: &Path) -> Self {
         let above: Vec<&Path> = path.ancestors().skip(1).take(HIGHEST).collect();

@@ -9,7 +9,7 @@ use super::columns::OtherTable;
 
 /// Where in a file a record stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordPosition {
     /// A line, from 1.
     Line(u64),
     /// A row of a database's `COMPUTE_TASK_INFO`.
@@ -18,7 +18,7 @@ pub enum Place {
     Operation(i64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, ":{line}"),
@@ -133,7 +133,7 @@ pub enum ProfileError {
         /// The file.
         file: PathBuf,
         /// Where the record stands.
-        place: Place,
+        place: RecordPosition,
         /// Name of the column.
         column: &'static str,
         /// The cell, cut where it is long.
@@ -147,7 +147,7 @@ pub enum ProfileError {
         /// The file.
         file: PathBuf,
         /// The line.
-        place: Place,
+        place: RecordPosition,
         /// What is wrong with it.
         problem: String,
     },
@@ -163,7 +163,7 @@ pub enum ProfileError {
         /// The file.
         file: PathBuf,
         /// Where the record stands.
-        place: Place,
+        place: RecordPosition,
     },
     /// A file named like a database that is none.
     #[error("`{}` is not an SQLite database", .file.display())]
@@ -232,7 +232,7 @@ impl ProfileError {
     /// An error that points at a cell, which is cut where it is long.
     pub(super) fn cell(
         file: &Path,
-        place: Place,
+        place: RecordPosition,
         column: &'static str,
         cell: &[u8],
         problem: String,
@@ -281,7 +281,7 @@ impl ProfileError {
             Self::MissingColumns { is: None, .. } => {
                 "this is not a kernel table of msprof or torch_npu.profiler"
             }
-            Self::Ragged { .. } | Self::Cell { place: Place::Line(_), .. } => {
+            Self::Ragged { .. } | Self::Cell { place: RecordPosition::Line(_), .. } => {
                 "mend or remove the line, or export the profile again"
             }
             Self::Cell { .. } => "export the profile again",

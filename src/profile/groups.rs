@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, HashMap, btree_map};
 use super::{
     ProfileError,
     columns::CELLS,
-    sums::{CounterSums, KernelRecord},
+    kernel_record::{CounterSums, KernelRecord},
 };
 use crate::{
-    model::{Attributes, Case, Cells, KernelName, Nanos},
-    stats::Summary,
+    domain::{Case, CaseAttributes, KernelName, Nanos, SignatureCells},
+    stats::SampleSummary,
 };
 
 /// All records of one signature.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct RecordGroup {
     /// The signature.
     pub case: Case,
     /// The six signature cells as the profiler wrote them first.
@@ -26,23 +26,23 @@ pub struct Group {
     /// Further cells of the row, by column: what is known beside the records.
     pub extra: Vec<(String, String)>,
     /// Where the first record stands.
-    first: Position,
-    durations: Durations,
+    first: RecordOrder,
+    durations: DurationList,
     counters: CounterSums,
 }
 
 /// Where a record stands among all that are read: the number of its file, and what orders the records of
 /// one file, its place or its time.
-pub(super) type Position = (u64, u64);
+pub(super) type RecordOrder = (u64, u64);
 
 /// Durations in nanoseconds; four bytes each, for nearly all kernels take less than four seconds.
 #[derive(Clone, Debug, Default)]
-struct Durations {
+struct DurationList {
     short: Vec<u32>,
     long: Vec<i64>,
 }
 
-impl Durations {
+impl DurationList {
     fn push(&mut self, duration: Nanos) {
         match u32::try_from(duration.0) {
             Ok(short) => self.short.push(short),
@@ -65,7 +65,7 @@ impl Durations {
         self.short.len() + self.long.len()
     }
 
-    /// All of them, for [`Summary`]. The short ones are given back by and by, for a group may hold nearly all
+    /// All of them, for [`SampleSummary`]. The short ones are given back by and by, for a group may hold nearly all
     /// records of a large profile.
     fn into_vec(mut self) -> Vec<i64> {
         const AT_ONCE: usize = 1 << 20;
@@ -85,12 +85,12 @@ impl Durations {
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
     /// Of the durations, in nanoseconds; `None` where there are none.
-    pub durations: Option<Summary>,
+    pub durations: Option<SampleSummary>,
     /// Mean of each counter of [`COUNTERS`](super::COUNTERS) over the records that have it.
     pub counters: Vec<Option<f64>>,
 }
 
-impl Group {
+impl RecordGroup {
     /// Says something that the records do not; where it is an attribute, it becomes part of the case.
     pub fn say(&mut self, column: &str, value: &str) {
         self.case.attributes.set(column, value);
@@ -108,11 +108,11 @@ impl Group {
     pub fn into_statistics(self) -> GroupStatistics {
         GroupStatistics {
             counters: self.counters.means(),
-            durations: Summary::of(&mut self.durations.into_vec()),
+            durations: SampleSummary::of(&mut self.durations.into_vec()),
         }
     }
 
-    fn add<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: Position) {
+    fn add<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: RecordOrder) {
         // Tables are read from their begin; databases are not read in the order of time.
         if position < self.first {
             self.first = position;
@@ -138,9 +138,9 @@ impl Group {
 
 /// The groups of one or several tables, and what was left out.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub struct RecordGroups {
     by_cells: HashMap<Vec<u8>, usize, foldhash::fast::RandomState>,
-    groups: Vec<Group>,
+    groups: Vec<RecordGroup>,
     /// Records without input shapes, by kernel.
     pub without_shapes: BTreeMap<String, u64>,
     /// Records without a duration, by kernel.
@@ -150,12 +150,12 @@ pub struct Groups {
     key: Vec<u8>,
 }
 
-impl Groups {
+impl RecordGroups {
     /// Adds a record.
     pub(super) fn add<R: KernelRecord>(
         &mut self,
         record: &R,
-        position: Position,
+        position: RecordOrder,
     ) -> Result<(), ProfileError> {
         self.records += 1;
         let kernel = record.kernel();
@@ -244,8 +244,8 @@ impl Groups {
     /// The groups by kernel, in the order of their signatures. Cells that differ only in spelling
     /// are one group.
     #[must_use]
-    pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<Group>> {
-        let mut by_signature: BTreeMap<(KernelName, String), Group> = BTreeMap::new();
+    pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {
+        let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
         for group in self.groups {
             let key = (group.case.kernel.clone(), group.case.signature());
             match by_signature.entry(key) {
@@ -255,7 +255,7 @@ impl Groups {
                 btree_map::Entry::Occupied(mut slot) => slot.get_mut().absorb(group),
             }
         }
-        let mut kernels: BTreeMap<KernelName, Vec<Group>> = BTreeMap::new();
+        let mut kernels: BTreeMap<KernelName, Vec<RecordGroup>> = BTreeMap::new();
         for ((kernel, _), group) in by_signature {
             kernels.entry(kernel).or_default().push(group);
         }
@@ -283,7 +283,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }
 
-fn new_group<R: KernelRecord>(record: &R, first: Position) -> Result<Group, ProfileError> {
+fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGroup, ProfileError> {
     let kernel = std::str::from_utf8(record.kernel())
         .map_err(|_| record.bad_cell("Type", record.kernel(), "is not UTF-8".to_owned()))?;
     let kernel = KernelName::new(kernel)
@@ -298,20 +298,21 @@ fn new_group<R: KernelRecord>(record: &R, first: Position) -> Result<Group, Prof
         }
     }
     let parse = |first: usize| {
-        let cells = Cells { shapes: texts[first], dtypes: texts[first + 1], formats: texts[first + 2] };
+        let cells =
+            SignatureCells { shapes: texts[first], dtypes: texts[first + 1], formats: texts[first + 2] };
         cells.parse().map_err(|error| {
             record.bad_cell(CELLS[first], texts[first].as_bytes(), format!("cannot be read: {error}"))
         })
     };
-    let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: Attributes::default() };
-    Ok(Group {
+    let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
+    Ok(RecordGroup {
         case,
         cells: cells.map(text),
         state: text(record.state()),
         core: text(record.core()),
         extra: Vec::new(),
         first,
-        durations: Durations::default(),
+        durations: DurationList::default(),
         counters: CounterSums::default(),
     })
 }

@@ -6,8 +6,8 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{Group, ProfileError, operator_details, sqlite};
-use crate::model::{Attention, AttentionCall, AttentionSlot, RUNTIME, best_fits, joined};
+use super::{ProfileError, RecordGroup, operator_details, sqlite};
+use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, RUNTIME, best_fits, joined};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,8 +92,8 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
 }
 
 /// Says of a group of the kernel what its host calls and its own shapes tell, and what is not known.
-pub fn describe_attention(group: &mut Group, calls: &HostCalls) {
-    let kernel = Attention::new(&group.case);
+pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
+    let kernel = AttentionCase::new(&group.case);
     let mut cells: Vec<(&str, String)> = Vec::new();
     for (column, slot) in [
         ("actual_seq_lengths_shape", AttentionSlot::QueryLengths),

@@ -13,11 +13,13 @@ use std::{
 };
 
 use super::{
-    Groups, Place, ProfileError, Record,
-    records::{Rows, Table},
-    scan::{Block, Blocks},
-    split::{Index, Irregular},
+    KernelRow, ProfileError, RecordGroups, RecordPosition,
+    records::{RecordRows, RecordTable},
     sqlite,
+};
+use crate::table::{
+    blocks::{CsvBlock, CsvBlocks},
+    simd_index::{CsvIndex, NeedsFullParser},
 };
 
 /// Large enough that taking one costs nothing, small enough that it stays in a core's own cache.
@@ -35,11 +37,11 @@ pub struct ReadOptions {
 }
 
 /// Something was wrong with a block.
-struct Trouble;
+struct BlockFailed;
 
 /// What the threads share.
-struct Job<'a> {
-    table: &'a Table,
+struct IngestJob<'a> {
+    table: &'a RecordTable,
     file_number: u64,
     accept_rehearsed: bool,
     stop: AtomicBool,
@@ -50,7 +52,7 @@ struct Job<'a> {
 /// # Errors
 /// [`ProfileError`] with file and place for the first record that cannot be read.
 pub fn add_table(
-    groups: &mut Groups,
+    groups: &mut RecordGroups,
     file: &Path,
     file_number: u64,
     options: ReadOptions,
@@ -58,43 +60,47 @@ pub fn add_table(
     if sqlite::is_database(file)? {
         return sqlite::add_database(groups, file, file_number, options.accept_rehearsed);
     }
-    let table = Table::open(file)?;
+    let table = RecordTable::open(file)?;
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = File::open(file).map_err(io)?;
     input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
     let accept_rehearsed = options.accept_rehearsed;
-    let job = Job { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
+    let job = IngestJob { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
     let workers = options.workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
-    match job.read(Blocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
+    match job.read(CsvBlocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
         Ok(parts) => parts.into_iter().for_each(|part| groups.absorb(part)),
         // An error, or something irregular: the csv crate tells, and names the line.
-        Err(Trouble) => {
+        Err(BlockFailed) => {
             let mut input = File::open(file).map_err(io)?;
             input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
-            job.read_by_csv(groups, &mut Rows::new(input, table.header_lines))?;
+            job.read_by_csv(groups, &mut RecordRows::new(input, table.header_lines))?;
         }
     }
     Ok(())
 }
 
-impl Job<'_> {
-    fn read_by_csv(&self, groups: &mut Groups, rows: &mut Rows<File>) -> Result<(), ProfileError> {
+impl IngestJob<'_> {
+    fn read_by_csv(
+        &self,
+        groups: &mut RecordGroups,
+        rows: &mut RecordRows<File>,
+    ) -> Result<(), ProfileError> {
         while let Some(record) = rows.next(self.table)? {
             self.add(groups, &record, record.line())?;
         }
         Ok(())
     }
 
-    fn add(&self, groups: &mut Groups, record: &Record<'_>, place: u64) -> Result<(), ProfileError> {
+    fn add(&self, groups: &mut RecordGroups, record: &KernelRow<'_>, place: u64) -> Result<(), ProfileError> {
         if record.is_rehearsed() && !self.accept_rehearsed {
             let file = self.table.file().to_owned();
-            return Err(ProfileError::Rehearsed { file, place: Place::Line(record.line()) });
+            return Err(ProfileError::Rehearsed { file, place: RecordPosition::Line(record.line()) });
         }
         groups.add(record, (self.file_number, place))
     }
 
     /// Every worker takes the next block when it is done with one, and reads and parses it itself.
-    fn read(&self, blocks: Blocks<File>, workers: usize) -> Result<Vec<Groups>, Trouble> {
+    fn read(&self, blocks: CsvBlocks<File>, workers: usize) -> Result<Vec<RecordGroups>, BlockFailed> {
         let blocks = Mutex::new(blocks);
         thread::scope(|scope| {
             // This thread is one of them.
@@ -108,13 +114,13 @@ impl Job<'_> {
     }
 
     /// Parses blocks until there are no more, or one of the workers has met trouble.
-    fn work(&self, blocks: &Mutex<Blocks<File>>) -> Result<Groups, Trouble> {
-        let mut groups = Groups::default();
-        let (mut index, mut memory) = (Index::default(), Vec::new());
+    fn work(&self, blocks: &Mutex<CsvBlocks<File>>) -> Result<RecordGroups, BlockFailed> {
+        let mut groups = RecordGroups::default();
+        let (mut index, mut memory) = (CsvIndex::default(), Vec::new());
         while !self.stop.load(Ordering::Relaxed) {
             let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).next(memory);
             let Some(block) = next.map_err(|_| self.trouble())? else { break };
-            self.read_block(&mut groups, &mut index, &block).map_err(|Trouble| self.trouble())?;
+            self.read_block(&mut groups, &mut index, &block).map_err(|BlockFailed| self.trouble())?;
             memory = block.into_memory();
         }
         groups.sort();
@@ -122,16 +128,21 @@ impl Job<'_> {
     }
 
     /// Tells the other workers.
-    fn trouble(&self) -> Trouble {
+    fn trouble(&self) -> BlockFailed {
         self.stop.store(true, Ordering::Relaxed);
-        Trouble
+        BlockFailed
     }
 
-    fn read_block(&self, groups: &mut Groups, index: &mut Index, block: &Block) -> Result<(), Trouble> {
-        index.find(block.bytes(), self.table.width()).map_err(|Irregular| Trouble)?;
+    fn read_block(
+        &self,
+        groups: &mut RecordGroups,
+        index: &mut CsvIndex,
+        block: &CsvBlock,
+    ) -> Result<(), BlockFailed> {
+        index.find(block.bytes(), self.table.width()).map_err(|NeedsFullParser| BlockFailed)?;
         for cells in index.rows(block.bytes()) {
             let place = block.offset + u64::from(cells.begin());
-            self.add(groups, &Record::in_block(self.table, cells), place).map_err(|_| Trouble)?;
+            self.add(groups, &KernelRow::in_block(self.table, cells), place).map_err(|_| BlockFailed)?;
         }
         Ok(())
     }

@@ -19,14 +19,14 @@ pub struct NpuSmiInfo {
     /// The version of `npu-smi`, such as `25.0.rc1`; empty where the text begins below that line.
     pub version: String,
     /// The chips, in the order of the table; never empty, and no two have the same `device`.
-    pub chips: Vec<Chip>,
+    pub chips: Vec<NpuChip>,
     /// The processes that hold chips, in the order of the table.
     pub processes: Vec<NpuProcess>,
 }
 
 /// One chip: a die of an A3 card, the whole card elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Chip {
+pub struct NpuChip {
     /// The card's id, which `npu-smi -i` takes. Ids need not be contiguous.
     pub npu: u32,
     /// The chip on its card, which `npu-smi -c` takes; 0 where the table has no such column.
@@ -106,7 +106,7 @@ pub enum NpuSmiError {
 
 impl NpuSmiInfo {
     /// The processes that hold a chip; where the table names only cards, those of its card.
-    pub fn processes_on(&self, chip: &Chip) -> impl Iterator<Item = &NpuProcess> {
+    pub fn processes_on(&self, chip: &NpuChip) -> impl Iterator<Item = &NpuProcess> {
         let (npu, die) = (chip.npu, chip.chip);
         self.processes
             .iter()
@@ -120,7 +120,7 @@ impl NpuSmiInfo {
 /// # Errors
 /// [`NpuSmiError`] where the text is not that table, or a line does not fit its titles.
 pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
-    let mut lines = text.lines().enumerate().filter_map(|(index, line)| Line::new(index + 1, line));
+    let mut lines = text.lines().enumerate().filter_map(|(index, line)| FrameLine::new(index + 1, line));
     let mut version = String::new();
     let upper = loop {
         let Some(line) = lines.next() else {
@@ -130,21 +130,21 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
         if let Some(("npu-smi", rest)) = line.cells.first().and_then(|cell| cell.split_once(' ')) {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
         }
-        let titles = Titles::new(&line);
-        if [Meaning::Npu, Meaning::Name, Meaning::Health].iter().all(|&wanted| titles.has(wanted)) {
+        let titles = TitleLine::new(&line);
+        if [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health].iter().all(|&wanted| titles.has(wanted)) {
             break titles;
         }
     };
     let lower = match lines.next() {
-        Some(line) if line.has(Meaning::BusId) => Titles::new(&line),
+        Some(line) if line.has(ColumnKind::BusId) => TitleLine::new(&line),
         other => return Err(not_followed(upper.line, "a second line of titles with `Bus-Id`", other)),
     };
 
     let mut rows = Vec::new();
     let mut processes = Vec::new();
     while let Some(line) = lines.next() {
-        if line.has(Meaning::Pid) {
-            processes = read_processes(&Titles::new(&line), lines)?;
+        if line.has(ColumnKind::Pid) {
+            processes = read_processes(&TitleLine::new(&line), lines)?;
             break;
         }
         if line.is_remark() {
@@ -153,31 +153,31 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
         let first = upper.row(&line)?;
         // A lost second line must not make titles or the next chip's first line stand in for it.
         let second = match lines.next() {
-            Some(line) if !line.has(Meaning::Pid) => lower.row(&line)?,
+            Some(line) if !line.has(ColumnKind::Pid) => lower.row(&line)?,
             other => return Err(not_followed(first.line, "the chip's second line", other)),
         };
         rows.push((first, second));
     }
     let mut chips =
         rows.iter().map(|(first, second)| read_chip(first, second)).collect::<Result<Vec<_>, _>>()?;
-    number_devices(&mut chips, lower.has(Meaning::Device))?;
+    number_devices(&mut chips, lower.has(ColumnKind::Device))?;
     Ok(NpuSmiInfo { version, chips, processes })
 }
 
-fn read_chip(first: &Row, second: &Row) -> Result<Chip, NpuSmiError> {
+fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, NpuSmiError> {
     let npu = first.npu()?;
-    let memory = if second.get(Meaning::Hbm).is_some() { Meaning::Hbm } else { Meaning::Memory };
+    let memory = if second.get(ColumnKind::Hbm).is_some() { ColumnKind::Hbm } else { ColumnKind::Memory };
     let (memory_used_mb, memory_total_mb) = second.pair(memory)?;
-    let bus_id = second.text(Meaning::BusId);
-    Ok(Chip {
+    let bus_id = second.text(ColumnKind::BusId);
+    Ok(NpuChip {
         npu,
-        chip: second.id(Meaning::Chip)?.unwrap_or(0),
-        device: second.id(Meaning::Device)?.unwrap_or(npu),
-        name: first.text(Meaning::Name).to_owned(),
-        health: first.text(Meaning::Health).to_owned(),
-        power_w: first.number(Meaning::Power)?.filter(|watts: &f64| watts.is_finite()),
-        temperature_c: first.number(Meaning::Temperature)?,
-        aicore_percent: second.number(Meaning::Use)?,
+        chip: second.id(ColumnKind::Chip)?.unwrap_or(0),
+        device: second.id(ColumnKind::Device)?.unwrap_or(npu),
+        name: first.text(ColumnKind::Name).to_owned(),
+        health: first.text(ColumnKind::Health).to_owned(),
+        power_w: first.number(ColumnKind::Power)?.filter(|watts: &f64| watts.is_finite()),
+        temperature_c: first.number(ColumnKind::Temperature)?,
+        aicore_percent: second.number(ColumnKind::Use)?,
         memory_used_mb,
         memory_total_mb,
         bus_id: (!is_absent(bus_id)).then(|| bus_id.to_owned()),
@@ -185,7 +185,7 @@ fn read_chip(first: &Row, second: &Row) -> Result<Chip, NpuSmiError> {
 }
 
 /// Sees to it that every chip has an index of its own. `printed` says that the table gave them.
-fn number_devices(chips: &mut [Chip], printed: bool) -> Result<(), NpuSmiError> {
+fn number_devices(chips: &mut [NpuChip], printed: bool) -> Result<(), NpuSmiError> {
     if chips.is_empty() {
         return Err(NpuSmiError::NoChips);
     }
@@ -202,21 +202,21 @@ fn number_devices(chips: &mut [Chip], printed: bool) -> Result<(), NpuSmiError> 
 }
 
 fn read_processes<'t>(
-    titles: &Titles,
-    lines: impl Iterator<Item = Line<'t>>,
+    titles: &TitleLine,
+    lines: impl Iterator<Item = FrameLine<'t>>,
 ) -> Result<Vec<NpuProcess>, NpuSmiError> {
     let mut processes = Vec::new();
     // `No running processes found in NPU 3` is a remark, and so is whatever else spans the line.
     for line in lines.filter(|line| !line.is_remark()) {
         let row = titles.row(&line)?;
         // The Ascend 950 shows a free card as a row of NA.
-        if let Some(pid) = row.number(Meaning::Pid)? {
+        if let Some(pid) = row.number(ColumnKind::Pid)? {
             processes.push(NpuProcess {
                 npu: row.npu()?,
-                chip: row.number(Meaning::Chip)?,
+                chip: row.number(ColumnKind::Chip)?,
                 pid,
-                name: row.text(Meaning::ProcessName).to_owned(),
-                memory_mb: row.number(Meaning::ProcessMemory)?,
+                name: row.text(ColumnKind::ProcessName).to_owned(),
+                memory_mb: row.number(ColumnKind::ProcessMemory)?,
             });
         }
     }
@@ -225,7 +225,7 @@ fn read_processes<'t>(
 
 /// What a title says about the value below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum ColumnKind {
     Npu,
     Name,
     Health,
@@ -246,37 +246,37 @@ enum Meaning {
 
 /// Titles in lower case, word by word; one that begins like another stands before it. Units belong
 /// to the title: a table in GB must not be read as one in MB.
-const TITLES: [(&[&str], Meaning); 20] = [
-    (&["process", "id", "in", "container"], Meaning::Other),
-    (&["process", "id"], Meaning::Pid),
-    (&["process", "name"], Meaning::ProcessName),
-    (&["process", "memory(mb)"], Meaning::ProcessMemory),
-    (&["npu", "util(%)"], Meaning::Use),
-    (&["npu", "id"], Meaning::Npu),
-    (&["npu"], Meaning::Npu),
-    (&["chip", "id"], Meaning::Chip),
-    (&["chip"], Meaning::Chip),
-    (&["phy-id"], Meaning::Device),
-    (&["device"], Meaning::Device),
-    (&["name"], Meaning::Name),
-    (&["health"], Meaning::Health),
-    (&["power(w)"], Meaning::Power),
-    (&["temp(c)"], Meaning::Temperature),
-    (&["hugepages-usage(page)"], Meaning::Other),
-    (&["bus-id"], Meaning::BusId),
-    (&["aicore(%)"], Meaning::Use),
-    (&["memory-usage(mb)"], Meaning::Memory),
-    (&["hbm-usage(mb)"], Meaning::Hbm),
+const TITLES: [(&[&str], ColumnKind); 20] = [
+    (&["process", "id", "in", "container"], ColumnKind::Other),
+    (&["process", "id"], ColumnKind::Pid),
+    (&["process", "name"], ColumnKind::ProcessName),
+    (&["process", "memory(mb)"], ColumnKind::ProcessMemory),
+    (&["npu", "util(%)"], ColumnKind::Use),
+    (&["npu", "id"], ColumnKind::Npu),
+    (&["npu"], ColumnKind::Npu),
+    (&["chip", "id"], ColumnKind::Chip),
+    (&["chip"], ColumnKind::Chip),
+    (&["phy-id"], ColumnKind::Device),
+    (&["device"], ColumnKind::Device),
+    (&["name"], ColumnKind::Name),
+    (&["health"], ColumnKind::Health),
+    (&["power(w)"], ColumnKind::Power),
+    (&["temp(c)"], ColumnKind::Temperature),
+    (&["hugepages-usage(page)"], ColumnKind::Other),
+    (&["bus-id"], ColumnKind::BusId),
+    (&["aicore(%)"], ColumnKind::Use),
+    (&["memory-usage(mb)"], ColumnKind::Memory),
+    (&["hbm-usage(mb)"], ColumnKind::Hbm),
 ];
 
 /// A line inside the frame, cut into its cells.
-struct Line<'t> {
+struct FrameLine<'t> {
     number: usize,
     text: &'t str,
     cells: Vec<&'t str>,
 }
 
-impl<'t> Line<'t> {
+impl<'t> FrameLine<'t> {
     fn new(number: usize, line: &'t str) -> Option<Self> {
         let text = line.trim();
         let inner = text.strip_prefix('|')?;
@@ -284,7 +284,7 @@ impl<'t> Line<'t> {
         Some(Self { number, text, cells: inner.split('|').map(str::trim).collect() })
     }
 
-    fn has(&self, meaning: Meaning) -> bool {
+    fn has(&self, meaning: ColumnKind) -> bool {
         self.cells.iter().any(|cell| columns(cell).iter().any(|column| column.meaning == meaning))
     }
 
@@ -295,30 +295,31 @@ impl<'t> Line<'t> {
 }
 
 /// One title of a cell.
-struct Column {
-    meaning: Meaning,
+struct TitleColumn {
+    meaning: ColumnKind,
     title: String,
 }
 
 /// Cuts a cell of a line of titles into titles. An unknown title reaches to its unit, to the next
 /// known one or to the end of the cell.
-fn columns(cell: &str) -> Vec<Column> {
+fn columns(cell: &str) -> Vec<TitleColumn> {
     let lower = cell.to_ascii_lowercase();
     let folded: Vec<&str> = lower.split_whitespace().collect();
     let words: Vec<&str> = cell.split_whitespace().collect();
-    let mut columns: Vec<Column> = Vec::new();
+    let mut columns: Vec<TitleColumn> = Vec::new();
     let mut at = 0;
     let mut unknown_is_open = false;
     while at < folded.len() {
         let known = TITLES.iter().find(|(title, _)| folded[at..].starts_with(title));
-        let (length, meaning) = known.map_or((1, Meaning::Other), |(title, meaning)| (title.len(), *meaning));
+        let (length, meaning) =
+            known.map_or((1, ColumnKind::Other), |(title, meaning)| (title.len(), *meaning));
         let title = words[at..at + length].join(" ");
         match columns.last_mut() {
             Some(open) if known.is_none() && unknown_is_open => {
                 open.title.push(' ');
                 open.title.push_str(&title);
             }
-            _ => columns.push(Column { meaning, title }),
+            _ => columns.push(TitleColumn { meaning, title }),
         }
         at += length;
         unknown_is_open = known.is_none() && !folded[at - 1].ends_with(')');
@@ -327,22 +328,22 @@ fn columns(cell: &str) -> Vec<Column> {
 }
 
 /// A line of titles.
-struct Titles {
+struct TitleLine {
     line: usize,
-    cells: Vec<Vec<Column>>,
+    cells: Vec<Vec<TitleColumn>>,
 }
 
-impl Titles {
-    fn new(line: &Line<'_>) -> Self {
+impl TitleLine {
+    fn new(line: &FrameLine<'_>) -> Self {
         Self { line: line.number, cells: line.cells.iter().map(|cell| columns(cell)).collect() }
     }
 
-    fn has(&self, meaning: Meaning) -> bool {
+    fn has(&self, meaning: ColumnKind) -> bool {
         self.cells.iter().flatten().any(|column| column.meaning == meaning)
     }
 
     /// Puts a line's values under the titles.
-    fn row<'a>(&'a self, line: &Line<'_>) -> Result<Row<'a>, NpuSmiError> {
+    fn row<'a>(&'a self, line: &FrameLine<'_>) -> Result<TitledValues<'a>, NpuSmiError> {
         let misfit =
             |expected: String| NpuSmiError::Line { line: line.number, expected, found: quoted(line.text) };
         if line.cells.len() != self.cells.len() {
@@ -359,18 +360,18 @@ impl Titles {
                 }
             }
         }
-        Ok(Row { line: line.number, values })
+        Ok(TitledValues { line: line.number, values })
     }
 }
 
 /// The values of a cell, one for each title. A text takes whatever the titles before it leave, so
 /// that it may be empty or have blanks.
-fn values_of(columns: &[Column], cell: &str) -> Option<Vec<String>> {
+fn values_of(columns: &[TitleColumn], cell: &str) -> Option<Vec<String>> {
     if let [_] = columns {
         return Some(vec![cell.to_owned()]);
     }
     let mut tokens = tokens(cell);
-    if let Some(Column { meaning: Meaning::Name, .. }) = columns.last()
+    if let Some(TitleColumn { meaning: ColumnKind::Name, .. }) = columns.last()
         && tokens.len() + 1 >= columns.len()
     {
         let name = tokens.split_off(columns.len() - 1).join(" ");
@@ -392,24 +393,24 @@ fn tokens(cell: &str) -> Vec<String> {
 }
 
 /// A line's values under their titles.
-struct Row<'a> {
+struct TitledValues<'a> {
     line: usize,
-    values: Vec<(&'a Column, String)>,
+    values: Vec<(&'a TitleColumn, String)>,
 }
 
-impl Row<'_> {
+impl TitledValues<'_> {
     /// The value and its title, where the table has such a column.
-    fn get(&self, meaning: Meaning) -> Option<(&str, &str)> {
+    fn get(&self, meaning: ColumnKind) -> Option<(&str, &str)> {
         let (column, value) = self.values.iter().find(|(column, _)| column.meaning == meaning)?;
         Some((value, &column.title))
     }
 
-    fn text(&self, meaning: Meaning) -> &str {
+    fn text(&self, meaning: ColumnKind) -> &str {
         self.get(meaning).map_or("", |(value, _)| value)
     }
 
     /// `None` where the table has no such column or prints `NA` or `-` in it.
-    fn number<T: FromStr>(&self, meaning: Meaning) -> Result<Option<T>, NpuSmiError> {
+    fn number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
         let Some((value, title)) = self.get(meaning) else { return Ok(None) };
         if is_absent(value) {
             return Ok(None);
@@ -417,18 +418,18 @@ impl Row<'_> {
         value.parse().map(Some).map_err(|_| self.misfit(format_args!("a number for `{title}`"), value))
     }
 
-    /// Like [`Row::number`], but a column that is there must have a number.
-    fn id(&self, meaning: Meaning) -> Result<Option<u32>, NpuSmiError> {
+    /// Like [`TitledValues::number`], but a column that is there must have a number.
+    fn id(&self, meaning: ColumnKind) -> Result<Option<u32>, NpuSmiError> {
         let Some((value, title)) = self.get(meaning) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| self.misfit(format_args!("a number for `{title}`"), value))
     }
 
     fn npu(&self) -> Result<u32, NpuSmiError> {
-        self.id(Meaning::Npu)?.ok_or_else(|| self.misfit(format_args!("a column `NPU`"), "none"))
+        self.id(ColumnKind::Npu)?.ok_or_else(|| self.misfit(format_args!("a column `NPU`"), "none"))
     }
 
     /// Two numbers around a slash: used and in all.
-    fn pair(&self, meaning: Meaning) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
+    fn pair(&self, meaning: ColumnKind) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
         let Some((value, title)) = self.get(meaning) else { return Ok((None, None)) };
         if is_absent(value) {
             return Ok((None, None));
@@ -452,7 +453,7 @@ fn is_absent(value: &str) -> bool {
     matches!(value, "" | "-" | "--" | "NA" | "N/A")
 }
 
-fn not_followed(line: usize, expected: &str, found: Option<Line<'_>>) -> NpuSmiError {
+fn not_followed(line: usize, expected: &str, found: Option<FrameLine<'_>>) -> NpuSmiError {
     let (line, found) =
         found.map_or((line, "the end of the text".to_owned()), |found| (found.number, quoted(found.text)));
     NpuSmiError::Line { line, expected: expected.to_owned(), found }

@@ -13,7 +13,7 @@ use csv::{ByteRecord, ReaderBuilder};
 
 use super::{
     ProfileError,
-    records::{BUFFER, LONGEST_ROW, Limited, csv_error},
+    records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error},
 };
 
 /// Gives every operator's name and input shapes to `visit`. A table without shapes, as it is written where
@@ -24,7 +24,7 @@ pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) 
     if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer { file: file.to_owned() });
     }
-    let input = Limited::new(input);
+    let input = RowLimitReader::new(input);
     let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
     let mut record = ByteRecord::new();
     let mut next = |record: &mut ByteRecord| {

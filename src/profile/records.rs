@@ -12,8 +12,9 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::{COUNTERS, Place, ProfileError, columns::Columns, decimal, groups::has_shapes, split};
-use crate::model::{Cells, Nanos, NanosError};
+use super::{COUNTERS, ProfileError, RecordPosition, columns::RecordColumns, groups::has_shapes};
+use crate::domain::{Nanos, NanosError, SignatureCells};
+use crate::table::{decimal, simd_index};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 
@@ -25,10 +26,10 @@ pub(super) const BUFFER: usize = 1 << 18;
 
 /// What is known of a table before its first record.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct RecordTable {
     file: PathBuf,
     header: ByteRecord,
-    columns: Columns,
+    columns: RecordColumns,
     /// Bytes and lines of the header.
     pub(super) header_bytes: u64,
     pub(super) header_lines: u64,
@@ -36,7 +37,7 @@ pub(super) struct Table {
     is_crlf: bool,
 }
 
-impl Table {
+impl RecordTable {
     /// Checks the beginning of a file and its header.
     pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
@@ -50,11 +51,11 @@ impl Table {
             Some(b'{' | b'[') => return Err(ProfileError::Json { file: file.to_owned() }),
             Some(_) => {}
         }
-        let mut csv = Rows::new(input.take(LONGEST_HEADER), 0).csv;
+        let mut csv = RecordRows::new(input.take(LONGEST_HEADER), 0).csv;
         let mut header = ByteRecord::new();
         csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
-        let columns = Columns::resolve(&header, file, || {
+        let columns = RecordColumns::resolve(&header, file, || {
             let mut row = ByteRecord::new();
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
@@ -82,12 +83,12 @@ pub(super) const LONGEST_ROW: usize = 16 << 20;
 
 /// Passes on so many bytes before it is topped up, and fails beyond.
 #[derive(Debug)]
-pub(super) struct Limited<R> {
+pub(super) struct RowLimitReader<R> {
     input: R,
     left: usize,
 }
 
-impl<R> Limited<R> {
+impl<R> RowLimitReader<R> {
     pub(super) const fn new(input: R) -> Self {
         Self { input, left: LONGEST_ROW }
     }
@@ -103,7 +104,7 @@ impl<R> Limited<R> {
     }
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for RowLimitReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && !buffer.is_empty() {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
@@ -117,24 +118,27 @@ impl<R: Read> Read for Limited<R> {
 
 /// Goes through the records of a table, or of a part of it that begins with a record.
 #[derive(Debug)]
-pub(super) struct Rows<R> {
-    csv: Reader<Limited<R>>,
+pub(super) struct RecordRows<R> {
+    csv: Reader<RowLimitReader<R>>,
     row: ByteRecord,
     lines_before: u64,
 }
 
-impl<R: Read> Rows<R> {
+impl<R: Read> RecordRows<R> {
     /// Rows of an input that begins behind `lines_before` lines of the file.
     pub(super) fn new(input: R, lines_before: u64) -> Self {
         let csv = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
             .buffer_capacity(BUFFER)
-            .from_reader(Limited::new(input));
+            .from_reader(RowLimitReader::new(input));
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
-    pub(super) fn next<'a>(&'a mut self, table: &'a Table) -> Result<Option<Record<'a>>, ProfileError> {
+    pub(super) fn next<'a>(
+        &'a mut self,
+        table: &'a RecordTable,
+    ) -> Result<Option<KernelRow<'a>>, ProfileError> {
         self.csv.get_mut().refill();
         let begin = self.csv.position().line();
         match self.csv.read_byte_record(&mut self.row) {
@@ -149,7 +153,7 @@ impl<R: Read> Rows<R> {
         }
         let line =
             self.lines_before + self.row.position().map_or(0, csv::Position::line) + u64::from(table.is_crlf);
-        let record = Record { table, row: Row::Csv(&self.row), line };
+        let record = KernelRow { table, row: RowCells::Csv(&self.row), line };
         if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged()) }
     }
 }
@@ -157,25 +161,25 @@ impl<R: Read> Rows<R> {
 /// Reads the records of one table.
 #[derive(Debug)]
 pub struct RecordReader {
-    table: Table,
-    rows: Rows<File>,
+    table: RecordTable,
+    rows: RecordRows<File>,
 }
 
 /// One kernel record.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    table: &'a Table,
-    row: Row<'a>,
+pub struct KernelRow<'a> {
+    table: &'a RecordTable,
+    row: RowCells<'a>,
     line: u64,
 }
 
 /// Where the cells of a record are.
 #[derive(Clone, Copy, Debug)]
-enum Row<'a> {
+enum RowCells<'a> {
     /// As the csv crate split them.
     Csv(&'a ByteRecord),
-    /// As [`super::split`] did.
-    Block(split::Cells<'a>),
+    /// As [`crate::table::simd_index`] did.
+    Block(simd_index::RowCellIndex<'a>),
 }
 
 impl RecordReader {
@@ -184,9 +188,9 @@ impl RecordReader {
     /// # Errors
     /// [`ProfileError`] where the file is missing, empty, a Git LFS pointer, or lacks columns.
     pub fn open(file: &Path) -> Result<Self, ProfileError> {
-        let table = Table::open(file)?;
+        let table = RecordTable::open(file)?;
         let input = File::open(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
-        let mut rows = Rows::new(input, 0);
+        let mut rows = RecordRows::new(input, 0);
         // The header.
         rows.csv.read_byte_record(&mut rows.row).map_err(|error| csv_error(error, file))?;
         Ok(Self { table, rows })
@@ -196,7 +200,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// [`ProfileError::Ragged`] with line and column, or [`ProfileError::Io`].
-    pub fn read(&mut self) -> Result<Option<Record<'_>>, ProfileError> {
+    pub fn read(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
         self.rows.next(&self.table)
     }
 }
@@ -209,16 +213,16 @@ pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
     }
 }
 
-impl<'a> Record<'a> {
+impl<'a> KernelRow<'a> {
     /// A record whose cells lie in a block of the file. It does not know its line: whoever needs one
-    /// reads the table through [`Rows`].
-    pub(super) const fn in_block(table: &'a Table, cells: split::Cells<'a>) -> Self {
-        Self { table, row: Row::Block(cells), line: 0 }
+    /// reads the table through [`RecordRows`].
+    pub(super) const fn in_block(table: &'a RecordTable, cells: simd_index::RowCellIndex<'a>) -> Self {
+        Self { table, row: RowCells::Block(cells), line: 0 }
     }
 
     /// The signature's cells as they stand in the file, where they stand there side by side.
     pub(super) fn raw_signature(&self) -> Option<&'a [u8]> {
-        let Row::Block(cells) = self.row else { return None };
+        let RowCells::Block(cells) = self.row else { return None };
         let columns = &self.table.columns.cells;
         let are_neighbours = columns.is_sorted_by(|left, right| left + 1 == *right);
         are_neighbours.then(|| cells.raw(columns[0], columns[5]))
@@ -227,15 +231,15 @@ impl<'a> Record<'a> {
     #[inline]
     fn cell(&self, column: usize) -> &'a [u8] {
         match self.row {
-            Row::Csv(row) => row.get(column).unwrap_or_default(),
-            Row::Block(cells) => cells.get(column),
+            RowCells::Csv(row) => row.get(column).unwrap_or_default(),
+            RowCells::Block(cells) => cells.get(column),
         }
     }
 
     fn len(&self) -> usize {
         match self.row {
-            Row::Csv(row) => row.len(),
-            Row::Block(cells) => cells.len(),
+            RowCells::Csv(row) => row.len(),
+            RowCells::Block(cells) => cells.len(),
         }
     }
 
@@ -309,9 +313,9 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// Where a cell is not UTF-8.
-    pub fn inputs(&self) -> Result<Cells<'a>, ProfileError> {
+    pub fn inputs(&self) -> Result<SignatureCells<'a>, ProfileError> {
         let [shapes, dtypes, formats, ..] = self.signature_cells();
-        Ok(Cells {
+        Ok(SignatureCells {
             shapes: self.text(shapes, "Input Shapes")?,
             dtypes: self.text(dtypes, "Input Data Types")?,
             formats: self.text(formats, "Input Formats")?,
@@ -322,9 +326,9 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// Where a cell is not UTF-8.
-    pub fn outputs(&self) -> Result<Cells<'a>, ProfileError> {
+    pub fn outputs(&self) -> Result<SignatureCells<'a>, ProfileError> {
         let [.., shapes, dtypes, formats] = self.signature_cells();
-        Ok(Cells {
+        Ok(SignatureCells {
             shapes: self.text(shapes, "Output Shapes")?,
             dtypes: self.text(dtypes, "Output Data Types")?,
             formats: self.text(formats, "Output Formats")?,
@@ -342,7 +346,7 @@ impl<'a> Record<'a> {
         cell: &[u8],
         problem: impl Into<String>,
     ) -> ProfileError {
-        ProfileError::cell(&self.table.file, Place::Line(self.line()), column, cell, problem.into())
+        ProfileError::cell(&self.table.file, RecordPosition::Line(self.line()), column, cell, problem.into())
     }
 
     /// The duration; `None` where the profiler wrote `N/A`.
@@ -383,7 +387,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn millionths(&self, column: usize) -> Option<i64> {
-        if let Row::Block(cells) = self.row
+        if let RowCells::Block(cells) = self.row
             && let Some((word, length)) = cells.word(column)
             && let Some(value) = decimal::short_millionths(word, length)
         {

@@ -9,12 +9,13 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use crate::spec::{Assets, DeviceProfile, faults::Plan};
+use super::fault_plan::FaultPlan;
+use crate::config::{AssetFiles, DeviceProfile};
 
 /// How durations come about; [`super::timing`] states both models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Model {
+pub enum NoiseModel {
     /// Collections differ, first launches are slow, launches are noisy.
     #[default]
     Lifelike,
@@ -22,7 +23,7 @@ pub enum Model {
     Steady,
 }
 
-impl Model {
+impl NoiseModel {
     /// The word used in files and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -33,13 +34,13 @@ impl Model {
     }
 }
 
-impl fmt::Display for Model {
+impl fmt::Display for NoiseModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Model {
+impl FromStr for NoiseModel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -54,9 +55,9 @@ impl FromStr for Model {
 /// A rehearsal host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct HostConfig {
     /// How durations come about.
-    pub model: Model,
+    pub model: NoiseModel,
     /// Seed of every pretended duration.
     pub seed: u64,
     /// Name of the device profile whose rates the pretended durations respect.
@@ -66,25 +67,25 @@ pub struct Config {
     /// The folder given with `--assets`, so that the stand-ins judge by the same catalogue.
     pub assets: Option<PathBuf>,
     /// What goes wrong, and how fast time passes.
-    #[serde(default, skip_serializing_if = "Plan::is_empty")]
-    pub faults: Plan,
+    #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
+    pub faults: FaultPlan,
 }
 
-impl Default for Config {
+impl Default for HostConfig {
     fn default() -> Self {
         let device_profile = DeviceProfile::default_name().to_owned();
         Self {
-            model: Model::default(),
+            model: NoiseModel::default(),
             seed: 0,
             device_profile,
             devices: 16,
             assets: None,
-            faults: Plan::default(),
+            faults: FaultPlan::default(),
         }
     }
 }
 
-impl Config {
+impl HostConfig {
     /// How long in real seconds what is pretended to take so many lasts. npubench's own clock is the real one.
     #[must_use]
     pub fn real_seconds(&self, pretended: f64) -> f64 {
@@ -98,8 +99,8 @@ impl Config {
     }
 
     /// The catalogue's and profiles' files of this host.
-    pub(super) fn assets(&self) -> Result<Assets, HostError> {
-        Ok(self.assets.as_deref().map(Assets::overlaid).transpose()?.unwrap_or_default())
+    pub(super) fn assets(&self) -> Result<AssetFiles, HostError> {
+        Ok(self.assets.as_deref().map(AssetFiles::overlaid).transpose()?.unwrap_or_default())
     }
 }
 
@@ -109,20 +110,20 @@ mod tests {
 
     #[test]
     fn words_and_models_are_one_to_one() {
-        for model in [Model::Lifelike, Model::Steady] {
+        for model in [NoiseModel::Lifelike, NoiseModel::Steady] {
             assert_eq!(model.as_str().parse(), Ok(model));
             assert_eq!(serde_json::to_string(&model).expect("a word"), format!("\"{model}\""));
         }
-        assert!("Steady".parse::<Model>().is_err());
+        assert!("Steady".parse::<NoiseModel>().is_err());
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("host.json");
-        assert!(Config::read(&file).expect_err("not there").to_string().contains("host.json"));
+        assert!(HostConfig::read(&file).expect_err("not there").to_string().contains("host.json"));
         fs::write(&file, r#"{"model":"steady","seed":1,"device_profile":"x","devices":1,"disks":3}"#)
             .expect("written");
-        assert!(Config::read(&file).expect_err("an unknown key").to_string().contains("disks"));
+        assert!(HostConfig::read(&file).expect_err("an unknown key").to_string().contains("disks"));
     }
 }

@@ -7,10 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, faults::Strikes, variables};
+use super::{HostConfig, faults::FireCounter, variables};
 use crate::{
+    catalogue::Catalogue,
+    config::{AssetError, YamlError},
     render::shell_quoted,
-    spec::{AssetsError, Catalogue, SpecError},
 };
 
 /// The Python packages, by their place below `python/`.
@@ -57,10 +58,10 @@ pub enum HostError {
     },
     /// Catalogue or device profile are wrong.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] YamlError),
     /// The folder of assets cannot be read.
     #[error(transparent)]
-    Assets(#[from] AssetsError),
+    Assets(#[from] AssetError),
 }
 
 impl HostError {
@@ -89,7 +90,7 @@ impl HostError {
 /// # Errors
 /// [`HostError`] where the folder cannot be written or cannot stand in a search path, and where
 /// the configuration names no device profile.
-pub fn install(folder: &Path, config: &Config) -> Result<Vec<(String, String)>, HostError> {
+pub fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String)>, HostError> {
     let program = std::env::current_exe().map_err(HostError::io("find", Path::new("npubench")))?;
     install_with(&program, folder, config)
 }
@@ -98,9 +99,9 @@ pub fn install(folder: &Path, config: &Config) -> Result<Vec<(String, String)>, 
 pub(super) fn install_with(
     program: &Path,
     folder: &Path,
-    config: &Config,
+    config: &HostConfig,
 ) -> Result<Vec<(String, String)>, HostError> {
-    crate::spec::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
+    crate::config::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
     fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
     let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
     let searchable = |path: &Path| {
@@ -138,7 +139,7 @@ pub(super) fn install_with(
     let settings = serde_json::to_string_pretty(config)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
     write(&file, &settings, 0o644)?;
-    Strikes::of_host(&folder).begin(super::now()).map_err(HostError::io("write below", &folder))?;
+    FireCounter::of_host(&folder).begin(super::now()).map_err(HostError::io("write below", &folder))?;
     Ok(variables)
 }
 
@@ -181,7 +182,7 @@ mod tests {
         let program = folder.path().join("it's npubench");
         write(&program, "#!/bin/sh\nprintf '%s|' \"$@\"\n", 0o755).expect("written");
         let host = folder.path().join("host");
-        let variables = install_with(&program, &host, &Config::default()).expect("installed");
+        let variables = install_with(&program, &host, &HostConfig::default()).expect("installed");
         let (name, bin) = &variables[0];
         assert_eq!(name, "PATH");
         let printed = Command::new(Path::new(bin).join("msprof")).args(["--output=a b", "$x"]).output();
@@ -192,10 +193,10 @@ mod tests {
     #[test]
     fn the_settings_read_back() {
         let folder = tempfile::tempdir().expect("a folder");
-        let config = Config { seed: u64::MAX, devices: 3, ..Config::default() };
+        let config = HostConfig { seed: u64::MAX, devices: 3, ..HostConfig::default() };
         let variables = install_with(Path::new("/x"), folder.path(), &config).expect("installed");
         let file = variables.iter().find(|(name, _)| name == variables::HOST).expect("is set");
-        assert_eq!(Config::read(Path::new(&file.1)).expect("readable"), config);
+        assert_eq!(HostConfig::read(Path::new(&file.1)).expect("readable"), config);
         install_with(Path::new("/x"), folder.path(), &config).expect("installing twice is fine");
     }
 
@@ -203,9 +204,9 @@ mod tests {
     fn what_cannot_work_is_refused_before_the_night() {
         let folder = tempfile::tempdir().expect("a folder");
         let colon = folder.path().join("a:b");
-        let error = install_with(Path::new("/x"), &colon, &Config::default()).expect_err("a colon");
+        let error = install_with(Path::new("/x"), &colon, &HostConfig::default()).expect_err("a colon");
         assert!(error.to_string().contains("a:b"), "{error}");
-        let config = Config { device_profile: "ATLAS".to_owned(), ..Config::default() };
+        let config = HostConfig { device_profile: "ATLAS".to_owned(), ..HostConfig::default() };
         let error = install_with(Path::new("/x"), folder.path(), &config).expect_err("no such profile");
         assert!(error.hint().contains("ATLAS_800_A3"), "{}", error.hint());
     }

@@ -17,30 +17,31 @@
 //! What it does not model: which of several kernels CANN picks for one call (the current case's is
 //! played back where it is among the candidates), transfers between host and device, collectives (a
 //! rank of a gang takes as long as if it were alone), several streams. Errors that arrive late, lost
-//! records and the like happen where a fault plan ([`crate::spec::faults`]) says so.
+//! records and the like happen where a fault plan ([`crate::rehearsal::fault_plan`]) says so.
 
 mod config;
+pub mod fault_plan;
 mod faults;
 mod host;
 mod msprof;
 mod npu;
 pub mod npu_smi;
-mod stand_in;
+mod shims;
 pub mod timing;
 
-pub use config::{Config, Model};
+pub use config::{HostConfig, NoiseModel};
 pub use host::{HostError, install};
-pub use stand_in::stand_in;
+pub use shims::stand_in;
 
 /// Nanoseconds since the epoch.
-fn now() -> crate::model::Nanos {
+fn now() -> crate::domain::Nanos {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    crate::model::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    crate::domain::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// Variables that the stand-ins and the scripts below them find each other by.
 pub mod variables {
-    /// The file with the host's [`super::Config`]; set for whole collections.
+    /// The file with the host's [`super::HostConfig`]; set for whole collections.
     pub const HOST: &str = "NPUBENCH_REHEARSAL";
     /// The socket of the pretend NPU; set by the stand-in of msprof for the program it starts.
     pub const SOCKET: &str = "NPUBENCH_REHEARSAL_SOCKET";

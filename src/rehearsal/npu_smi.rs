@@ -19,7 +19,7 @@ const THICK: &str =
 
 /// What one device shows at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct SimulatedReading {
     /// Degrees Celsius.
     pub temperature_c: i64,
     /// Watts of the whole card, printed with one decimal at the card's first die only.
@@ -33,7 +33,7 @@ pub struct Reading {
 }
 
 /// An idle device, as the real capture has it: memory is in use even so.
-impl Default for Reading {
+impl Default for SimulatedReading {
     fn default() -> Self {
         Self { temperature_c: 45, power_w: 160.4, hbm_used_mb: 2_892, processes: Vec::new(), is_lost: false }
     }
@@ -41,11 +41,11 @@ impl Default for Reading {
 
 /// The table of `npu-smi info`. The n-th reading is that of device n; devices without one are idle.
 #[must_use]
-pub fn info_table(devices: u32, readings: &[Reading]) -> String {
-    let idle = Reading::default();
-    let rows: Vec<(u32, &Reading)> =
+pub fn info_table(devices: u32, readings: &[SimulatedReading]) -> String {
+    let idle = SimulatedReading::default();
+    let rows: Vec<(u32, &SimulatedReading)> =
         (0..devices).zip(readings.iter().chain(std::iter::repeat(&idle))).collect();
-    let is_seen = |dies: &[(u32, &Reading)]| dies.iter().any(|(_, reading)| !reading.is_lost);
+    let is_seen = |dies: &[(u32, &SimulatedReading)]| dies.iter().any(|(_, reading)| !reading.is_lost);
     let cards = || rows.chunks(DIES_PER_CARD as usize).zip(0_u32..).filter(|(dies, _)| is_seen(dies));
 
     let mut table = BETWEEN_DIES.to_owned();
@@ -83,7 +83,7 @@ pub fn info_table(devices: u32, readings: &[Reading]) -> String {
 }
 
 /// The two lines of one die.
-fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &Reading) {
+fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &SimulatedReading) {
     let power = if die == 0 { format!("{:.1}", reading.power_w) } else { "-".to_owned() };
     line(
         table,
@@ -104,7 +104,7 @@ fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &Reading)
 }
 
 /// The lines of one card in the table of processes.
-fn processes(table: &mut String, card: u32, dies: &[(u32, &Reading)]) {
+fn processes(table: &mut String, card: u32, dies: &[(u32, &SimulatedReading)]) {
     if dies.iter().all(|(_, reading)| reading.processes.is_empty()) {
         line(table, &[(WHOLE, format!(" No running processes found in NPU {card}"))]);
     }
@@ -148,7 +148,7 @@ fn line(table: &mut String, cells: &[(usize, String)]) {
 /// The list of `npu-smi info -l`: the cards that are seen and how many dies each has. Product and serial number
 /// say that they are rehearsed.
 #[must_use]
-pub fn list(devices: u32, readings: &[Reading]) -> String {
+pub fn list(devices: u32, readings: &[SimulatedReading]) -> String {
     let entry = |text: &mut String, key: &str, value: &str| {
         text.push_str(&format!("\t{key:<31}: {value}\n"));
     };
@@ -180,10 +180,10 @@ mod tests {
     use crate::profile::npu_smi::{NpuSmiInfo, parse_info};
 
     /// Power in tenths of a watt, because the table has one decimal.
-    fn reading() -> impl Strategy<Value = Reading> {
+    fn reading() -> impl Strategy<Value = SimulatedReading> {
         let process = (any::<u32>(), "[a-zA-Z_/.]{0,15}", 0_u64..70_000);
         (-20_i64..120, 0_u32..9_000, 0..=HBM_TOTAL_MB, prop::collection::vec(process, 0..3)).prop_map(
-            |(temperature_c, tenths, hbm_used_mb, processes)| Reading {
+            |(temperature_c, tenths, hbm_used_mb, processes)| SimulatedReading {
                 temperature_c,
                 power_w: f64::from(tenths) / 10.0,
                 hbm_used_mb,
@@ -193,7 +193,7 @@ mod tests {
         )
     }
 
-    fn check(info: &NpuSmiInfo, devices: u32, readings: &[Reading]) {
+    fn check(info: &NpuSmiInfo, devices: u32, readings: &[SimulatedReading]) {
         assert_eq!(info.version, "25.0.rc1");
         assert!(info.chips.iter().map(|chip| chip.device).eq(0..devices));
         assert_eq!(
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn every_number_of_devices_reads_back() {
         for devices in 1..=16 {
-            let readings: Vec<Reading> = (0..devices)
-                .map(|device| Reading {
+            let readings: Vec<SimulatedReading> = (0..devices)
+                .map(|device| SimulatedReading {
                     temperature_c: 30 + i64::from(device),
                     power_w: 160.0 + f64::from(device) / 2.0,
                     hbm_used_mb: 2_900 + 4_000 * u64::from(device),
@@ -237,7 +237,10 @@ mod tests {
     #[test]
     fn lines_are_of_one_width_whatever_a_process_is_called() {
         let processes = vec![(u32::MAX, "a|b\nthe name of a long process ü".to_owned(), 65_536)];
-        let table = info_table(3, &[Reading { hbm_used_mb: 65_536, processes, ..Reading::default() }]);
+        let table = info_table(
+            3,
+            &[SimulatedReading { hbm_used_mb: 65_536, processes, ..SimulatedReading::default() }],
+        );
         assert!(table.lines().all(|line| line.len() == WHOLE + 2), "{table}");
         let info = parse_info(&table).expect("the table");
         assert_eq!(info.processes[0].name, "a?b?the name of");
@@ -253,10 +256,10 @@ mod tests {
             return;
         };
         let info = parse_info(&real).expect("the capture");
-        let readings: Vec<Reading> = info
+        let readings: Vec<SimulatedReading> = info
             .chips
             .iter()
-            .map(|chip| Reading {
+            .map(|chip| SimulatedReading {
                 temperature_c: chip.temperature_c.expect("a number"),
                 power_w: chip.power_w.unwrap_or(0.0),
                 hbm_used_mb: chip.memory_used_mb.expect("a number"),

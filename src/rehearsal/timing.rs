@@ -16,10 +16,10 @@
 //! Nothing here was fitted to a device. A number that comes out of it says that the way from launch
 //! to row works, and nothing about a kernel.
 
-use super::Model;
+use super::NoiseModel;
 use crate::{
-    model::Nanos,
-    spec::{DeviceProfile, Unit, Work},
+    config::{ComputeUnit, DeviceProfile, KernelWork},
+    domain::Nanos,
     stats::SplitMix64,
 };
 
@@ -37,9 +37,9 @@ const COLD: [(f64, f64); 3] = [(1.10, 8_000.0), (1.03, 2_000.0), (1.01, 500.0)];
 
 /// What, besides the work, decides how long one launch takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct LaunchContext {
     /// The model.
-    pub model: Model,
+    pub model: NoiseModel,
     /// The host's seed.
     pub seed: u64,
     /// Number of the collection in its run.
@@ -56,11 +56,11 @@ pub struct Moment {
 
 /// How long a kernel takes on average once it is warm, before noise.
 #[must_use]
-pub fn base(profile: &DeviceProfile, kernel: &str, work: &Work) -> Nanos {
+pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
-        Unit::Cube => 1.6,
-        Unit::Vector => 1.9,
-        Unit::Mte => 1.7,
+        ComputeUnit::Cube => 1.6,
+        ComputeUnit::Vector => 1.9,
+        ComputeUnit::Mte => 1.7,
     };
     let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit(hash_text(kernel));
     rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
@@ -68,11 +68,11 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &Work) -> Nanos {
 
 /// How long one launch of work with that base takes.
 #[must_use]
-pub fn duration(profile: &DeviceProfile, work: &Work, base: Nanos, moment: &Moment) -> Nanos {
+pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment: &LaunchContext) -> Nanos {
     let base = nanos(base);
     let varied = match moment.model {
-        Model::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(moment))),
-        Model::Lifelike => {
+        NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(moment))),
+        NoiseModel::Lifelike => {
             let collection = [moment.seed, u64::from(moment.collection), u64::from(moment.device)];
             let offset = 1.0 + COLLECTION_SD * normal(hash_numbers(&collection));
             let noise = exponential(LAUNCH_SD * normal(variation(moment)));
@@ -88,11 +88,11 @@ pub fn duration(profile: &DeviceProfile, work: &Work, base: Nanos, moment: &Mome
 
 /// A number for whatever else varies with a launch: of the same inputs as its duration.
 #[must_use]
-pub fn variation(moment: &Moment) -> u64 {
-    let Moment { seed, signature, .. } = *moment;
+pub fn variation(moment: &LaunchContext) -> u64 {
+    let LaunchContext { seed, signature, .. } = *moment;
     match moment.model {
-        Model::Steady => hash_numbers(&[seed, signature, u64::from(moment.since_sentinel)]),
-        Model::Lifelike => {
+        NoiseModel::Steady => hash_numbers(&[seed, signature, u64::from(moment.since_sentinel)]),
+        NoiseModel::Lifelike => {
             let [collection, device] = [moment.collection, moment.device].map(u64::from);
             hash_numbers(&[seed, collection, device, signature, u64::from(moment.in_process)])
         }
@@ -151,29 +151,39 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{model::Dtype, spec::Assets};
+    use crate::{config::AssetFiles, domain::Dtype};
 
     fn profile() -> DeviceProfile {
-        DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("the default profile")
+        DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name())
+            .expect("the default profile")
     }
 
-    fn work(flops: f64, bytes: f64) -> Work {
-        Work { flops, bytes, unit: Unit::Vector, dtype: Dtype::Bf16 }
+    fn work(flops: f64, bytes: f64) -> KernelWork {
+        KernelWork { flops, bytes, unit: ComputeUnit::Vector, dtype: Dtype::Bf16 }
     }
 
-    fn moment(model: Model) -> Moment {
-        Moment { model, seed: 7, collection: 0, device: 0, signature: 11, since_sentinel: 3, in_process: 9 }
+    fn moment(model: NoiseModel) -> LaunchContext {
+        LaunchContext {
+            model,
+            seed: 7,
+            collection: 0,
+            device: 0,
+            signature: 11,
+            since_sentinel: 3,
+            in_process: 9,
+        }
     }
 
     #[test]
     fn steady_durations_do_not_know_collection_device_or_history() {
         let (profile, work) = (profile(), work(1e6, 1e8));
         let base = base(&profile, "RmsNorm", &work);
-        let first = duration(&profile, &work, base, &moment(Model::Steady));
-        let elsewhere = Moment { collection: 5, device: 3, in_process: 0, ..moment(Model::Steady) };
+        let first = duration(&profile, &work, base, &moment(NoiseModel::Steady));
+        let elsewhere =
+            LaunchContext { collection: 5, device: 3, in_process: 0, ..moment(NoiseModel::Steady) };
         assert_eq!(duration(&profile, &work, base, &elsewhere), first);
         let numbers: Vec<Nanos> = (0..20)
-            .map(|since_sentinel| Moment { since_sentinel, ..moment(Model::Steady) })
+            .map(|since_sentinel| LaunchContext { since_sentinel, ..moment(NoiseModel::Steady) })
             .map(|moment| duration(&profile, &work, base, &moment))
             .collect();
         assert!(numbers.iter().any(|number| *number != numbers[0]), "{numbers:?}");
@@ -186,8 +196,8 @@ mod tests {
         // Rehearsed databases are compared byte for byte: a change here is a change of the model.
         let (profile, work) = (profile(), work(1e6, 1e10));
         let base = base(&profile, "RmsNorm", &work);
-        let steady = duration(&profile, &work, base, &moment(Model::Steady));
-        let lifelike = duration(&profile, &work, base, &moment(Model::Lifelike));
+        let steady = duration(&profile, &work, base, &moment(NoiseModel::Steady));
+        let lifelike = duration(&profile, &work, base, &moment(NoiseModel::Lifelike));
         assert_eq!((base, steady, lifelike), (Nanos(9_160_700), Nanos(9_157_340), Nanos(9_189_460)));
     }
 
@@ -196,7 +206,12 @@ mod tests {
         let (profile, work) = (profile(), work(0.0, 4e8));
         let base = base(&profile, "TensorMove", &work);
         let of = |collection, in_process| {
-            duration(&profile, &work, base, &Moment { collection, in_process, ..moment(Model::Lifelike) })
+            duration(
+                &profile,
+                &work,
+                base,
+                &LaunchContext { collection, in_process, ..moment(NoiseModel::Lifelike) },
+            )
         };
         let mean = |collection| (10..500).map(|n| of(collection, n).0).sum::<i64>() / 490;
         let means: Vec<i64> = (0..40).map(mean).collect();
@@ -222,9 +237,9 @@ mod tests {
             signature: u64, collection in 0_u32..100, n in 0_u32..100, steady: bool,
         ) {
             let (profile, work) = (profile(), work(flops, bytes));
-            let model = if steady { Model::Steady } else { Model::Lifelike };
+            let model = if steady { NoiseModel::Steady } else { NoiseModel::Lifelike };
             let base = base(&profile, &kernel, &work);
-            let moment = Moment { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
+            let moment = LaunchContext { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
             let taken = duration(&profile, &work, base, &moment);
             prop_assert!(taken >= profile.fastest(&work));
             prop_assert_eq!(taken.0 % TICK_NS, 0);

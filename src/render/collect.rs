@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{RenderError, files, replay::render};
-use crate::spec::Assets;
+use crate::config::AssetFiles;
 
 /// What the script needs to know.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct CollectScript<'a> {
 }
 
 #[derive(Serialize)]
-struct Context<'a> {
+struct CollectContext<'a> {
     run: &'a str,
     collection: u32,
     python: String,
@@ -36,12 +36,12 @@ struct Context<'a> {
 ///
 /// # Errors
 /// [`RenderError`] with the template's line.
-pub fn collect_script(assets: &Assets, script: &CollectScript<'_>) -> Result<String, RenderError> {
+pub fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
         name => format!("export {name}={}", shell_quoted(value)),
     });
-    let context = Context {
+    let context = CollectContext {
         run: script.run,
         collection: script.collection,
         python: shell_quoted(script.python),

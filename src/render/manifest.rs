@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model::{Case, CaseId, Dtype, Format, Kind, Tensor},
-    spec::{Fill, Reading, Supplied, SuppliedTensor},
+    catalogue::{CallArgument, ResolvedCall, ResolvedFill, TensorArgument},
+    domain::{Case, CaseId, DataKind, Dtype, Tensor, TensorFormat},
 };
 
 /// Everything that one collection launches.
@@ -15,7 +15,7 @@ pub struct Manifest {
     /// Number of the collection in its run.
     pub collection: u32,
     /// Measured or rehearsed.
-    pub kind: Kind,
+    pub kind: DataKind,
     /// The device, for `torch.npu.set_device`.
     pub device: u32,
     /// The devices of the processes that torchrun starts, by their ranks; `device` is the first. Empty where the
@@ -32,7 +32,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_even")]
     pub expert_skew: f64,
     /// The launches that bracket each case.
-    pub sentinels: Sentinels,
+    pub sentinels: SentinelLengths,
     /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
 }
@@ -66,7 +66,7 @@ fn is_even(skew: &f64) -> bool {
 
 /// Launches of `torch.neg` on an int32 vector whose length tells where the profile stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sentinels {
+pub struct SentinelLengths {
     /// How the profiler names them.
     pub kernel: String,
     /// Launches of length 1 in front of the first case and behind the last, which a profiler that drops
@@ -74,13 +74,13 @@ pub struct Sentinels {
     pub padding: u32,
 }
 
-impl Default for Sentinels {
+impl Default for SentinelLengths {
     fn default() -> Self {
         Self { kernel: "Neg".to_owned(), padding: 16 }
     }
 }
 
-impl Sentinels {
+impl SentinelLengths {
     /// Length of the vector in front of a case.
     #[must_use]
     pub fn opening(&self, ordinal: u32) -> u64 {
@@ -177,7 +177,7 @@ pub struct ManifestTensor {
 impl ManifestCase {
     /// Puts a case, as the catalogue reads it, into the form that the script reads.
     #[must_use]
-    pub fn new(ordinal: u32, case: &Case, reading: &Reading, run_seed: u64) -> Self {
+    pub fn new(ordinal: u32, case: &Case, reading: &ResolvedCall, run_seed: u64) -> Self {
         let id = case.id();
         let arguments = reading.arguments.iter().map(|(name, supplied)| argument(name, supplied)).collect();
         Self {
@@ -194,54 +194,54 @@ impl ManifestCase {
     }
 }
 
-fn argument(name: &str, supplied: &Supplied) -> ManifestArgument {
+fn argument(name: &str, supplied: &CallArgument) -> ManifestArgument {
     let mut argument = ManifestArgument { name: name.to_owned(), ..ManifestArgument::default() };
     match supplied {
-        Supplied::Tensor(supplied) => {
+        CallArgument::Tensor(supplied) => {
             argument.tensor = Some(built(supplied));
             argument.listed = supplied.listed;
         }
-        Supplied::Same(other) => argument.same_as = Some(other.clone()),
-        Supplied::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
-        Supplied::ProcessGroup(ranks) => argument.process_group = Some(*ranks),
-        Supplied::Dtype(name) => argument.dtype = Some(name.clone()),
-        Supplied::Destination(described) => argument.destination = Some(tensor(described, "empty")),
+        CallArgument::Same(other) => argument.same_as = Some(other.clone()),
+        CallArgument::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
+        CallArgument::ProcessGroup(ranks) => argument.process_group = Some(*ranks),
+        CallArgument::Dtype(name) => argument.dtype = Some(name.clone()),
+        CallArgument::Destination(described) => argument.destination = Some(tensor(described, "empty")),
         // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.
-        Supplied::Number(dtype) if dtype.is_float() => argument.value = Some(1.5.into()),
-        Supplied::Number(Dtype::Bool) => argument.value = Some(true.into()),
-        Supplied::Number(_) => argument.value = Some(2.into()),
-        Supplied::Constant(value) => argument.value = Some(value.clone()),
+        CallArgument::Number(dtype) if dtype.is_float() => argument.value = Some(1.5.into()),
+        CallArgument::Number(Dtype::Bool) => argument.value = Some(true.into()),
+        CallArgument::Number(_) => argument.value = Some(2.into()),
+        CallArgument::Constant(value) => argument.value = Some(value.clone()),
     }
     argument
 }
 
-fn built(supplied: &SuppliedTensor) -> ManifestTensor {
-    let SuppliedTensor { tensor: described, logical, transposed, fill, on_host, .. } = supplied;
+fn built(supplied: &TensorArgument) -> ManifestTensor {
+    let TensorArgument { tensor: described, logical, transposed, fill, on_host, .. } = supplied;
     let items = match fill {
-        Fill::Listed(items) | Fill::Blocks { used: items, .. } => items.clone(),
+        ResolvedFill::Listed(items) | ResolvedFill::Blocks { used: items, .. } => items.clone(),
         _ => Vec::new(),
     };
     let (word, bound) = match fill {
-        Fill::Activation => ("activation", None),
-        Fill::Weight => ("weight", None),
-        Fill::Ones => ("ones", None),
-        Fill::Zeros => ("zeros", None),
-        Fill::Scales => ("scales", None),
-        Fill::Causal => ("causal", None),
-        Fill::Index(bound) => ("index", Some(*bound)),
-        Fill::Zipf(bound) => ("zipf", Some(*bound)),
-        Fill::Counting(bound) => ("counting", Some(*bound)),
-        Fill::Distinct(bound) => ("distinct", Some(*bound)),
-        Fill::Experts(bound) => ("experts", Some(*bound)),
-        Fill::Cumulative(total) => ("cumulative", Some(*total)),
-        Fill::Counts(total) => ("counts", Some(*total)),
-        Fill::Picks(bound) => ("picks", Some(*bound)),
-        Fill::Listed(_) => ("listed", None),
-        Fill::Blocks { below, .. } => ("blocks", Some(*below)),
+        ResolvedFill::Activation => ("activation", None),
+        ResolvedFill::Weight => ("weight", None),
+        ResolvedFill::Ones => ("ones", None),
+        ResolvedFill::Zeros => ("zeros", None),
+        ResolvedFill::Scales => ("scales", None),
+        ResolvedFill::Causal => ("causal", None),
+        ResolvedFill::Index(bound) => ("index", Some(*bound)),
+        ResolvedFill::Zipf(bound) => ("zipf", Some(*bound)),
+        ResolvedFill::Counting(bound) => ("counting", Some(*bound)),
+        ResolvedFill::Distinct(bound) => ("distinct", Some(*bound)),
+        ResolvedFill::Experts(bound) => ("experts", Some(*bound)),
+        ResolvedFill::Cumulative(total) => ("cumulative", Some(*total)),
+        ResolvedFill::Counts(total) => ("counts", Some(*total)),
+        ResolvedFill::Picks(bound) => ("picks", Some(*bound)),
+        ResolvedFill::Listed(_) => ("listed", None),
+        ResolvedFill::Blocks { below, .. } => ("blocks", Some(*below)),
     };
     let format = match &described.format {
-        Format::Private(name) => Some(name.clone()),
-        Format::Base(_) => None,
+        TensorFormat::Private(name) => Some(name.clone()),
+        TensorFormat::Base(_) => None,
     };
     let shape = logical.clone();
     ManifestTensor {

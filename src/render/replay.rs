@@ -8,8 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::ManifestCase;
 use crate::{
-    model::{Case, KernelName},
-    spec::{Assets, AssetsError, Entry, Reading},
+    catalogue::{CatalogueEntry, ResolvedCall},
+    config::{AssetError, AssetFiles},
+    domain::{Case, KernelName},
 };
 
 /// A template that cannot be rendered.
@@ -25,7 +26,7 @@ pub enum RenderError {
     },
     /// The template's file cannot be read.
     #[error(transparent)]
-    Assets(#[from] AssetsError),
+    Assets(#[from] AssetError),
 }
 
 impl RenderError {
@@ -39,7 +40,7 @@ impl RenderError {
 const TEMPLATE: &str = "replay.py.hbs";
 
 #[derive(Serialize)]
-struct Context {
+struct ReplayContext {
     version: &'static str,
     kernels: Vec<KernelContext>,
 }
@@ -64,11 +65,11 @@ struct KernelContext {
 /// # Errors
 /// [`RenderError`] with the template's line.
 pub fn replay_script<'a>(
-    assets: &Assets,
-    entries: impl IntoIterator<Item = (&'a KernelName, &'a Entry)>,
+    assets: &AssetFiles,
+    entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,
 ) -> Result<String, RenderError> {
     // One function per kernel, in the order of names.
-    let entries: BTreeMap<&KernelName, &Entry> = entries.into_iter().collect();
+    let entries: BTreeMap<&KernelName, &CatalogueEntry> = entries.into_iter().collect();
     let kernels = entries
         .into_iter()
         .map(|(kernel, entry)| KernelContext {
@@ -83,13 +84,13 @@ pub fn replay_script<'a>(
                 .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })
         .collect();
-    render(assets, TEMPLATE, &Context { version: env!("CARGO_PKG_VERSION"), kernels })
+    render(assets, TEMPLATE, &ReplayContext { version: env!("CARGO_PKG_VERSION"), kernels })
 }
 
 /// What tells the call of a case from another: the function, what it needs and is given, what it must return. A
 /// check of a call holds as long as this stays the same.
 #[must_use]
-pub fn call_digest(case: &Case, reading: &Reading, entry: Option<&Entry>) -> String {
+pub fn call_digest(case: &Case, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
     let mut described = ManifestCase::new(0, case, reading, 0);
     described.seed = 0;
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
@@ -99,7 +100,7 @@ pub fn call_digest(case: &Case, reading: &Reading, entry: Option<&Entry>) -> Str
 }
 
 pub(super) fn render(
-    assets: &Assets,
+    assets: &AssetFiles,
     template: &'static str,
     context: &impl Serialize,
 ) -> Result<String, RenderError> {
@@ -118,7 +119,7 @@ fn function_name(kernel: &KernelName) -> String {
 }
 
 /// The operator's name and its arguments' names, those that can be passed by place first.
-fn schema_names(entry: &Entry) -> String {
+fn schema_names(entry: &CatalogueEntry) -> String {
     let names = |keyword_only: bool| -> Vec<&str> {
         let arguments = entry.schema.arguments.iter();
         arguments.filter(|a| a.keyword_only == keyword_only).map(|a| a.name.as_str()).collect()
@@ -128,7 +129,7 @@ fn schema_names(entry: &Entry) -> String {
 
 /// The Python call: positional as long as no argument is left out and none is keyword-only; what only some
 /// forms give is passed where the case has it.
-fn call(entry: &Entry) -> String {
+fn call(entry: &CatalogueEntry) -> String {
     let mut positional = true;
     let mut arguments = Vec::new();
     let mut some = Vec::new();
@@ -152,11 +153,11 @@ fn call(entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Catalogue;
+    use crate::catalogue::Catalogue;
 
     #[test]
     fn calls_are_written_as_a_person_would() {
-        let catalogue = Catalogue::load(&Assets::embedded()).expect("the built-in catalogue");
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the built-in catalogue");
         let calls: BTreeMap<&str, String> =
             catalogue.entries().map(|entry| (entry.kernel.as_str(), call(entry))).collect();
         assert_eq!(calls["MatMulV3"], "torch.mm(a[\"self\"], a[\"mat2\"])");

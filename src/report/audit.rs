@@ -6,17 +6,17 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use crate::{
-    grid::{Audit, AxisAudit, Gap, Group},
-    model::KernelName,
+    domain::KernelName,
+    grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit},
 };
 
 /// One kernel.
 #[derive(Debug)]
-pub struct AuditedKernel<'a> {
+pub struct AuditRow<'a> {
     /// The kernel.
     pub kernel: &'a KernelName,
     /// Its cases.
-    pub audit: &'a Audit<'a>,
+    pub audit: &'a KernelAudit<'a>,
     /// Its axes, judged.
     pub axes: &'a [AxisAudit<'a>],
 }
@@ -28,7 +28,7 @@ const WORST: usize = 3;
 
 /// A row for each axis, with a line for each of its worst groups below.
 #[must_use]
-pub fn audit_table(kernels: &[AuditedKernel<'_>]) -> String {
+pub fn audit_table(kernels: &[AuditRow<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header([
@@ -40,7 +40,7 @@ pub fn audit_table(kernels: &[AuditedKernel<'_>]) -> String {
         "gaps that are too wide",
         "points to add",
     ]);
-    for AuditedKernel { kernel, axes, .. } in kernels {
+    for AuditRow { kernel, axes, .. } in kernels {
         for axis in *axes {
             let [values, range] = [axis.values.to_string(), range(axis)];
             let planned =
@@ -87,7 +87,8 @@ fn missing(axis: &AxisAudit<'_>) -> Vec<String> {
             words.push(format!("{what} {}", listed(&texts(points))));
         }
     }
-    words.extend(short.gaps.iter().map(|Gap { from, to, allowed }| format!("{from} to {to} ({allowed})")));
+    words
+        .extend(short.gaps.iter().map(|AxisGap { from, to, allowed }| format!("{from} to {to} ({allowed})")));
     words
 }
 
@@ -111,11 +112,11 @@ fn points(points: &[i64]) -> String {
     }
 }
 
-fn complete(groups: &[Group]) -> usize {
+fn complete(groups: &[AxisGroup]) -> usize {
     groups.iter().filter(|group| group.is_complete).count()
 }
 
-fn worst(groups: &[Group]) -> impl Iterator<Item = &Group> {
+fn worst(groups: &[AxisGroup]) -> impl Iterator<Item = &AxisGroup> {
     groups.iter().filter(|group| !group.is_complete).take(WORST)
 }
 
@@ -123,16 +124,16 @@ fn names<'a>(axis: &AxisAudit<'a>) -> Vec<&'a str> {
     axis.axis.group_names().collect()
 }
 
-fn key(axis: &AxisAudit<'_>, group: &Group) -> String {
+fn key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
     let pairs = names(axis).into_iter().zip(&group.key).map(|(name, value)| format!("{name} {value}"));
     pairs.collect::<Vec<_>>().join(", ")
 }
 
 /// A line of JSON for each axis.
 #[must_use]
-pub fn audit_json(kernels: &[AuditedKernel<'_>]) -> String {
+pub fn audit_json(kernels: &[AuditRow<'_>]) -> String {
     let mut text = String::new();
-    for AuditedKernel { kernel, audit, axes } in kernels {
+    for AuditRow { kernel, audit, axes } in kernels {
         for axis in *axes {
             let short = &axis.shortfall;
             let object = json!({
@@ -149,9 +150,9 @@ pub fn audit_json(kernels: &[AuditedKernel<'_>]) -> String {
     text
 }
 
-fn gaps(gaps: &[Gap]) -> Vec<Value> {
+fn gaps(gaps: &[AxisGap]) -> Vec<Value> {
     let gaps = gaps.iter();
-    gaps.map(|Gap { from, to, allowed }| json!({"from": from, "to": to, "allowed": allowed.to_string()}))
+    gaps.map(|AxisGap { from, to, allowed }| json!({"from": from, "to": to, "allowed": allowed.to_string()}))
         .collect()
 }
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
-    grid::{Grown, Range, Refusals, Refused},
-    model::KernelName,
+    domain::KernelName,
+    grid::{AxisRange, RejectCount, RejectReason, SelectedCandidates},
 };
 
 /// One kernel.
@@ -15,7 +15,7 @@ pub struct GrownKernel<'a> {
     /// The kernel.
     pub kernel: &'a KernelName,
     /// Its candidates.
-    pub grown: &'a Grown<'a>,
+    pub grown: &'a SelectedCandidates<'a>,
     /// Seconds that one launch of each row takes at the least, where somebody computed it.
     pub fastest: Option<f64>,
 }
@@ -33,24 +33,24 @@ const REASONS: [&str; 9] = [
     "not taken",
 ];
 
-const fn column(reason: &Refused) -> usize {
+const fn column(reason: &RejectReason) -> usize {
     match reason {
-        Refused::Constraint(_) => 0,
-        Refused::NoValue(_) => 1,
-        Refused::Dimension(_) => 2,
-        Refused::Memory => 3,
-        Refused::NoEntry => 4,
-        Refused::Rule => 5,
-        Refused::Known => 6,
-        Refused::Twice => 7,
-        Refused::NotTaken => 8,
+        RejectReason::Constraint(_) => 0,
+        RejectReason::NoValue(_) => 1,
+        RejectReason::Dimension(_) => 2,
+        RejectReason::Memory => 3,
+        RejectReason::NoEntry => 4,
+        RejectReason::Rule => 5,
+        RejectReason::Known => 6,
+        RejectReason::Twice => 7,
+        RejectReason::NotTaken => 8,
     }
 }
 
 /// A row for each kernel, with the sums below; reasons that did not occur have no column.
 #[must_use]
 pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
-    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| Line {
+    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| GridLine {
         kernel: kernel.as_str(),
         candidates: grown.candidates,
         refused: grown.refused().into_iter().map(|(reason, refusals)| (reason, refusals.count)).collect(),
@@ -62,10 +62,10 @@ pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
 }
 
 /// A row of the table.
-pub(super) struct Line<'a> {
+pub(super) struct GridLine<'a> {
     pub(super) kernel: &'a str,
     pub(super) candidates: u64,
-    pub(super) refused: BTreeMap<&'a Refused, u64>,
+    pub(super) refused: BTreeMap<&'a RejectReason, u64>,
     pub(super) rows: usize,
     pub(super) fastest: Option<f64>,
     /// What stands in the last column.
@@ -73,8 +73,8 @@ pub(super) struct Line<'a> {
 }
 
 /// The table of some kernels, whose last column has that header.
-pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
-    let counts = |line: &Line<'_>| {
+pub(super) fn table(lines: &[GridLine<'_>], last_header: &str) -> String {
+    let counts = |line: &GridLine<'_>| {
         let mut counts = [0_u64; REASONS.len()];
         for (reason, count) in &line.refused {
             counts[column(reason)] += count;
@@ -93,7 +93,7 @@ pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
     table.load_style(NOTHING);
     let header = ["kernel", "candidates"].into_iter().chain(shown.iter().map(|&reason| REASONS[reason]));
     table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain([last_header]));
-    let mut add = |line: &Line<'_>, counts: [u64; REASONS.len()]| {
+    let mut add = |line: &GridLine<'_>, counts: [u64; REASONS.len()]| {
         let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
         let cells = [line.kernel.to_owned(), number(line.candidates)];
         let cells = cells.into_iter().chain(shown.iter().map(|&reason| number(counts[reason])));
@@ -104,7 +104,7 @@ pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
     for line in lines {
         add(line, counts(line));
     }
-    let all = Line {
+    let all = GridLine {
         kernel: "all",
         candidates: lines.iter().map(|line| line.candidates).sum(),
         refused: BTreeMap::new(),
@@ -117,7 +117,7 @@ pub(super) fn table(lines: &[Line<'_>], last_header: &str) -> String {
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 fn seconds(seconds: f64) -> String {
@@ -128,8 +128,8 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-fn ranges(ranges: &[(String, Range)]) -> String {
-    let texts = ranges.iter().map(|(name, Range { least, greatest, values })| match values {
+fn ranges(ranges: &[(String, AxisRange)]) -> String {
+    let texts = ranges.iter().map(|(name, AxisRange { least, greatest, values })| match values {
         1 => format!("{name} {least}"),
         _ => format!("{name} {least}..{greatest} ({values})"),
     });
@@ -138,7 +138,7 @@ fn ranges(ranges: &[(String, Range)]) -> String {
 
 /// What was asked of a growth, for whoever reads its result.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct GridRequest<'a> {
     /// The models that were named.
     pub models: &'a [String],
     /// Decides the sample.
@@ -149,12 +149,12 @@ pub struct Asked<'a> {
 
 /// A line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &Asked<'_>) -> String {
+pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &GridRequest<'_>) -> String {
     let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| {
         let ranges: BTreeMap<String, serde_json::Value> = grown
             .ranges()
             .into_iter()
-            .map(|(name, Range { least, greatest, values })| {
+            .map(|(name, AxisRange { least, greatest, values })| {
                 (name, serde_json::json!({"least": least, "greatest": greatest, "values": values}))
             })
             .collect();
@@ -175,7 +175,7 @@ pub(super) fn to_nanoseconds(seconds: f64) -> f64 {
 }
 
 /// A reason of refusal, as JSON.
-pub(super) fn refusal(reason: &Refused, refusals: &Refusals) -> serde_json::Value {
+pub(super) fn refusal(reason: &RejectReason, refusals: &RejectCount) -> serde_json::Value {
     let mut object = serde_json::json!({"reason": reason.word(), "count": refusals.count});
     for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
         if let Some(text) = text {
@@ -197,14 +197,14 @@ pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
                 "{kernel}: no candidate of {}: {}{model} can be a row",
                 space.grid, space.pattern
             ));
-            notes.extend(refused.iter().map(|(reason, Refusals { count, example })| {
+            notes.extend(refused.iter().map(|(reason, RejectCount { count, example })| {
                 let example =
                     example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
                 format!("  {count}: {reason}{example}")
             }));
         }
-        let of_rule = grown.refused().remove(&Refused::Rule).and_then(|refusals| refusals.example);
-        let is_said = barren.iter().any(|(_, refused)| refused.contains_key(&Refused::Rule));
+        let of_rule = grown.refused().remove(&RejectReason::Rule).and_then(|refusals| refusals.example);
+        let is_said = barren.iter().any(|(_, refused)| refused.contains_key(&RejectReason::Rule));
         notes.extend(
             of_rule
                 .filter(|_| !is_said)
@@ -282,7 +282,7 @@ fn panel(svg: &mut String, kernel: &GrownKernel<'_>, (left, top): (f64, f64)) {
 
 /// Where a value stands in a range, in log space.
 #[expect(clippy::cast_precision_loss, reason = "for the eye")]
-fn share(value: i64, range: Range) -> f64 {
+fn share(value: i64, range: AxisRange) -> f64 {
     let log = |value: i64| (value.max(1) as f64).log2();
     let width = log(range.greatest) - log(range.least);
     if width > 0.0 { (log(value) - log(range.least)) / width } else { 0.5 }

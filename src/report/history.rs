@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
-use super::{Moment, Status, moment::clock};
+use super::{RunStatusFile, Timestamp, timestamp::clock};
 use crate::{
-    exit::Exit,
-    store::{Database, Ledger, LockState, Owner, StoreError, ledger::RunRecord},
+    database::{Database, StoreError},
+    exit::ExitStatus,
+    files::{LockOwner, LockState},
+    ledger::{Ledger, RunRecord},
 };
 
 /// A run on another host whose lock cannot be seen here lives if it said something so many seconds ago.
@@ -17,7 +19,7 @@ const SIGN_OF_LIFE: f64 = 60.0;
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum RunStatus {
     /// It goes on.
     Running,
     /// By itself.
@@ -30,7 +32,7 @@ pub enum Life {
     Unknown,
 }
 
-impl Life {
+impl RunStatus {
     /// The word used in files and on screen.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -50,9 +52,9 @@ pub struct PastRun {
     /// What the ledger has.
     pub record: RunRecord,
     /// How it ended.
-    pub life: Life,
+    pub life: RunStatus,
     /// What it said last, where the ledger does not know its end.
-    pub status: Option<Status>,
+    pub status: Option<RunStatusFile>,
     /// Where its scripts, logs and raw output are.
     pub folder: PathBuf,
 }
@@ -60,13 +62,13 @@ pub struct PastRun {
 impl PastRun {
     /// Seconds from its start to its end, to now, or to its last sign of life.
     #[must_use]
-    pub fn seconds(&self, now: Moment) -> Option<f64> {
+    pub fn seconds(&self, now: Timestamp) -> Option<f64> {
         let end = match (self.record.ended, self.life) {
-            (Some(ended), _) => Some(Moment(ended)),
-            (None, Life::Running) => Some(now),
+            (Some(ended), _) => Some(Timestamp(ended)),
+            (None, RunStatus::Running) => Some(now),
             (None, _) => self.status.as_ref().map(|status| status.written),
         };
-        end.map(|end| end.since(Moment(self.record.started)))
+        end.map(|end| end.since(Timestamp(self.record.started)))
     }
 }
 
@@ -79,13 +81,15 @@ pub fn history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, Sto
     let lock = database.lock_state();
     let records = ledger.runs()?;
     let newest = records.len().saturating_sub(1);
-    let (now, here) = (Moment::now(), Owner::this_process().host);
+    let (now, here) = (Timestamp::now(), LockOwner::this_process().host);
     let past = records.into_iter().enumerate().map(|(index, record)| {
         let folder = database.run_folder(&record.run);
-        let status = if record.ended.is_none() { Status::read(&folder) } else { None };
+        let status = if record.ended.is_none() { RunStatusFile::read(&folder) } else { None };
         let life = match (record.ended, record.exit) {
-            (Some(_), Some(exit)) if exit == i64::from(Exit::Interrupted.code()) => Life::Interrupted,
-            (Some(_), _) => Life::Done,
+            (Some(_), Some(exit)) if exit == i64::from(ExitStatus::Interrupted.code()) => {
+                RunStatus::Interrupted
+            }
+            (Some(_), _) => RunStatus::Done,
             (None, _) => open_life(&lock, status.as_ref(), index == newest, &here, now),
         };
         PastRun { record, life, status, folder }
@@ -94,7 +98,13 @@ pub fn history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, Sto
 }
 
 /// Whether a run goes on that has no end in the ledger.
-fn open_life(lock: &LockState, status: Option<&Status>, is_newest: bool, here: &str, now: Moment) -> Life {
+fn open_life(
+    lock: &LockState,
+    status: Option<&RunStatusFile>,
+    is_newest: bool,
+    here: &str,
+    now: Timestamp,
+) -> RunStatus {
     let is_owner = match (status, &lock.owner) {
         (Some(status), Some(owner)) => status.owner() == *owner,
         // A lock without a name is being taken; a run without a status has just begun, or cannot write.
@@ -102,24 +112,24 @@ fn open_life(lock: &LockState, status: Option<&Status>, is_newest: bool, here: &
     };
     let is_here = lock.owner.as_ref().is_none_or(|owner| owner.host == here);
     match status {
-        _ if !is_owner => Life::Killed,
-        _ if lock.is_held => Life::Running,
-        _ if is_here => Life::Killed,
-        Some(status) if now.since(status.written) < SIGN_OF_LIFE => Life::Running,
-        _ => Life::Unknown,
+        _ if !is_owner => RunStatus::Killed,
+        _ if lock.is_held => RunStatus::Running,
+        _ if is_here => RunStatus::Killed,
+        Some(status) if now.since(status.written) < SIGN_OF_LIFE => RunStatus::Running,
+        _ => RunStatus::Unknown,
     }
 }
 
 /// A line of JSON for each run.
 #[must_use]
-pub fn runs_json(runs: &[PastRun], now: Moment) -> String {
+pub fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct RunLine<'a> {
         run: &'a str,
         kind: &'a str,
-        state: Life,
-        started: Moment,
-        ended: Option<Moment>,
+        state: RunStatus,
+        started: Timestamp,
+        ended: Option<Timestamp>,
         seconds: Option<f64>,
         exit: Option<i64>,
         seed: u64,
@@ -130,12 +140,12 @@ pub fn runs_json(runs: &[PastRun], now: Moment) -> String {
     }
     let line = |past: &PastRun| {
         let record = &past.record;
-        let line = Line {
+        let line = RunLine {
             run: &record.run,
             kind: &record.kind,
             state: past.life,
-            started: Moment(record.started),
-            ended: record.ended.map(Moment),
+            started: Timestamp(record.started),
+            ended: record.ended.map(Timestamp),
             seconds: past.seconds(now),
             exit: record.exit,
             seed: record.seed,
@@ -151,7 +161,7 @@ pub fn runs_json(runs: &[PastRun], now: Moment) -> String {
 
 /// A line for each run.
 #[must_use]
-pub fn runs_table(runs: &[PastRun], now: Moment) -> String {
+pub fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["run", "kind", "started", "length", "cases", "state", "verdicts"]);
@@ -160,7 +170,7 @@ pub fn runs_table(runs: &[PastRun], now: Moment) -> String {
         table.add_row([
             record.run.clone(),
             record.kind.clone(),
-            Moment(record.started).local(),
+            Timestamp(record.started).local(),
             past.seconds(now).map_or_else(String::new, clock),
             record.planned.to_string(),
             past.life.as_str().to_owned(),
@@ -170,7 +180,7 @@ pub fn runs_table(runs: &[PastRun], now: Moment) -> String {
     for column in table.column_iter_mut().skip(3).take(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 /// `43 ok, 1 hung, 2 open`.
@@ -187,16 +197,21 @@ pub(super) fn counts(record: &RunRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Nanos, report::Board};
+    use crate::{domain::Nanos, report::RunState};
 
     #[test]
     fn the_lock_and_its_owner_tell_a_live_run_from_a_dead_one() {
-        let now = Moment(Nanos(0)).after(1e9);
-        let owner = |process, host: &str| Owner { process, host: host.to_owned() };
+        let now = Timestamp(Nanos(0)).after(1e9);
+        let owner = |process, host: &str| LockOwner { process, host: host.to_owned() };
         let says = |process, host: &str, age: f64| {
-            Some(Status { written: now.after(-age), process, host: host.to_owned(), board: Board::default() })
+            Some(RunStatusFile {
+                written: now.after(-age),
+                process,
+                host: host.to_owned(),
+                board: RunState::default(),
+            })
         };
-        let life = |is_held, lock: Option<Owner>, status: Option<Status>, is_newest| {
+        let life = |is_held, lock: Option<LockOwner>, status: Option<RunStatusFile>, is_newest| {
             let lock = LockState { is_held, owner: lock };
             open_life(&lock, status.as_ref(), is_newest, "here", now).as_str()
         };

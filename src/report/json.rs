@@ -1,14 +1,14 @@
 //! Every event as one JSON object a line.
 
-use super::{Sink, print_data};
-use crate::events::Event;
+use super::{EventSink, print_data};
+use crate::events::RunEvent;
 
 /// Prints events as JSON lines on standard output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonLines;
 
-impl Sink for JsonLines {
-    fn on_event(&mut self, event: &Event) {
+impl EventSink for JsonLines {
+    fn on_event(&mut self, event: &RunEvent) {
         if let Ok(line) = serde_json::to_string(event) {
             print_data(&format!("{line}\n"));
         }

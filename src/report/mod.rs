@@ -4,49 +4,51 @@
 //! output carries data (the closing table, JSON lines), standard error everything else.
 
 mod audit;
-mod board;
 mod grid;
 mod history;
-mod human;
 mod json;
-mod keep;
-mod live;
-mod moment;
-mod mutants;
+mod mutations;
 mod plan;
+mod plot_file;
+mod progress;
+mod recorder;
+mod run_state;
 mod show;
 mod status;
 mod status_table;
-mod table;
+mod summary_tables;
+mod text;
 mod timeline;
+mod timestamp;
 
-pub use audit::{AuditedKernel, audit_json, audit_table};
-pub use board::{Board, Current, DeviceLine, DeviceState, Phase, Reading};
-pub use grid::{Asked, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
-pub use history::{Life, PastRun, history, runs_json, runs_table};
-pub use human::{Human, ranges};
+pub use audit::{AuditRow, audit_json, audit_table};
+pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
+pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
 pub use json::JsonLines;
-pub use keep::Recorded;
-pub use moment::Moment;
-pub use mutants::{mutants_json, mutants_notes, mutants_table};
-pub use plan::{Fate, PlanSum, plan_table};
+pub use mutations::{mutants_json, mutants_notes, mutants_table};
+pub use plan::{PlanTotals, PlannedAction, plan_table};
+pub use plot_file::ImageFile;
+pub use recorder::RunRecorder;
+pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
 pub use show::{ShownCase, cases_table, shown_cases, summary};
-pub use status::Status;
+pub use status::RunStatusFile;
 pub use status_table::status_table;
-pub use table::{closing_table, kernels_table};
+pub use summary_tables::{closing_table, kernels_table};
+pub use text::{TextReporter, ranges};
 pub use timeline::{TimelineError, timeline, write_timeline};
+pub use timestamp::Timestamp;
 
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::events::Event;
+use crate::events::RunEvent;
 
 /// Hears what happens in a run.
-pub trait Sink {
+pub trait EventSink {
     /// Takes note of an event.
-    fn on_event(&mut self, event: &Event);
+    fn on_event(&mut self, event: &RunEvent);
 }
 
 static DATA_LOST: AtomicBool = AtomicBool::new(false);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
-use super::{human::plural, moment::span};
-use crate::model::KernelName;
+use super::{text::plural, timestamp::span};
+use crate::domain::KernelName;
 
 /// What becomes of a case of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PlannedAction {
     /// It would be measured.
     Measured,
     /// There is no time, or no device, for it.
@@ -20,7 +20,7 @@ pub enum Fate {
 
 /// What a plan comes to.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanSum {
+pub struct PlanTotals {
     /// Collections.
     pub collections: usize,
     /// Devices that would be used.
@@ -32,7 +32,7 @@ pub struct PlanSum {
 }
 
 #[derive(Default)]
-struct Line {
+struct PlanLine {
     measured: usize,
     left: usize,
     refused: usize,
@@ -40,17 +40,17 @@ struct Line {
 
 /// The cases of a plan by kernel, then what it comes to and what is left out.
 #[must_use]
-pub fn plan_table(cases: &[(&KernelName, Fate)], sum: PlanSum) -> String {
-    let mut lines: BTreeMap<&KernelName, Line> = BTreeMap::new();
+pub fn plan_table(cases: &[(&KernelName, PlannedAction)], sum: PlanTotals) -> String {
+    let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for (kernel, fate) in cases {
         let line = lines.entry(kernel).or_default();
         match fate {
-            Fate::Measured => line.measured += 1,
-            Fate::Left(_) => line.left += 1,
-            Fate::Refused(_) => line.refused += 1,
+            PlannedAction::Measured => line.measured += 1,
+            PlannedAction::Left(_) => line.left += 1,
+            PlannedAction::Refused(_) => line.refused += 1,
         }
-        if let Fate::Left(reason) | Fate::Refused(reason) = fate {
+        if let PlannedAction::Left(reason) | PlannedAction::Refused(reason) = fate {
             *reasons.entry(reason).or_default() += 1;
         }
     }
@@ -61,7 +61,7 @@ pub fn plan_table(cases: &[(&KernelName, Fate)], sum: PlanSum) -> String {
     for (kernel, line) in &lines {
         table.add_row([kernel.to_string(), shown(line.measured), shown(line.left), shown(line.refused)]);
     }
-    let all = |of: fn(&Line) -> usize| lines.values().map(of).sum::<usize>();
+    let all = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
     let measured = all(|line| line.measured);
     let cells = [measured, all(|line| line.left), all(|line| line.refused)].map(shown);
     table.add_row(std::iter::once("all".to_owned()).chain(cells));

@@ -10,15 +10,15 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
 use super::{
-    Moment, PastRun,
+    PastRun, Timestamp,
     history::counts,
-    human::{plural, ranges},
-    keep::{case_log, collection_log},
-    moment::clock,
+    recorder::{case_log, collection_log},
+    text::{plural, ranges},
+    timestamp::clock,
 };
 use crate::{
-    model::{CaseId, KernelName, Verdict},
-    store::ledger::{CaseRecord, CollectionRecord},
+    domain::{CaseId, KernelName, Verdict},
+    ledger::{CaseRecord, CollectionRecord},
 };
 
 /// A case of a run. The order of the keys is that of the JSON.
@@ -104,12 +104,12 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     for column in table.column_iter_mut().skip(4).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::table::trimmed(&table)
+    super::summary_tables::trimmed(&table)
 }
 
 /// What stands below the table: how the run ended, its cases by verdict, its collections, its folder.
 #[must_use]
-pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Moment) -> String {
+pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let devices: Vec<u32> = devices.into_iter().collect();
@@ -125,7 +125,7 @@ pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Moment) ->
         record.run,
         record.kind,
         past.life.as_str(),
-        Moment(record.started).local(),
+        Timestamp(record.started).local(),
         plural(record.planned, "case"),
         plural(collections.len(), "collection"),
         past.folder.display(),

@@ -13,8 +13,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Board, Moment, keep::say};
-use crate::{events::Event, store::Owner};
+use super::{RunState, Timestamp, recorder::say};
+use crate::{events::RunEvent, files::LockOwner};
 
 const FILE: &str = "status.json";
 /// Two writes are so far apart.
@@ -24,19 +24,19 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// What a run says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct RunStatusFile {
     /// When it said so.
-    pub written: Moment,
+    pub written: Timestamp,
     /// The process.
     pub process: u32,
     /// Its host.
     pub host: String,
     /// What it does.
     #[serde(flatten)]
-    pub board: Board,
+    pub board: RunState,
 }
 
-impl Status {
+impl RunStatusFile {
     /// Reads what a run said last; `None` where it said nothing that can be read.
     #[must_use]
     pub fn read(folder: &Path) -> Option<Self> {
@@ -45,22 +45,22 @@ impl Status {
 
     /// Who said so.
     #[must_use]
-    pub fn owner(&self) -> Owner {
-        Owner { process: self.process, host: self.host.clone() }
+    pub fn owner(&self) -> LockOwner {
+        LockOwner { process: self.process, host: self.host.clone() }
     }
 }
 
 /// Keeps the file true while the run goes on.
 #[derive(Debug)]
 pub(super) struct StatusFile {
-    events: Option<Sender<(Moment, Event)>>,
+    events: Option<Sender<(Timestamp, RunEvent)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StatusFile {
     pub(super) fn start(folder: &Path) -> io::Result<Self> {
-        let (events, inbox) = mpsc::channel::<(Moment, Event)>();
-        let mut writer = Writer::new(folder);
+        let (events, inbox) = mpsc::channel::<(Timestamp, RunEvent)>();
+        let mut writer = StatusWriter::new(folder);
         let work = move || {
             loop {
                 match inbox.recv_timeout(writer.patience()) {
@@ -78,7 +78,7 @@ impl StatusFile {
         Ok(Self { events: Some(events), thread: Some(thread) })
     }
 
-    pub(super) fn tell(&self, now: Moment, event: &Event) {
+    pub(super) fn tell(&self, now: Timestamp, event: &RunEvent) {
         if let Some(events) = &self.events {
             // The thread ends only when this sender is dropped.
             let _ = events.send((now, event.clone()));
@@ -95,30 +95,30 @@ impl Drop for StatusFile {
     }
 }
 
-struct Writer {
+struct StatusWriter {
     path: PathBuf,
     draft: PathBuf,
-    owner: Owner,
-    board: Board,
+    owner: LockOwner,
+    board: RunState,
     is_stale: bool,
     written: Option<Instant>,
     has_failed: bool,
 }
 
-impl Writer {
+impl StatusWriter {
     fn new(folder: &Path) -> Self {
         Self {
             path: folder.join(FILE),
             draft: folder.join(format!(".{FILE}.tmp")),
-            owner: Owner::this_process(),
-            board: Board::default(),
+            owner: LockOwner::this_process(),
+            board: RunState::default(),
             is_stale: false,
             written: None,
             has_failed: false,
         }
     }
 
-    fn note(&mut self, now: Moment, event: &Event) {
+    fn note(&mut self, now: Timestamp, event: &RunEvent) {
         self.board.on_event(now, event);
         self.is_stale = true;
     }
@@ -140,8 +140,8 @@ impl Writer {
         if self.board.run.is_empty() {
             return;
         }
-        let Owner { process, host } = self.owner.clone();
-        let status = Status { written: Moment::now(), process, host, board: self.board.clone() };
+        let LockOwner { process, host } = self.owner.clone();
+        let status = RunStatusFile { written: Timestamp::now(), process, host, board: self.board.clone() };
         let written = serde_json::to_vec(&status)
             .map_err(io::Error::from)
             .and_then(|text| fs::write(&self.draft, text))
@@ -157,14 +157,14 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Kind;
+    use crate::domain::DataKind;
 
     #[test]
     fn the_last_word_is_in_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
-        let started = Event::RunStarted {
+        let started = RunEvent::RunStarted {
             run: "r".to_owned(),
-            kind: Kind::Npu,
+            kind: DataKind::Npu,
             cases: 2,
             refused: 0,
             already: 0,
@@ -173,13 +173,13 @@ mod tests {
             budget: None,
         };
         let file = StatusFile::start(folder.path()).expect("a thread");
-        file.tell(Moment::now(), &started);
+        file.tell(Timestamp::now(), &started);
         for device in [0, 1, 0] {
-            file.tell(Moment::now(), &Event::DeviceLent { device, reason: "it is paused".to_owned() });
+            file.tell(Timestamp::now(), &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() });
         }
         drop(file);
-        let status = Status::read(folder.path()).expect("it is there");
-        assert_eq!(status.owner(), Owner::this_process());
+        let status = RunStatusFile::read(folder.path()).expect("it is there");
+        assert_eq!(status.owner(), LockOwner::this_process());
         assert!(status.board.devices.iter().all(|line| line.is_paused));
         assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "no draft is left");
     }
@@ -188,8 +188,8 @@ mod tests {
     fn a_folder_that_is_gone_stops_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = StatusFile::start(&folder.path().join("gone")).expect("a thread");
-        file.tell(Moment::now(), &Event::DeviceLent { device: 0, reason: "it is paused".to_owned() });
+        file.tell(Timestamp::now(), &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
         drop(file);
-        assert_eq!(Status::read(&folder.path().join("gone")), None);
+        assert_eq!(RunStatusFile::read(&folder.path().join("gone")), None);
     }
 }

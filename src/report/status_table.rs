@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
 use super::{
-    DeviceLine, DeviceState, Moment, Phase, Status,
-    human::plural,
-    moment::{clock, span},
+    DeviceActivity, DeviceStatus, RunPhase, RunStatusFile, Timestamp,
+    text::plural,
+    timestamp::{clock, span},
 };
 
 /// A run that lives says something every ten seconds.
@@ -13,7 +13,7 @@ const OVERDUE: f64 = 30.0;
 
 /// The run in a few lines, then a line for each device.
 #[must_use]
-pub fn status_table(status: &Status, now: Moment) -> String {
+pub fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
     let mut text = head(status, now);
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -29,17 +29,17 @@ pub fn status_table(status: &Status, now: Moment) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    text.push_str(&super::table::trimmed(&table));
+    text.push_str(&super::summary_tables::trimmed(&table));
     text
 }
 
-fn head(status: &Status, now: Moment) -> String {
+fn head(status: &RunStatusFile, now: Timestamp) -> String {
     let board = &status.board;
     let kind = board.kind.map_or_else(String::new, |kind| format!(" ({kind})"));
     let phase = match board.phase {
-        Phase::Running => "",
-        Phase::Stopping => ", stopping",
-        Phase::Ended => ", ended",
+        RunPhase::Running => "",
+        RunPhase::Stopping => ", stopping",
+        RunPhase::Ended => ", ended",
     };
     let age = now.since(status.written);
     let overdue = if age > OVERDUE { format!("; it said so {} ago", span(age)) } else { String::new() };
@@ -66,12 +66,12 @@ fn head(status: &Status, now: Moment) -> String {
     text
 }
 
-fn cells(line: &DeviceLine, now: Moment) -> [String; 7] {
+fn cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let current = line.collection.as_ref();
     let lent = if line.is_paused && current.is_some() { ", then lent" } else { "" };
     let what = match (current, line.state) {
         (Some(current), _) => current.what() + lent,
-        (None, DeviceState::SetAside | DeviceState::Lent) => line.reason.clone().unwrap_or_default(),
+        (None, DeviceActivity::SetAside | DeviceActivity::Lent) => line.reason.clone().unwrap_or_default(),
         (None, _) => String::new(),
     };
     let end = current.map(|current| current.predicted_end).or(line.again);
@@ -79,14 +79,14 @@ fn cells(line: &DeviceLine, now: Moment) -> [String; 7] {
         line.device.to_string(),
         line.state.as_str().to_owned(),
         current.map_or_else(String::new, |current| clock(now.since(current.since))),
-        end.map_or_else(String::new, Moment::local_time),
+        end.map_or_else(String::new, Timestamp::local_time),
         current.map_or_else(String::new, |current| current.number.to_string()),
         line.cases_a_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
         what,
     ]
 }
 
-fn reading(line: &DeviceLine) -> String {
+fn reading(line: &DeviceStatus) -> String {
     let Some(reading) = &line.reading else { return String::new() };
     let mut parts = vec![reading.health.clone()];
     parts.extend(reading.temperature_c.map(|degrees| format!("{degrees} C")));
@@ -98,16 +98,16 @@ fn reading(line: &DeviceLine) -> String {
 mod tests {
     use super::*;
     use crate::{
-        events::Event,
-        model::{CaseId, KernelName, Kind, Purpose},
-        report::Board,
+        domain::{CaseId, CollectionPurpose, DataKind, KernelName},
+        events::RunEvent,
+        report::RunState,
     };
 
     #[test]
     fn a_person_reads_what_each_device_does() {
-        let start = "2026-03-01T22:00:00Z".parse::<Moment>().expect("a moment");
-        let mut board = Board::default();
-        let begun = |collection, device, case: Option<&str>, purpose| Event::CollectionStarted {
+        let start = "2026-03-01T22:00:00Z".parse::<Timestamp>().expect("a moment");
+        let mut board = RunState::default();
+        let begun = |collection, device, case: Option<&str>, purpose| RunEvent::CollectionStarted {
             collection,
             devices: vec![device],
             cases: if case.is_some() { 1 } else { 12 },
@@ -117,9 +117,9 @@ mod tests {
             predicted: 200.0,
         };
         let events = [
-            Event::RunStarted {
+            RunEvent::RunStarted {
                 run: "20260301-220000-00007".to_owned(),
-                kind: Kind::Npu,
+                kind: DataKind::Npu,
                 cases: 40,
                 refused: 0,
                 already: 0,
@@ -127,25 +127,32 @@ mod tests {
                 is_resumed: false,
                 budget: None,
             },
-            Event::DeviceRead {
+            RunEvent::DeviceRead {
                 device: 0,
                 health: "OK".to_owned(),
                 temperature_c: Some(38),
                 power_w: Some(171.2),
                 memory_used_mb: None,
             },
-            begun(1, 0, None, Purpose::Measure),
-            begun(2, 1, Some("0123456789abcdef"), Purpose::Alone),
-            Event::DeviceLent { device: 1, reason: "it is paused; `npubench unpause` returns it".to_owned() },
-            Event::DeviceLent { device: 2, reason: "it is paused; `npubench unpause` returns it".to_owned() },
-            Event::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
-            Event::Progress { open: 40, in_time: 38, seconds: 600.0 },
+            begun(1, 0, None, CollectionPurpose::Measure),
+            begun(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
+            RunEvent::DeviceLent {
+                device: 1,
+                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+            },
+            RunEvent::DeviceLent {
+                device: 2,
+                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+            },
+            RunEvent::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
+            RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
         ];
         events.iter().for_each(|event| board.on_event(start, event));
         let now = start.after(75.0);
-        let status = Status { written: now.after(-40.0), process: 4711, host: "atlas".to_owned(), board };
+        let status =
+            RunStatusFile { written: now.after(-40.0), process: 4711, host: "atlas".to_owned(), board };
         // Times of day depend on where the test runs.
-        let local = [start.after(600.0), start.after(200.0)].map(Moment::local_time);
+        let local = [start.after(600.0), start.after(200.0)].map(Timestamp::local_time);
         let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
         insta::assert_snapshot!(text, @r"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 gone; it said so 40 seconds ago

@@ -14,14 +14,12 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Life, Moment, PastRun};
+use super::{PastRun, RunStatus, Timestamp};
 use crate::{
-    model::{CaseId, KernelName, Nanos},
-    store::{
-        StoreError,
-        ledger::{CaseRecord, CollectionRecord},
-        write_atomic,
-    },
+    database::StoreError,
+    domain::{CaseId, KernelName, Nanos},
+    files::write_atomic,
+    ledger::{CaseRecord, CollectionRecord},
 };
 
 /// Tells our files from others.
@@ -68,7 +66,7 @@ pub fn timeline(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseR
     events.extend(counters(cases, start));
     let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
     let about = json!({
-        "tool": TOOL, "run": past.record.run, "kind": past.record.kind, "started": Moment(start),
+        "tool": TOOL, "run": past.record.run, "kind": past.record.kind, "started": Timestamp(start),
     });
     format!(
         "{{\"otherData\":{about},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n",
@@ -83,11 +81,11 @@ pub fn timeline(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseR
 pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Head {
-        other_data: About,
+    struct TraceHead {
+        other_data: TraceMetadata,
     }
     #[derive(Deserialize)]
-    struct About {
+    struct TraceMetadata {
         tool: String,
     }
     // Reading a pipe would wait for whoever writes into it.
@@ -96,7 +94,7 @@ pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     }
     match File::open(path) {
         Ok(file) => {
-            let head: Option<Head> = serde_json::from_reader(BufReader::new(file)).ok();
+            let head: Option<TraceHead> = serde_json::from_reader(BufReader::new(file)).ok();
             if head.is_none_or(|head| head.other_data.tool != TOOL) {
                 return Err(TimelineError::Foreign { path: path.to_owned() });
             }
@@ -133,8 +131,8 @@ fn tracks(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
 
 /// The last moment that is known of a run: collections that were cut off end there.
 fn last_moment(past: &PastRun, collections: &[CollectionRecord]) -> Nanos {
-    if past.life == Life::Running {
-        return Moment::now().0;
+    if past.life == RunStatus::Running {
+        return Timestamp::now().0;
     }
     let said = past.status.as_ref().map(|status| status.written.0);
     let known = collections.iter().flat_map(|one| [Some(one.started), one.ended]).flatten();
@@ -147,12 +145,12 @@ fn slices(
     kernels: &BTreeMap<&CaseId, &KernelName>,
     start: Nanos,
     end: Nanos,
-    life: Life,
+    life: RunStatus,
 ) -> Vec<Value> {
     let CollectionRecord { number, devices, purpose, predicted, started, ended, outcome, cases } = collection;
     let names: BTreeSet<&str> =
         cases.iter().filter_map(|case| kernels.get(case).map(|kernel| kernel.as_str())).collect();
-    let cut = if life == Life::Running { "running" } else { "cut off" };
+    let cut = if life == RunStatus::Running { "running" } else { "cut off" };
     let outcome = outcome.as_deref().unwrap_or(cut);
     let length = micros(ended.unwrap_or(end), *started).max(0.0);
     let ids: Vec<&str> = cases.iter().map(CaseId::as_str).collect();

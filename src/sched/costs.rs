@@ -4,8 +4,8 @@
 //! the profiler's output is exported and read. The three are learned apart: the first and the third belong to the
 //! host, the second to the kernels.
 
-use super::{Ended, Job, Prior, Seconds};
-use crate::model::Purpose;
+use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
+use crate::domain::CollectionPurpose;
 
 /// How much the last observation counts.
 const WEIGHT: f64 = 0.25;
@@ -14,9 +14,9 @@ const LEAP: f64 = 20.0;
 
 /// What has been learned.
 #[derive(Clone, Debug)]
-pub(super) struct Costs {
+pub(super) struct LearnedCosts {
     start: Seconds,
-    export: Line,
+    export: FittedLine,
     /// By kernel: how long its cases take, as a multiple of what was thought; `None` where none has ended.
     kernels: Vec<Option<f64>>,
     /// The same over all kernels, for those that are not known.
@@ -28,11 +28,11 @@ pub(super) struct Costs {
     patience: Seconds,
 }
 
-impl Costs {
-    pub(super) fn new(kernels: usize, prior: &Prior) -> Self {
+impl LearnedCosts {
+    pub(super) fn new(kernels: usize, prior: &PriorCosts) -> Self {
         Self {
             start: prior.start,
-            export: Line::new(prior.export, prior.export_launch),
+            export: FittedLine::new(prior.export, prior.export_launch),
             patience: prior.patience,
             kernels: vec![None; kernels],
             all: 1.0,
@@ -47,7 +47,7 @@ impl Costs {
     }
 
     /// Predicted seconds of one case in a collection.
-    pub(super) fn case(&self, job: &Job) -> Seconds {
+    pub(super) fn case(&self, job: &SchedCase) -> Seconds {
         self.sum(job.kernel, job.seconds, u64::from(job.launches))
     }
 
@@ -84,7 +84,13 @@ impl Costs {
     }
 
     /// Takes note of a collection that came to its end.
-    pub(super) fn learn(&mut self, jobs: &[Job], ended: &Ended, purpose: Purpose, predicted: Seconds) {
+    pub(super) fn learn(
+        &mut self,
+        jobs: &[SchedCase],
+        ended: &CollectionFinished,
+        purpose: CollectionPurpose,
+        predicted: Seconds,
+    ) {
         let Some(start) = ended.start else { return };
         self.start = moved(self.start, start);
         let mut cases = 0.0;
@@ -102,7 +108,7 @@ impl Costs {
         }
         self.export.learn(launches, (ended.total - start - cases).max(0.0));
         self.ends += 1;
-        if purpose == Purpose::Measure && predicted > 0.0 {
+        if purpose == CollectionPurpose::Measure && predicted > 0.0 {
             let error = (ended.total / predicted - 1.0).max(0.0);
             self.excess += WEIGHT * (error.min(2.0) - self.excess);
         }
@@ -122,7 +128,7 @@ fn moved(estimate: f64, observed: f64) -> f64 {
 /// before: the base counts for half an observation, the slope for next to none, so that the first real one, far from
 /// the origin, decides it.
 #[derive(Clone, Debug)]
-struct Line {
+struct FittedLine {
     base: f64,
     slope: f64,
     count: f64,
@@ -132,7 +138,7 @@ struct Line {
     xy: f64,
 }
 
-impl Line {
+impl FittedLine {
     fn new(base: f64, slope: f64) -> Self {
         let mut line = Self { base, slope, count: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0 };
         for (x, weight) in [(0.0, 0.5), (2000.0, 0.01)] {
@@ -167,25 +173,28 @@ impl Line {
 mod tests {
     use super::*;
     use crate::{
-        model::{Finding, Verdict},
-        sched::{CaseEnd, End},
+        domain::{CaseOutcome, Verdict},
+        sched::{CaseResult, CollectionExit},
     };
 
-    fn job(kernel: usize) -> Job {
-        Job { kernel, seconds: 0.1, launches: 25, value: 1.0, devices: 1, memory: 0 }
+    fn job(kernel: usize) -> SchedCase {
+        SchedCase { kernel, seconds: 0.1, launches: 25, value: 1.0, devices: 1, memory: 0 }
     }
 
     /// A host on which a start takes 3 s, an export 2 s and 0.4 ms a launch, and a case `factor` times as long
     /// as was thought.
-    fn ended(cases: usize, factor: f64) -> Ended {
-        let result =
-            |case| CaseEnd { case, finding: Finding::new(Verdict::Ok, ""), seconds: Some(0.1 * factor) };
+    fn ended(cases: usize, factor: f64) -> CollectionFinished {
+        let result = |case| CaseResult {
+            case,
+            finding: CaseOutcome::new(Verdict::Ok, ""),
+            seconds: Some(0.1 * factor),
+        };
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let count = cases as f64;
-        Ended {
+        CollectionFinished {
             collection: 1,
             results: (0..cases).map(result).collect(),
-            end: End::Clean,
+            end: CollectionExit::Clean,
             start: Some(3.0),
             total: 3.0 + count * 0.1 * factor + 2.0 + 4e-4 * 25.0 * count,
             outcome: String::new(),
@@ -194,10 +203,10 @@ mod tests {
 
     #[test]
     fn costs_of_starts_cases_and_exports_are_learned_apart() {
-        let jobs: Vec<Job> = (0..200).map(|_| job(0)).collect();
-        let mut costs = Costs::new(2, &Prior::default());
+        let jobs: Vec<SchedCase> = (0..200).map(|_| job(0)).collect();
+        let mut costs = LearnedCosts::new(2, &PriorCosts::default());
         for round in 0..60 {
-            costs.learn(&jobs, &ended(20 + 37 * round % 180, 3.0), Purpose::Measure, 0.0);
+            costs.learn(&jobs, &ended(20 + 37 * round % 180, 3.0), CollectionPurpose::Measure, 0.0);
         }
         let near = |is: f64, should: f64| assert!((is / should - 1.0).abs() < 0.05, "{is} is not {should}");
         near(costs.start, 3.0);
@@ -210,22 +219,22 @@ mod tests {
     #[test]
     fn one_odd_collection_does_not_turn_the_plan_over() {
         let jobs = [job(0)];
-        let mut costs = Costs::new(1, &Prior::default());
+        let mut costs = LearnedCosts::new(1, &PriorCosts::default());
         for _ in 0..20 {
-            costs.learn(&jobs, &ended(1, 1.0), Purpose::Measure, 0.0);
+            costs.learn(&jobs, &ended(1, 1.0), CollectionPurpose::Measure, 0.0);
         }
         let before = costs.case(&jobs[0]);
-        costs.learn(&jobs, &ended(1, 10_000.0), Purpose::Measure, 0.0);
+        costs.learn(&jobs, &ended(1, 10_000.0), CollectionPurpose::Measure, 0.0);
         assert!(costs.case(&jobs[0]) < 3.0 * before, "{} after {before}", costs.case(&jobs[0]));
     }
 
     #[test]
     fn cases_that_did_not_end_teach_nothing_of_the_export() {
-        let mut costs = Costs::new(1, &Prior::default());
+        let mut costs = LearnedCosts::new(1, &PriorCosts::default());
         let mut broken = ended(1, 1.0);
         broken.results[0].seconds = None;
         let before = costs.export.base;
-        costs.learn(&[job(0)], &broken, Purpose::Measure, 0.0);
+        costs.learn(&[job(0)], &broken, CollectionPurpose::Measure, 0.0);
         assert!((costs.export.base - before).abs() < f64::EPSILON);
     }
 }

@@ -9,14 +9,14 @@ const MOST_RESTS: u32 = 3;
 
 /// One device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Device {
+pub(super) struct DeviceRecord {
     /// The collection that runs on it.
     pub(super) running: Option<u32>,
     /// Whether somebody else has it.
     pub(super) is_lent: bool,
     /// Whether controls are to show that it works before anything else runs on it.
     pub(super) is_doubted: bool,
-    aside: Option<Aside>,
+    aside: Option<QuarantinedUntil>,
     /// Whether it has been set aside and has not proved to work since.
     is_on_trial: bool,
     rests: u32,
@@ -25,11 +25,11 @@ pub(super) struct Device {
 
 /// A device that is not used, and until when.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Aside {
+struct QuarantinedUntil {
     until: Option<Seconds>,
 }
 
-impl Device {
+impl DeviceRecord {
     /// Whether a collection may begin on it.
     pub(super) const fn is_free(&self) -> bool {
         self.running.is_none() && !self.is_lent && self.aside.is_none()
@@ -68,7 +68,7 @@ impl Device {
     pub(super) fn set_aside(&mut self, now: Seconds) -> Option<Seconds> {
         self.rests += 1;
         let until = (self.rests <= MOST_RESTS).then(|| now + REST * f64::from(1_u32 << (self.rests - 1)));
-        self.aside = Some(Aside { until });
+        self.aside = Some(QuarantinedUntil { until });
         self.is_doubted = true;
         self.is_on_trial = true;
         until
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_device_that_never_works_is_given_up_after_three_rests() {
-        let mut device = Device::default();
+        let mut device = DeviceRecord::default();
         let mut now = 0.0;
         for rest in [600.0, 1200.0, 2400.0] {
             assert_eq!(device.set_aside(now), Some(now + rest));

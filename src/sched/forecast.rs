@@ -1,10 +1,10 @@
 //! What will be finished in time, as far as is known now.
 
-use super::{Seconds, state::State};
+use super::{Seconds, state::SchedulerState};
 
 /// A forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
+pub struct RunForecast {
     /// Cases that have no verdict yet, running ones included.
     pub open: usize,
     /// Of these, the cases that will have one in time.
@@ -13,10 +13,10 @@ pub struct Forecast {
     pub seconds: Seconds,
 }
 
-impl State {
+impl SchedulerState {
     /// What will be finished in time: what runs now, then what waits in its order, on the devices that are used.
     #[must_use]
-    pub fn forecast(&self, now: Seconds) -> Forecast {
+    pub fn forecast(&self, now: Seconds) -> RunForecast {
         let lanes = self.devices.values().filter(|device| device.is_usable()).count().max(1);
         #[expect(clippy::cast_precision_loss, reason = "counts")]
         let (lanes, most) = (lanes as f64, self.limits.most_cases.max(1) as f64);
@@ -28,7 +28,7 @@ impl State {
         let mut in_time = open;
         // What a collection costs besides its cases is shared by them.
         let longest = (self.limits.longest - self.costs.collection()).max(1.0);
-        let gangs = self.gangs.values().flat_map(super::Ready::in_order);
+        let gangs = self.gangs.values().flat_map(super::CaseQueue::in_order);
         let tasks = self.tasks.iter().flat_map(|task| task.cases.iter().copied());
         for case in gangs.chain(tasks).chain(self.ready.in_order()) {
             let job = &self.jobs[case];
@@ -42,6 +42,6 @@ impl State {
                 in_time += 1;
             }
         }
-        Forecast { open, in_time, seconds: work / lanes }
+        RunForecast { open, in_time, seconds: work / lanes }
     }
 }

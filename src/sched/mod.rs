@@ -4,29 +4,32 @@
 //! Cases are known by their index in the plan, collections by their number, moments by the seconds since the run
 //! began. Nothing depends on the order of a hash map: the same events at the same moments give the same actions.
 //!
-//! A case is at any moment in one place: it waits ([`ready`]), it is tried alone, it waits for a search
-//! ([`inquiry`]), it runs, or it has its verdict.
+//! A case is at any moment in one place: it waits ([`queue`]), it is tried alone, it waits for a search
+//! ([`bisect`]), it runs, or it has its verdict.
 
+mod bisect;
 mod costs;
 mod device;
 mod forecast;
-mod inquiry;
-mod ready;
-mod settle;
+mod on_finished;
+mod queue;
 mod simulate;
 mod start;
 mod state;
-mod words;
+mod types;
 
-use costs::Costs;
-use device::Device;
-use inquiry::Inquiry;
-use ready::{Ready, Room};
+use bisect::Bisection;
+use costs::LearnedCosts;
+use device::DeviceRecord;
+use queue::{CaseQueue, CollectionBudget};
 
-pub use forecast::Forecast;
-pub use simulate::{Host, simulate};
-pub use state::State;
-pub use words::{Action, CaseEnd, End, Ended, Event, Job, Limits, Prior, Seconds, Start};
+pub use forecast::RunForecast;
+pub use simulate::{SimulatedHost, simulate};
+pub use state::SchedulerState;
+pub use types::{
+    CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedEvent,
+    SchedLimits, Seconds, StartCollection,
+};
 
 #[cfg(test)]
 mod tests;

@@ -4,19 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Ended, Event, Seconds, Start, State};
+use super::{CollectionFinished, SchedAction, SchedEvent, SchedulerState, Seconds, StartCollection};
 
 /// A host that is asked how a collection ends.
-pub trait Host {
+pub trait SimulatedHost {
     /// How a collection that begins now ends; its `total` says when.
-    fn end(&mut self, now: Seconds, start: &Start) -> Ended;
+    fn end(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished;
 
     /// Hears of every action.
-    fn watch(&mut self, _now: Seconds, _action: &Action) {}
+    fn watch(&mut self, _now: Seconds, _action: &SchedAction) {}
 }
 
 /// A moment in virtual time; nanoseconds, so that moments can be keys.
-type Moment = (u64, u32);
+type VirtualTime = (u64, u32);
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "virtual nanoseconds")]
 fn moment(at: Seconds) -> u64 {
@@ -26,28 +26,32 @@ fn moment(at: Seconds) -> u64 {
 /// Carries a plan out on a pretended host; gives the moment at which everything had ended, and the number of events.
 ///
 /// `others` are events besides the ends of collections, with their moments.
-pub fn simulate(state: &mut State, host: &mut impl Host, others: Vec<(Seconds, Event)>) -> (Seconds, u64) {
-    let mut ends: BTreeSet<Moment> = BTreeSet::new();
-    let mut ended: BTreeMap<u32, (Seconds, Ended)> = BTreeMap::new();
-    let mut others: Vec<(Seconds, Event)> = others;
+pub fn simulate(
+    state: &mut SchedulerState,
+    host: &mut impl SimulatedHost,
+    others: Vec<(Seconds, SchedEvent)>,
+) -> (Seconds, u64) {
+    let mut ends: BTreeSet<VirtualTime> = BTreeSet::new();
+    let mut ended: BTreeMap<u32, (Seconds, CollectionFinished)> = BTreeMap::new();
+    let mut others: Vec<(Seconds, SchedEvent)> = others;
     others.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut wakes_at: Option<Seconds> = None;
     let mut now = 0.0;
     let mut events = 0;
-    let mut next = Some(Event::Started);
+    let mut next = Some(SchedEvent::Started);
     while let Some(event) = next.take() {
         events += 1;
         for action in state.on_event(now, event) {
             host.watch(now, &action);
             match action {
-                Action::Start(start) => {
+                SchedAction::Start(start) => {
                     let end = host.end(now, &start);
                     let at = now + end.total;
                     ends.insert((moment(at), start.collection));
                     ended.insert(start.collection, (at, end));
                 }
-                Action::WakeAt(at) => wakes_at = Some(at),
-                Action::End => return (now, events),
+                SchedAction::WakeAt(at) => wakes_at = Some(at),
+                SchedAction::End => return (now, events),
                 _ => {}
             }
         }
@@ -61,12 +65,12 @@ pub fn simulate(state: &mut State, host: &mut impl Host, others: Vec<(Seconds, E
             && at <= soonest
         {
             ends.pop_first();
-            next = ended.remove(&collection).map(|(_, end)| Event::Finished(end));
+            next = ended.remove(&collection).map(|(_, end)| SchedEvent::Finished(end));
         } else if other.is_some_and(|at| at <= soonest) {
             next = others.pop().map(|(_, event)| event);
         } else {
             wakes_at = None;
-            next = Some(Event::Woke);
+            next = Some(SchedEvent::Woke);
         }
     }
     (now, events)

@@ -1,10 +1,10 @@
 //! Which collections begin, and on which devices.
 
 use super::{
-    Action, Room, Seconds, Start,
-    state::{Running, State, Task},
+    CollectionBudget, SchedAction, Seconds, StartCollection,
+    state::{RunningCases, SchedulerState, SoloCases},
 };
-use crate::model::Purpose;
+use crate::domain::CollectionPurpose;
 
 /// Before the deadline, an ended process gets this long to be gone.
 const GRACE: Seconds = 10.0;
@@ -22,10 +22,10 @@ fn together(free: &[u32], size: usize) -> Option<Vec<u32>> {
     block.map(<[u32]>::to_vec)
 }
 
-impl State {
+impl SchedulerState {
     /// Begins what can begin on devices that are free: controls, then what is tried by itself, then gangs, then
     /// what waits.
-    pub(super) fn fill_devices(&mut self, now: Seconds, actions: &mut Vec<Action>) {
+    pub(super) fn fill_devices(&mut self, now: Seconds, actions: &mut Vec<SchedAction>) {
         if self.is_held || self.is_stopping {
             return;
         }
@@ -45,13 +45,21 @@ impl State {
             }
             free.remove(0);
             let (alone, cases) = self.split_hungry(cases);
-            alone.into_iter().for_each(|case| self.tasks.push_back(Task::new(vec![case], Purpose::Alone)));
+            alone
+                .into_iter()
+                .for_each(|case| self.tasks.push_back(SoloCases::new(vec![case], CollectionPurpose::Alone)));
             if cases.is_empty() {
                 free.insert(0, device);
                 self.start_tasks(now, &mut free, actions);
                 continue;
             }
-            self.start(now, vec![device], Task::new(cases, Purpose::Measure), seconds, actions);
+            self.start(
+                now,
+                vec![device],
+                SoloCases::new(cases, CollectionPurpose::Measure),
+                seconds,
+                actions,
+            );
         }
     }
 
@@ -66,7 +74,7 @@ impl State {
         cases.into_iter().partition(is_hungry)
     }
 
-    fn start_controls(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<Action>) {
+    fn start_controls(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
         if self.good.is_empty() {
             return;
         }
@@ -76,13 +84,13 @@ impl State {
             let seconds = self.seconds(&self.good);
             free.retain(|other| *other != device);
             if self.is_in_time(now, seconds) {
-                let task = Task::new(self.good.clone(), Purpose::Control);
+                let task = SoloCases::new(self.good.clone(), CollectionPurpose::Control);
                 self.start(now, vec![device], task, seconds, actions);
             }
         }
     }
 
-    fn start_tasks(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<Action>) {
+    fn start_tasks(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
         let mut waiting = std::mem::take(&mut self.tasks);
         while let Some(task) = waiting.pop_front() {
             let seconds = self.seconds(&task.cases);
@@ -98,7 +106,7 @@ impl State {
     }
 
     /// Devices for a task: others than those that it avoids, unless only those are left.
-    fn place(&self, task: &Task, size: usize, free: &[u32]) -> Option<Vec<u32>> {
+    fn place(&self, task: &SoloCases, size: usize, free: &[u32]) -> Option<Vec<u32>> {
         if size > 1 {
             return together(free, size);
         }
@@ -109,7 +117,7 @@ impl State {
 
     /// Gangs begin with all their devices or not at all. While one waits for devices, those that are free wait
     /// with it: it would never find them all free else.
-    fn start_gangs(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<Action>) {
+    fn start_gangs(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
         let sizes: Vec<usize> = self.gangs.keys().rev().copied().collect();
         for size in sizes {
             while let Some(queue) = self.gangs.get(&size).filter(|queue| !queue.is_empty()) {
@@ -128,14 +136,14 @@ impl State {
                     break;
                 }
                 free.retain(|device| !devices.contains(device));
-                self.start(now, devices, Task::new(cases, Purpose::Measure), seconds, actions);
+                self.start(now, devices, SoloCases::new(cases, CollectionPurpose::Measure), seconds, actions);
             }
         }
     }
 
     /// How much a collection may hold: an equal share of a half of what waits, so that all devices end together,
     /// and no more than can end in time. `lanes` devices are free, and `others` will come back for more.
-    fn room(&self, now: Seconds, waiting: Seconds, lanes: usize, others: usize) -> Option<Room> {
+    fn room(&self, now: Seconds, waiting: Seconds, lanes: usize, others: usize) -> Option<CollectionBudget> {
         let besides = self.costs.collection();
         #[expect(clippy::cast_precision_loss, reason = "a count of devices")]
         let share = waiting / (lanes + others).max(1) as f64;
@@ -147,7 +155,7 @@ impl State {
             Some(deadline) => (deadline - now - GRACE) / self.costs.caution() - besides,
             None => f64::INFINITY,
         };
-        (left > 0.0).then(|| Room {
+        (left > 0.0).then(|| CollectionBudget {
             // What remains of dividing is not worth a collection of its own.
             seconds: (wanted * 1.001).min(longest).min(left),
             first: left,
@@ -165,9 +173,9 @@ impl State {
         &mut self,
         now: Seconds,
         devices: Vec<u32>,
-        task: Task,
+        task: SoloCases,
         seconds: Seconds,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<SchedAction>,
     ) {
         self.collections += 1;
         let collection = self.collections;
@@ -176,9 +184,9 @@ impl State {
                 device.running = Some(collection);
             }
         }
-        let Task { cases, purpose, inquiry, .. } = task;
+        let SoloCases { cases, purpose, inquiry, .. } = task;
         let predicted = self.costs.collection() + seconds;
-        let running = Running {
+        let running = RunningCases {
             devices: devices.clone(),
             cases: cases.clone(),
             purpose,
@@ -190,7 +198,15 @@ impl State {
         let patience = self.costs.limit(predicted);
         let cut_off = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
         let limit = cut_off.map_or(patience, |cut_off| cut_off.min(patience));
-        actions.push(Action::Start(Start { collection, devices, cases, purpose, predicted, limit, cut_off }));
+        actions.push(SchedAction::Start(StartCollection {
+            collection,
+            devices,
+            cases,
+            purpose,
+            predicted,
+            limit,
+            cut_off,
+        }));
     }
 
     fn seconds(&self, cases: &[usize]) -> Seconds {

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Action, Costs, Device, Event, Inquiry, Job, Limits, Ready, Seconds};
-use crate::model::{Finding, Purpose, Verdict};
+use super::{
+    Bisection, CaseQueue, DeviceRecord, LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits,
+    Seconds,
+};
+use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
 /// After so many collections in a row without a single launch, and none before, the host is at fault.
 const DEAD_COLLECTIONS: u32 = 3;
 
 /// What is known of a case.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct CaseProgress {
     /// Attempts that say something of the case.
     pub(super) tries: u32,
     /// Collections that ended before its turn.
@@ -20,33 +23,33 @@ pub(super) struct Progress {
     /// Whether a search that a name began has cleared the named one: names are not trusted again.
     pub(super) is_doubted: bool,
     /// What was found last.
-    pub(super) last: Option<Finding>,
+    pub(super) last: Option<CaseOutcome>,
     /// Whether it has its verdict.
     pub(super) is_concluded: bool,
 }
 
 /// Cases to run by themselves.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
+pub(super) struct SoloCases {
     pub(super) cases: Vec<usize>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: CollectionPurpose,
     /// Devices that have had their chance.
     pub(super) avoid: Vec<u32>,
     pub(super) inquiry: Option<u32>,
 }
 
-impl Task {
-    pub(super) const fn new(cases: Vec<usize>, purpose: Purpose) -> Self {
+impl SoloCases {
+    pub(super) const fn new(cases: Vec<usize>, purpose: CollectionPurpose) -> Self {
         Self { cases, purpose, avoid: Vec::new(), inquiry: None }
     }
 }
 
 /// A collection that runs.
 #[derive(Clone, Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCases {
     pub(super) devices: Vec<u32>,
     pub(super) cases: Vec<usize>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: CollectionPurpose,
     pub(super) inquiry: Option<u32>,
     pub(super) predicted: Seconds,
     pub(super) since: Seconds,
@@ -54,19 +57,19 @@ pub(super) struct Running {
 
 /// What the scheduler knows.
 #[derive(Clone, Debug)]
-pub struct State {
-    pub(super) jobs: Vec<Job>,
-    pub(super) limits: Limits,
-    pub(super) costs: Costs,
-    pub(super) progress: Vec<Progress>,
-    pub(super) ready: Ready,
+pub struct SchedulerState {
+    pub(super) jobs: Vec<SchedCase>,
+    pub(super) limits: SchedLimits,
+    pub(super) costs: LearnedCosts,
+    pub(super) progress: Vec<CaseProgress>,
+    pub(super) ready: CaseQueue,
     /// Cases that need several devices, by how many.
-    pub(super) gangs: BTreeMap<usize, Ready>,
-    pub(super) tasks: VecDeque<Task>,
-    pub(super) inquiries: BTreeMap<u32, Inquiry>,
+    pub(super) gangs: BTreeMap<usize, CaseQueue>,
+    pub(super) tasks: VecDeque<SoloCases>,
+    pub(super) inquiries: BTreeMap<u32, Bisection>,
     pub(super) next_inquiry: u32,
-    pub(super) devices: BTreeMap<u32, Device>,
-    pub(super) running: BTreeMap<u32, Running>,
+    pub(super) devices: BTreeMap<u32, DeviceRecord>,
+    pub(super) running: BTreeMap<u32, RunningCases>,
     /// The last collection's number.
     pub(super) collections: u32,
     /// Cases that ended well, the cheapest first, for controls.
@@ -85,25 +88,25 @@ pub struct State {
     has_ended: bool,
 }
 
-impl State {
+impl SchedulerState {
     /// A scheduler for these cases on these devices. The first collection gets the number behind `collections`,
     /// those that an interrupted run has begun before.
     #[must_use]
-    pub fn new(jobs: Vec<Job>, devices: &[u32], limits: Limits, collections: u32) -> Self {
+    pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
         let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
-        let mut ready = Ready::new(kernels);
-        let mut gangs: BTreeMap<usize, Ready> = BTreeMap::new();
+        let mut ready = CaseQueue::new(kernels);
+        let mut gangs: BTreeMap<usize, CaseQueue> = BTreeMap::new();
         for (case, job) in jobs.iter().enumerate() {
             if job.devices > 1 {
-                gangs.entry(job.devices).or_insert_with(|| Ready::new(kernels)).add(&jobs, case);
+                gangs.entry(job.devices).or_insert_with(|| CaseQueue::new(kernels)).add(&jobs, case);
             } else {
                 ready.add(&jobs, case);
             }
         }
         Self {
-            progress: vec![Progress::default(); jobs.len()],
+            progress: vec![CaseProgress::default(); jobs.len()],
             open: jobs.len(),
-            costs: Costs::new(kernels, &limits.prior),
+            costs: LearnedCosts::new(kernels, &limits.prior),
             jobs,
             limits,
             ready,
@@ -111,7 +114,7 @@ impl State {
             tasks: VecDeque::new(),
             inquiries: BTreeMap::new(),
             next_inquiry: 0,
-            devices: devices.iter().map(|device| (*device, Device::default())).collect(),
+            devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
             running: BTreeMap::new(),
             collections,
             good: Vec::new(),
@@ -145,16 +148,16 @@ impl State {
     }
 
     /// Takes note of an event and says what to do, in order.
-    pub fn on_event(&mut self, now: Seconds, event: Event) -> Vec<Action> {
+    pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
         let mut actions = Vec::new();
         match event {
-            Event::Started | Event::Woke => {}
-            Event::Finished(ended) => self.on_finished(now, &ended, &mut actions),
-            Event::StopRequested => self.stop("the run was stopped before its turn", &mut actions),
-            Event::Held => self.is_held = true,
-            Event::Released => self.is_held = false,
-            Event::Lent { device } => self.set_lent(device, true),
-            Event::Returned { device } => self.set_lent(device, false),
+            SchedEvent::Started | SchedEvent::Woke => {}
+            SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
+            SchedEvent::StopRequested => self.stop("the run was stopped before its turn", &mut actions),
+            SchedEvent::Held => self.is_held = true,
+            SchedEvent::Released => self.is_held = false,
+            SchedEvent::Lent { device } => self.set_lent(device, true),
+            SchedEvent::Returned { device } => self.set_lent(device, false),
         }
         for device in self.devices.values_mut() {
             device.wake(now);
@@ -167,7 +170,7 @@ impl State {
         self.ask_to_be_woken(&mut actions);
         if self.open == 0 && self.running.is_empty() && !self.has_ended {
             self.has_ended = true;
-            actions.push(Action::End);
+            actions.push(SchedAction::End);
         }
         actions
     }
@@ -179,11 +182,11 @@ impl State {
     }
 
     /// Nothing new begins; what waits has its verdict.
-    pub(super) fn stop(&mut self, reason: &str, actions: &mut Vec<Action>) {
+    pub(super) fn stop(&mut self, reason: &str, actions: &mut Vec<SchedAction>) {
         self.is_stopping = true;
         for case in self.take_waiting() {
             let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
-            let finding = last.unwrap_or_else(|| Finding::new(Verdict::NotRun, reason));
+            let finding = last.unwrap_or_else(|| CaseOutcome::new(Verdict::NotRun, reason));
             self.conclude(case, finding, actions);
         }
     }
@@ -191,17 +194,17 @@ impl State {
     /// Everything that waits, each case once, in the order of their indices.
     fn take_waiting(&mut self) -> Vec<usize> {
         let mut cases = self.ready.drain();
-        cases.extend(self.gangs.values_mut().flat_map(Ready::drain));
+        cases.extend(self.gangs.values_mut().flat_map(CaseQueue::drain));
         cases.extend(self.tasks.drain(..).flat_map(|task| task.cases));
-        cases.extend(std::mem::take(&mut self.inquiries).into_values().flat_map(Inquiry::into_waiting));
+        cases.extend(std::mem::take(&mut self.inquiries).into_values().flat_map(Bisection::into_waiting));
         cases.sort_unstable();
         cases
     }
 
-    pub(super) fn conclude(&mut self, case: usize, finding: Finding, actions: &mut Vec<Action>) {
+    pub(super) fn conclude(&mut self, case: usize, finding: CaseOutcome, actions: &mut Vec<SchedAction>) {
         if !std::mem::replace(&mut self.progress[case].is_concluded, true) {
             self.open -= 1;
-            actions.push(Action::Conclude { case, finding });
+            actions.push(SchedAction::Conclude { case, finding });
         }
     }
 
@@ -211,20 +214,20 @@ impl State {
             0 | 1 => self.ready.add(&self.jobs, case),
             devices => {
                 let kernels = self.costs.kernels();
-                self.gangs.entry(devices).or_insert_with(|| Ready::new(kernels)).add(&self.jobs, case);
+                self.gangs.entry(devices).or_insert_with(|| CaseQueue::new(kernels)).add(&self.jobs, case);
             }
         }
     }
 
     /// Where nothing runs and nothing will change by waiting, what is left has no chance.
-    fn give_up_what_cannot_run(&mut self, actions: &mut Vec<Action>) {
+    fn give_up_what_cannot_run(&mut self, actions: &mut Vec<SchedAction>) {
         let may_change = self.is_held
             || !self.running.is_empty()
             || self.devices.values().any(|device| device.is_lent || device.wakes_at().is_some());
         if may_change || self.open == 0 {
             return;
         }
-        let all_gone = self.devices.values().all(Device::is_gone);
+        let all_gone = self.devices.values().all(DeviceRecord::is_gone);
         let reason = if all_gone {
             "no device was left that works"
         } else if self.limits.deadline.is_some() {
@@ -235,18 +238,18 @@ impl State {
         self.stop(reason, actions);
     }
 
-    fn ask_to_be_woken(&mut self, actions: &mut Vec<Action>) {
-        let rests = self.devices.values().filter_map(Device::wakes_at);
+    fn ask_to_be_woken(&mut self, actions: &mut Vec<SchedAction>) {
+        let rests = self.devices.values().filter_map(DeviceRecord::wakes_at);
         let deadline = self.limits.deadline.filter(|_| self.open > 0);
         let next = rests.chain(deadline).min_by(f64::total_cmp).filter(|_| !self.is_stopping);
         if next != self.wakes_at {
             self.wakes_at = next;
-            actions.extend(next.map(Action::WakeAt));
+            actions.extend(next.map(SchedAction::WakeAt));
         }
     }
 
     /// The host is at fault where nothing is ever launched.
-    pub(super) fn note_launch(&mut self, launched: bool, outcome: &str, actions: &mut Vec<Action>) {
+    pub(super) fn note_launch(&mut self, launched: bool, outcome: &str, actions: &mut Vec<SchedAction>) {
         self.has_launched |= launched;
         self.dead = if launched { 0 } else { self.dead + 1 };
         if self.dead >= DEAD_COLLECTIONS && !self.has_launched {

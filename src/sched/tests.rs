@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{Finding, Purpose, Verdict},
+    domain::{CaseOutcome, CollectionPurpose, Verdict},
     stats::SplitMix64,
 };
 
@@ -44,7 +44,7 @@ enum Sick {
 
 /// A pretended host, which checks at every step what must hold.
 struct World {
-    jobs: Vec<Job>,
+    jobs: Vec<SchedCase>,
     ill: Vec<Ill>,
     sick: BTreeMap<u32, Sick>,
     /// How much longer things take than is thought.
@@ -55,9 +55,9 @@ struct World {
     busy_until: BTreeMap<u32, (u32, Seconds)>,
     attempts: Vec<u32>,
     numbers: BTreeSet<u32>,
-    concluded: BTreeMap<usize, Finding>,
+    concluded: BTreeMap<usize, CaseOutcome>,
     /// Devices of conclusions, and collections by purpose.
-    collections: Vec<(Purpose, usize)>,
+    collections: Vec<(CollectionPurpose, usize)>,
     busy: Seconds,
     set_aside: Vec<u32>,
     taken_back: Vec<u32>,
@@ -66,12 +66,12 @@ struct World {
     has_ended: bool,
 }
 
-fn job(kernel: usize, seconds: Seconds) -> Job {
-    Job { kernel, seconds, launches: 25, value: 1.0, devices: 1, memory: 1 }
+fn job(kernel: usize, seconds: Seconds) -> SchedCase {
+    SchedCase { kernel, seconds, launches: 25, value: 1.0, devices: 1, memory: 1 }
 }
 
 impl World {
-    fn new(jobs: Vec<Job>, ill: Vec<Ill>) -> Self {
+    fn new(jobs: Vec<SchedCase>, ill: Vec<Ill>) -> Self {
         Self {
             attempts: vec![0; jobs.len()],
             jobs,
@@ -101,10 +101,10 @@ impl World {
         self.run_with(devices, Vec::new())
     }
 
-    fn run_with(&mut self, devices: u32, others: Vec<(Seconds, Event)>) -> Seconds {
+    fn run_with(&mut self, devices: u32, others: Vec<(Seconds, SchedEvent)>) -> Seconds {
         let devices: Vec<u32> = (0..devices).collect();
-        let limits = Limits { deadline: self.deadline, ..Limits::default() };
-        let mut state = State::new(self.jobs.clone(), &devices, limits, 0);
+        let limits = SchedLimits { deadline: self.deadline, ..SchedLimits::default() };
+        let mut state = SchedulerState::new(self.jobs.clone(), &devices, limits, 0);
         let (ended, _) = simulate(&mut state, self, others);
         assert!(self.has_ended, "the run ends");
         assert_eq!(self.concluded.len(), self.jobs.len(), "every case has its verdict");
@@ -120,23 +120,30 @@ impl World {
     }
 
     /// What becomes of the cases of a collection, and how long it takes.
-    fn launch(&mut self, start: &Start, breaks: bool) -> (Vec<CaseEnd>, End, Seconds) {
-        let not_run = || Finding::new(Verdict::NotRun, "the collection ended before its turn");
-        let mut results: Vec<CaseEnd> = Vec::new();
-        let (mut end, mut gone) = (End::Clean, 0.0);
+    fn launch(
+        &mut self,
+        start: &StartCollection,
+        breaks: bool,
+    ) -> (Vec<CaseResult>, CollectionExit, Seconds) {
+        let not_run = || CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
+        let mut results: Vec<CaseResult> = Vec::new();
+        let (mut end, mut gone) = (CollectionExit::Clean, 0.0);
         let unnamed = start.cases.iter().any(|case| self.ill[*case] == Ill::CrashesUnnamed);
         for (place, &case) in start.cases.iter().enumerate() {
-            let result =
-                |verdict, seconds| CaseEnd { case, finding: Finding::new(verdict, "said the host"), seconds };
-            if end != End::Clean {
-                results.push(CaseEnd { case, finding: not_run(), seconds: None });
+            let result = |verdict, seconds| CaseResult {
+                case,
+                finding: CaseOutcome::new(verdict, "said the host"),
+                seconds,
+            };
+            if end != CollectionExit::Clean {
+                results.push(CaseResult { case, finding: not_run(), seconds: None });
                 continue;
             }
             let seconds = self.jobs[case].seconds * self.slow;
             gone += seconds;
             self.attempts[case] += 1;
             let is_first_try = self.attempts[case] == 1;
-            let ill = if start.purpose == Purpose::Control { Ill::No } else { self.ill[case] };
+            let ill = if start.purpose == CollectionPurpose::Control { Ill::No } else { self.ill[case] };
             let verdict = match ill {
                 _ if breaks && place == 0 => Verdict::Crashed,
                 _ if unnamed => Verdict::LostRecords,
@@ -153,20 +160,20 @@ impl World {
                 _ => Verdict::Ok,
             };
             if matches!(verdict, Verdict::Crashed | Verdict::Hung) {
-                end = End::Broken;
+                end = CollectionExit::Broken;
             }
             let ended = !matches!(verdict, Verdict::Crashed | Verdict::Hung);
             results.push(result(verdict, ended.then_some(seconds)));
         }
         if unnamed {
-            end = End::Broken;
+            end = CollectionExit::Broken;
         }
         (results, end, gone)
     }
 }
 
-impl Host for World {
-    fn end(&mut self, now: Seconds, start: &Start) -> Ended {
+impl SimulatedHost for World {
+    fn end(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished {
         assert!(!self.has_ended, "nothing begins behind the end");
         assert!(self.numbers.insert(start.collection), "collection {} twice", start.collection);
         assert!(!start.cases.is_empty(), "no collection is empty");
@@ -174,16 +181,16 @@ impl Host for World {
         let size = start.cases.iter().map(|case| self.jobs[*case].devices).max().unwrap_or(1).max(1);
         assert_eq!(start.devices.len(), size, "a gang has all its devices, and no more");
         for case in &start.cases {
-            let is_control = start.purpose == Purpose::Control;
+            let is_control = start.purpose == CollectionPurpose::Control;
             assert_eq!(self.concluded.contains_key(case), is_control, "case {case} runs after its verdict");
         }
         let device = start.devices[0];
         let besides = self.besides * self.slow;
         let (results, end, total) = if self.is_dead(device, now) {
-            let finding = Finding::new(Verdict::NotRun, "the script could not use its device");
+            let finding = CaseOutcome::new(Verdict::NotRun, "the script could not use its device");
             let results =
-                start.cases.iter().map(|&case| CaseEnd { case, finding: finding.clone(), seconds: None });
-            (results.collect(), End::NothingLaunched, 2.0)
+                start.cases.iter().map(|&case| CaseResult { case, finding: finding.clone(), seconds: None });
+            (results.collect(), CollectionExit::NothingLaunched, 2.0)
         } else {
             let breaks = self.sick.get(&device) == Some(&Sick::Breaks);
             let (results, end, gone) = self.launch(start, breaks);
@@ -192,13 +199,13 @@ impl Host for World {
         // What takes longer than its limit is ended.
         let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
         if start.cut_off.is_some_and(|cut_off| total >= cut_off) {
-            let cut = Finding::new(Verdict::NotRun, "the run was stopped while it ran");
+            let cut = CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran");
             results = start
                 .cases
                 .iter()
-                .map(|&case| CaseEnd { case, finding: cut.clone(), seconds: None })
+                .map(|&case| CaseResult { case, finding: cut.clone(), seconds: None })
                 .collect();
-            (end, total) = (End::Stopped, start.limit);
+            (end, total) = (CollectionExit::Stopped, start.limit);
         }
         for id in &start.devices {
             if let Some((other, until)) = self.busy_until.get(id) {
@@ -216,26 +223,26 @@ impl Host for World {
         if let Some(deadline) = self.deadline {
             assert!(now + total <= deadline, "ends {} s too late", now + total - deadline);
         }
-        Ended {
+        CollectionFinished {
             collection: start.collection,
             results,
             end,
-            start: (end != End::NothingLaunched).then_some(4.0 * self.slow),
+            start: (end != CollectionExit::NothingLaunched).then_some(4.0 * self.slow),
             total,
             outcome: "said the host".to_owned(),
         }
     }
 
-    fn watch(&mut self, _now: Seconds, action: &Action) {
+    fn watch(&mut self, _now: Seconds, action: &SchedAction) {
         assert!(!self.has_ended, "nothing comes behind the end: {action:?}");
         match action {
-            Action::Conclude { case, finding } => {
+            SchedAction::Conclude { case, finding } => {
                 let before = self.concluded.insert(*case, finding.clone());
                 assert_eq!(before, None, "case {case} has two verdicts");
             }
-            Action::SetAside { device, .. } => self.set_aside.push(*device),
-            Action::TakeBack { device } => self.taken_back.push(*device),
-            Action::End => self.has_ended = true,
+            SchedAction::SetAside { device, .. } => self.set_aside.push(*device),
+            SchedAction::TakeBack { device } => self.taken_back.push(*device),
+            SchedAction::End => self.has_ended = true,
             _ => {}
         }
     }
@@ -260,7 +267,7 @@ fn few_cases_are_divided_among_all_devices() {
 
 /// The same run with one case ill and with none: what the ill one costs in collections.
 fn extra_collections(ill: Ill, at: usize, cases: usize) -> (World, usize) {
-    let jobs: Vec<Job> = (0..cases).map(|_| job(0, 0.05)).collect();
+    let jobs: Vec<SchedCase> = (0..cases).map(|_| job(0, 0.05)).collect();
     let run = |ill: Vec<Ill>| {
         let mut world = World::new(jobs.clone(), ill);
         world.run(2);
@@ -318,7 +325,7 @@ fn what_needs_as_much_memory_as_ran_out_is_tried_alone_until_one_fits() {
     }
     world.run(1);
     assert_eq!((world.count(Verdict::Ok), world.count(Verdict::Oom)), (399, 1));
-    let alone = world.collections.iter().filter(|(purpose, _)| *purpose == Purpose::Alone).count();
+    let alone = world.collections.iter().filter(|(purpose, _)| *purpose == CollectionPurpose::Alone).count();
     // The second one ended well alone: the others are no larger.
     assert_eq!(alone, 2, "{:?}", world.collections);
 }
@@ -367,7 +374,7 @@ fn gangs_begin_together_and_the_others_are_measured_too() {
 #[test]
 fn a_lent_device_is_left_alone_until_it_is_returned() {
     let mut world = World::healthy(4000);
-    let others = vec![(10.0, Event::Lent { device: 0 }), (500.0, Event::Returned { device: 0 })];
+    let others = vec![(10.0, SchedEvent::Lent { device: 0 }), (500.0, SchedEvent::Returned { device: 0 })];
     world.run_with(1, others);
     assert_eq!(world.count(Verdict::Ok), 4000);
     assert!(world.last_end > 500.0);
@@ -376,7 +383,7 @@ fn a_lent_device_is_left_alone_until_it_is_returned() {
 #[test]
 fn a_full_disk_holds_everything_back() {
     let mut world = World::healthy(2000);
-    world.run_with(2, vec![(5.0, Event::Held), (1000.0, Event::Released)]);
+    world.run_with(2, vec![(5.0, SchedEvent::Held), (1000.0, SchedEvent::Released)]);
     assert_eq!(world.count(Verdict::Ok), 2000);
     assert!(world.last_end > 1000.0);
 }
@@ -401,12 +408,12 @@ fn forecasts_come_true() {
     let mut world = World::healthy(8000);
     world.besides = 15.0;
     let devices: Vec<u32> = (0..4).collect();
-    let limits = Limits::default();
-    let mut state = State::new(world.jobs.clone(), &devices, limits, 0);
-    state.on_event(0.0, Event::Held);
+    let limits = SchedLimits::default();
+    let mut state = SchedulerState::new(world.jobs.clone(), &devices, limits, 0);
+    state.on_event(0.0, SchedEvent::Held);
     let thought = state.forecast(0.0);
     assert_eq!((thought.open, thought.in_time), (8000, 8000));
-    let (took, _) = simulate(&mut state, &mut world, vec![(0.0, Event::Released)]);
+    let (took, _) = simulate(&mut state, &mut world, vec![(0.0, SchedEvent::Released)]);
     assert!((0.7..1.3).contains(&(thought.seconds / took)), "{} s thought, {took} s taken", thought.seconds);
 }
 
@@ -417,8 +424,8 @@ fn a_night_keeps_all_devices_busy_and_ends_in_time() {
     let mut draw = |bound: u64| random.below(bound);
     let cases = 100_000;
     // 600 device hours for 160 there are: not all can be done.
-    let jobs: Vec<Job> = (0..cases)
-        .map(|_| Job {
+    let jobs: Vec<SchedCase> = (0..cases)
+        .map(|_| SchedCase {
             seconds: 0.5 * f64::from(1 + u32::try_from(draw(40)).unwrap_or(0)),
             value: f64::from(u32::try_from(draw(100)).unwrap_or(0)),
             ..job(usize::try_from(draw(60)).unwrap_or(0), 0.0)
@@ -485,7 +492,7 @@ proptest! {
         stop in prop::option::of(0.0..500.0_f64),
         slow in 0.3..4.0_f64,
     ) {
-        let jobs: Vec<Job> = ills.iter().map(|(_, kernel, devices)| Job { devices: *devices, ..job(*kernel, 0.2) }).collect();
+        let jobs: Vec<SchedCase> = ills.iter().map(|(_, kernel, devices)| SchedCase { devices: *devices, ..job(*kernel, 0.2) }).collect();
         let mut world = World::new(jobs, ills.iter().map(|(ill, ..)| *ill).collect());
         world.slow = slow;
         world.deadline = deadline;
@@ -493,10 +500,10 @@ proptest! {
         world.sick = (0..).zip(sicks.iter().copied()).collect();
         let mut others = Vec::new();
         for (at, device, long) in lent {
-            others.push((at, Event::Lent { device }));
-            others.push((at + long, Event::Returned { device }));
+            others.push((at, SchedEvent::Lent { device }));
+            others.push((at + long, SchedEvent::Returned { device }));
         }
-        others.extend(stop.map(|at| (at, Event::StopRequested)));
+        others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
         let is_well = sicks.iter().all(|sick| *sick == Sick::No) && stop.is_none() && deadline.is_none();
         world.run_with(devices, others);
         for (case, finding) in &world.concluded {
@@ -514,7 +521,7 @@ proptest! {
     #[test]
     fn nothing_is_left_to_chance(ills in prop::collection::vec(ill(), 1..200), devices in 1_u32..6) {
         let run = || {
-            let jobs: Vec<Job> = (0..ills.len()).map(|case| job(case % 3, 0.2)).collect();
+            let jobs: Vec<SchedCase> = (0..ills.len()).map(|case| job(case % 3, 0.2)).collect();
             let mut world = World::new(jobs, ills.clone());
             world.run(devices);
             (world.collections, world.concluded)

@@ -54,8 +54,9 @@ mod tests {
     use proptest::prelude::*;
     use statrs::distribution::{Binomial, DiscreteCDF};
 
-    use super::{super::random::SplitMix64, *};
+    use super::*;
     use crate::stats::median_of_sorted;
+    use crate::stats::random::SplitMix64;
 
     /// Binomial coefficients of one row by Pascal's triangle.
     fn pascal(count: usize) -> Vec<u128> {

@@ -13,6 +13,6 @@ mod summary;
 
 pub use bootstrap::median_interval_of_collections;
 pub use interval::{median_interval, rank_interval};
-pub use outlier::{Fence, Outlier, classify};
+pub use outlier::{OutlierFence, OutlierKind, classify};
 pub use random::SplitMix64;
-pub use summary::{Summary, mean_of, median_of_sorted};
+pub use summary::{SampleSummary, mean_of, median_of_sorted};

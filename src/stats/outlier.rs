@@ -11,7 +11,7 @@ const SEVERE: f64 = 10.0;
 
 /// How far a sample lies from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outlier {
+pub enum OutlierKind {
     /// Among the others.
     None,
     /// Modified z-score above 3.5.
@@ -22,7 +22,7 @@ pub enum Outlier {
 
 /// Where outliers begin, on both sides of the median.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fence {
+pub struct OutlierFence {
     /// Median of the samples, nanoseconds.
     pub median: f64,
     /// Robust standard deviation in nanoseconds, 1.4826 · MAD, never below what half a step of
@@ -31,7 +31,7 @@ pub struct Fence {
     pub sigma: f64,
 }
 
-impl Fence {
+impl OutlierFence {
     /// The fence of these samples, in any order; `None` when there are none.
     ///
     /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
@@ -50,22 +50,22 @@ impl Fence {
 
     /// The label of one sample.
     #[must_use]
-    pub fn label(&self, sample: i64) -> Outlier {
+    pub fn label(&self, sample: i64) -> OutlierKind {
         let distance = (sample as f64 - self.median).abs();
         if distance > SEVERE * self.sigma {
-            Outlier::Severe
+            OutlierKind::Severe
         } else if distance > MILD * self.sigma {
-            Outlier::Mild
+            OutlierKind::Mild
         } else {
-            Outlier::None
+            OutlierKind::None
         }
     }
 }
 
-/// The label of every sample, in the order of the samples; see [`Fence::of`] for `quantum_ns`.
+/// The label of every sample, in the order of the samples; see [`OutlierFence::of`] for `quantum_ns`.
 #[must_use]
-pub fn classify(samples: &[i64], quantum_ns: i64) -> Vec<Outlier> {
-    let fence = Fence::of(samples, quantum_ns);
+pub fn classify(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
+    let fence = OutlierFence::of(samples, quantum_ns);
     fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label(sample)).collect())
 }
 
@@ -91,10 +91,10 @@ mod tests {
                 classify(&samples, 20)[0]
             })
         };
-        assert_eq!(last(5189), [Outlier::None; 2]);
-        assert_eq!(last(5190), [Outlier::Mild; 2]);
-        assert_eq!(last(14_825), [Outlier::Mild; 2]);
-        assert_eq!(last(14_827), [Outlier::Severe; 2]);
+        assert_eq!(last(5189), [OutlierKind::None; 2]);
+        assert_eq!(last(5190), [OutlierKind::Mild; 2]);
+        assert_eq!(last(14_825), [OutlierKind::Mild; 2]);
+        assert_eq!(last(14_827), [OutlierKind::Severe; 2]);
     }
 
     #[test]
@@ -102,21 +102,21 @@ mod tests {
         // Half a step is 10, so sigma is 14.826: three steps are mild, eight are severe.
         let samples = [5000, 5000, 5000, 5000, 5000, 5000, 5020, 5040, 5060, 5160];
         let labels = classify(&samples, 20);
-        assert_eq!(&labels[..8], [Outlier::None; 8]);
-        assert_eq!(&labels[8..], [Outlier::Mild, Outlier::Severe]);
+        assert_eq!(&labels[..8], [OutlierKind::None; 8]);
+        assert_eq!(&labels[8..], [OutlierKind::Mild, OutlierKind::Severe]);
         for quantum in [i64::MIN, 0, 1] {
-            assert_eq!(classify(&[5, 5, 5, 5, 7], quantum)[4], Outlier::None, "{quantum}");
-            assert_eq!(classify(&[5, 5, 5, 5, 13], quantum)[4], Outlier::Severe, "{quantum}");
+            assert_eq!(classify(&[5, 5, 5, 5, 7], quantum)[4], OutlierKind::None, "{quantum}");
+            assert_eq!(classify(&[5, 5, 5, 5, 13], quantum)[4], OutlierKind::Severe, "{quantum}");
         }
     }
 
     #[test]
     fn odd_input_is_handled() {
-        assert_eq!(Fence::of(&[], 20), None);
+        assert_eq!(OutlierFence::of(&[], 20), None);
         assert_eq!(classify(&[], 20), []);
-        assert_eq!(classify(&[42], 20), [Outlier::None]);
-        assert_eq!(classify(&[i64::MIN, i64::MAX], 20), [Outlier::None; 2]);
-        assert_eq!(classify(&[0, 0, 0, i64::MAX, i64::MIN], i64::MAX), [Outlier::None; 5]);
+        assert_eq!(classify(&[42], 20), [OutlierKind::None]);
+        assert_eq!(classify(&[i64::MIN, i64::MAX], 20), [OutlierKind::None; 2]);
+        assert_eq!(classify(&[0, 0, 0, i64::MAX, i64::MIN], i64::MAX), [OutlierKind::None; 5]);
     }
 
     proptest! {
@@ -128,7 +128,7 @@ mod tests {
                 let z = (sample as f64 - centre).abs() / (1.4826 * mad.max(quantum as f64 / 2.0));
                 // On the fence itself rounding decides.
                 if (z - 3.5).abs() > 1e-9 && (z - 10.0).abs() > 1e-9 {
-                    prop_assert_eq!(label, if z > 10.0 { Outlier::Severe } else if z > 3.5 { Outlier::Mild } else { Outlier::None });
+                    prop_assert_eq!(label, if z > 10.0 { OutlierKind::Severe } else if z > 3.5 { OutlierKind::Mild } else { OutlierKind::None });
                 }
             }
         }

@@ -6,15 +6,15 @@ use std::{
 };
 
 use super::{
-    Journal, JournalLine,
-    ranks::{Evidence, Rank, ranks, slowest, together},
+    JournalLine, LaunchJournal,
+    ranks::{RankLaunches, RankOutput, ranks, slowest, together},
     samples::{accepted, noise},
 };
 use crate::{
-    model::{Case, Dtype, Finding, KernelName, Nanos, Slot, Tensor, Verdict},
+    domain::{Case, CaseOutcome, Dtype, KernelName, Nanos, Slot, Tensor, Verdict},
+    ledger::{Attempt, Launch},
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
-    store::ledger::{Attempt, Launch},
 };
 
 /// A kernel record of a collection.
@@ -38,7 +38,7 @@ pub struct RawRecord {
 
 /// What a case's records are held against.
 #[derive(Clone, Debug)]
-pub struct Expected<'a> {
+pub struct ExpectedLaunches<'a> {
     /// The case.
     pub case: &'a Case,
     /// Names under which the profiler may show the kernel.
@@ -56,7 +56,7 @@ pub struct Expected<'a> {
 
 /// How the collection's process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CollectionEnd {
+pub enum CollectionVerdicts {
     /// By itself; its exit status proves nothing.
     ByItself,
     /// By its time limit.
@@ -110,14 +110,14 @@ fn kernel_of(text: &[u8]) -> String {
 #[must_use]
 pub fn judge(
     manifest: &Manifest,
-    expected: &[Expected<'_>],
-    journals: &[Journal],
+    expected: &[ExpectedLaunches<'_>],
+    journals: &[LaunchJournal],
     records: &[RawRecord],
-    end: CollectionEnd,
+    end: CollectionVerdicts,
 ) -> Vec<Attempt> {
     let ranks = ranks(manifest, journals, records);
     let brackets: Vec<_> = ranks.iter().map(|rank| brackets(manifest, &rank.records)).collect();
-    let all = Journal::of_all(journals);
+    let all = LaunchJournal::of_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
@@ -134,7 +134,7 @@ pub fn judge(
                 None => Err(without_bracket(line, &rank.records, end)),
             }
         });
-        let evidence: Vec<Result<Evidence<'_>, Finding>> = evidence.collect();
+        let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match together(ordinal, &ranks, evidence) {
             Ok(evidence) => judge_case(manifest, case, expected, &evidence),
             Err(finding) => {
@@ -173,42 +173,49 @@ fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize,
         .collect()
 }
 
-fn not_launched(ordinal: u32, running: Option<u32>, is_started: bool, end: CollectionEnd) -> Finding {
+fn not_launched(
+    ordinal: u32,
+    running: Option<u32>,
+    is_started: bool,
+    end: CollectionVerdicts,
+) -> CaseOutcome {
     if Some(ordinal) != running {
-        return Finding::new(Verdict::NotRun, "the collection ended before its turn");
+        return CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
     }
     match end {
-        CollectionEnd::Stopped => Finding::new(Verdict::NotRun, "the run was stopped while it ran"),
+        CollectionVerdicts::Stopped => CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran"),
         _ if !is_started => {
-            Finding::new(Verdict::NotRun, "the script could not use its device; its log says why")
+            CaseOutcome::new(Verdict::NotRun, "the script could not use its device; its log says why")
         }
-        CollectionEnd::TimedOut => {
-            Finding::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
+        CollectionVerdicts::TimedOut => {
+            CaseOutcome::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
         }
-        CollectionEnd::ByItself => Finding::new(Verdict::Crashed, "the process ended while it ran"),
+        CollectionVerdicts::ByItself => CaseOutcome::new(Verdict::Crashed, "the process ended while it ran"),
     }
 }
 
 /// A case that was launched, and whose sentinels are not in the profile.
-fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionEnd) -> Finding {
+fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionVerdicts) -> CaseOutcome {
     match (end, records.is_empty()) {
-        (CollectionEnd::ByItself, true) => Finding::new(Verdict::LostRecords, "msprof left no records"),
-        (CollectionEnd::ByItself, false) => {
+        (CollectionVerdicts::ByItself, true) => {
+            CaseOutcome::new(Verdict::LostRecords, "msprof left no records")
+        }
+        (CollectionVerdicts::ByItself, false) => {
             let launched = line.launched;
             let reason = format!("{launched} launches, but their sentinels are not in the profile");
-            Finding::new(Verdict::LostRecords, reason)
+            CaseOutcome::new(Verdict::LostRecords, reason)
         }
         // Its records were never exported; nothing is wrong with it.
-        (CollectionEnd::TimedOut, _) => {
-            Finding::new(Verdict::NotRun, "the collection was ended before its records were exported")
+        (CollectionVerdicts::TimedOut, _) => {
+            CaseOutcome::new(Verdict::NotRun, "the collection was ended before its records were exported")
         }
-        (CollectionEnd::Stopped, _) => {
-            Finding::new(Verdict::NotRun, "the run was stopped before its records were exported")
+        (CollectionVerdicts::Stopped, _) => {
+            CaseOutcome::new(Verdict::NotRun, "the run was stopped before its records were exported")
         }
     }
 }
 
-fn raised(line: &JournalLine) -> Option<Finding> {
+fn raised(line: &JournalLine) -> Option<CaseOutcome> {
     let error = line.error.as_ref()?;
     let verdict = if error.is_of_another_rank() {
         Verdict::NotRun
@@ -219,7 +226,7 @@ fn raised(line: &JournalLine) -> Option<Finding> {
     } else {
         Verdict::InvalidArgs
     };
-    Some(Finding::new(verdict, format!("{}: {}", error.class, error.message)))
+    Some(CaseOutcome::new(verdict, format!("{}: {}", error.class, error.message)))
 }
 
 fn attempt(
@@ -227,31 +234,31 @@ fn attempt(
     launched: u32,
     launches: Vec<Launch>,
     counters: Vec<Option<f64>>,
-    finding: Finding,
+    finding: CaseOutcome,
 ) -> Attempt {
     Attempt { case: case.case.clone(), launched, launches, counters, finding }
 }
 
 /// The launches of a case by one process, where its records can be those.
 fn evidence<'a>(
-    rank: &Rank<'_>,
-    expected: &Expected<'_>,
+    rank: &RankOutput<'_>,
+    expected: &ExpectedLaunches<'_>,
     line: &JournalLine,
     records: &'a [RawRecord],
-) -> Result<Evidence<'a>, Finding> {
+) -> Result<RankLaunches<'a>, CaseOutcome> {
     let own: Vec<&RawRecord> =
         records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
     match wrong_records(rank.device, expected, line, records, &own) {
         Some(finding) => Err(finding),
-        None => Ok(Evidence { launched: line.launched, records, own }),
+        None => Ok(RankLaunches { launched: line.launched, records, own }),
     }
 }
 
 fn judge_case(
     manifest: &Manifest,
     case: &ManifestCase,
-    expected: &Expected<'_>,
-    evidence: &[Evidence<'_>],
+    expected: &ExpectedLaunches<'_>,
+    evidence: &[RankLaunches<'_>],
 ) -> Attempt {
     let own = slowest(evidence);
     let launched = evidence.first().map_or(0, |first| first.launched);
@@ -285,30 +292,30 @@ fn judge_case(
 /// The first reason why the records cannot be the launches of the case.
 fn wrong_records(
     device: u32,
-    expected: &Expected<'_>,
+    expected: &ExpectedLaunches<'_>,
     line: &JournalLine,
     records: &[RawRecord],
     own: &[&RawRecord],
-) -> Option<Finding> {
+) -> Option<CaseOutcome> {
     let launched = line.launched as usize;
     if let Some(record) = records.iter().find(|record| record.device.is_some_and(|d| d != device)) {
         let other = record.device.unwrap_or_default();
         let reason = format!("launched on device {device}, recorded on device {other}");
-        return Some(Finding::new(Verdict::Implausible, reason));
+        return Some(CaseOutcome::new(Verdict::Implausible, reason));
     }
     if own.is_empty() && !records.is_empty() {
         let ran: BTreeSet<&str> = records.iter().map(|record| record.kernel.as_str()).collect();
         let ran: Vec<&str> = ran.into_iter().collect();
         let reason = format!("the call ran as {}, not as {}", ran.join(", "), expected.case.kernel);
-        return Some(Finding::new(Verdict::WrongKernel, reason));
+        return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
     }
     if own.len() != launched {
         let reason = format!("{launched} launches, {} records", own.len());
         let verdict = if own.len() < launched { Verdict::LostRecords } else { Verdict::WrongKernel };
-        return Some(Finding::new(verdict, reason));
+        return Some(CaseOutcome::new(verdict, reason));
     }
     if let Some(difference) = own.iter().find_map(|record| difference(expected, record)) {
-        return Some(Finding::new(Verdict::WrongKernel, difference));
+        return Some(CaseOutcome::new(Verdict::WrongKernel, difference));
     }
     let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
     if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE || shortest.duration.0 <= 0 {
@@ -316,13 +323,13 @@ fn wrong_records(
             "launch {number} took {} us, the roofline allows no less than {} us",
             shortest.duration, expected.fastest
         );
-        return Some(Finding::new(Verdict::Implausible, reason));
+        return Some(CaseOutcome::new(Verdict::Implausible, reason));
     }
     None
 }
 
 /// How a record's signature differs from the case's, in words.
-fn difference(expected: &Expected<'_>, record: &RawRecord) -> Option<String> {
+fn difference(expected: &ExpectedLaunches<'_>, record: &RawRecord) -> Option<String> {
     let case = expected.case;
     let inputs = |slots: &[Slot]| -> Vec<(usize, Slot)> {
         let numbered = slots.iter().cloned().enumerate();
@@ -390,9 +397,9 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
 fn dispersion(
     durations: &[i64],
     outliers: usize,
-    expected: &Expected<'_>,
-    evidence: &[Evidence<'_>],
-) -> Finding {
+    expected: &ExpectedLaunches<'_>,
+    evidence: &[RankLaunches<'_>],
+) -> CaseOutcome {
     let mut remarks: Vec<String> = expected.notes.to_vec();
     if outliers > 0 {
         remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
@@ -414,7 +421,7 @@ fn dispersion(
         None => (Verdict::Ok, "every launch recorded".to_owned()),
     };
     remarks.insert(0, first);
-    Finding::new(verdict, remarks.join("; "))
+    CaseOutcome::new(verdict, remarks.join("; "))
 }
 
 #[cfg(test)]

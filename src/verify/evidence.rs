@@ -2,22 +2,23 @@
 
 use super::samples::{interval, noise};
 use crate::{
-    model::{CaseId, Finding, Verdict},
-    stats::Summary,
-    store::{Measurement, RowResult, ledger::Evidence},
+    database::{Measurement, RowResult},
+    domain::{CaseId, CaseOutcome, Verdict},
+    ledger::AttemptSamples,
+    stats::SampleSummary,
 };
 
 /// What a row shows for all evidence there is of a case: attempts that ended `ok`, or noisy ones where
 /// there are no others. `None` without evidence. The row's verdict is about all of it: collections that
 /// were steady one by one may differ from each other.
 #[must_use]
-pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
+pub fn measurement(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
     let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
-    let used: Vec<&Evidence> =
+    let used: Vec<&AttemptSamples> =
         evidence.iter().filter(|attempt| attempt.verdict == best && !attempt.samples.is_empty()).collect();
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
-    let summary = Summary::of(&mut pooled)?;
+    let summary = SampleSummary::of(&mut pooled)?;
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
     let interval = interval(&collections, case.seed());
     let samples = pooled.len();
@@ -25,16 +26,16 @@ pub fn measurement(case: &CaseId, evidence: &[Evidence]) -> Option<RowResult> {
         Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
     // Together they may be steadier than one by one, or differ from each other.
     let finding = match noise(&collections, 0, case.seed()) {
-        _ if used.len() == 1 => Finding::new(best, last.reason.clone()),
-        Some(why) => Finding::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
-        None if best == Verdict::Ok => Finding::new(Verdict::Ok, last.reason.clone()),
-        None => Finding::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
+        _ if used.len() == 1 => CaseOutcome::new(best, last.reason.clone()),
+        Some(why) => CaseOutcome::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
+        None if best == Verdict::Ok => CaseOutcome::new(Verdict::Ok, last.reason.clone()),
+        None => CaseOutcome::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
     };
     Some(RowResult { case: case.clone(), run: last.run.clone(), finding, measurement: Some(measurement) })
 }
 
 /// Means of the counters over all launches, each attempt weighing by its samples.
-fn pooled_counters(used: &[&Evidence]) -> Vec<Option<f64>> {
+fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
     let width = used.iter().map(|attempt| attempt.counters.len()).max().unwrap_or_default();
     let mean = |index: usize| {
         let (mut sum, mut weight) = (0.0, 0.0);
@@ -55,8 +56,8 @@ fn pooled_counters(used: &[&Evidence]) -> Vec<Option<f64>> {
 mod tests {
     use super::*;
 
-    fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> Evidence {
-        Evidence {
+    fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
+        AttemptSamples {
             run: format!("run of {}", samples.len()),
             verdict,
             reason: "because".to_owned(),

@@ -12,7 +12,7 @@ pub struct JournalLine {
     /// Calls that returned.
     pub launched: u32,
     /// What was raised.
-    pub error: Option<Raised>,
+    pub error: Option<PythonException>,
     /// Seconds that it took, its tensors included.
     #[serde(default)]
     pub seconds: Option<f64>,
@@ -20,7 +20,7 @@ pub struct JournalLine {
 
 /// A Python exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Raised {
+pub struct PythonException {
     /// Its class.
     #[serde(rename = "type")]
     pub class: String,
@@ -28,7 +28,7 @@ pub struct Raised {
     pub message: String,
 }
 
-impl Raised {
+impl PythonException {
     /// Whether device memory ran out.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
@@ -55,7 +55,7 @@ impl Raised {
 
 /// A whole journal.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Journal {
+pub struct LaunchJournal {
     /// By ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
     /// Whether the script could use its device.
@@ -68,7 +68,7 @@ pub struct Journal {
     pub has_ended: bool,
 }
 
-impl Journal {
+impl LaunchJournal {
     /// The journals of several processes as one: what all of them did, and when the last of them did it.
     #[must_use]
     pub fn of_all(journals: &[Self]) -> Self {
@@ -91,21 +91,21 @@ impl Journal {
 
 /// Reads a journal; a missing one is empty, and a line that was cut short ends it.
 #[must_use]
-pub fn read_journal(path: &Path) -> Journal {
+pub fn read_journal(path: &Path) -> LaunchJournal {
     #[derive(Deserialize)]
-    struct Mark {
+    struct JournalMark {
         started: Option<bool>,
         at: Option<f64>,
         done: Option<bool>,
     }
-    let mut journal = Journal::default();
+    let mut journal = LaunchJournal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
         if let Ok(case) = serde_json::from_str::<JournalLine>(line) {
             journal.lines.insert(case.ordinal, case);
             continue;
         }
-        match serde_json::from_str::<Mark>(line) {
-            Ok(Mark { started: None, done: None, .. }) | Err(_) => break,
+        match serde_json::from_str::<JournalMark>(line) {
+            Ok(JournalMark { started: None, done: None, .. }) | Err(_) => break,
             Ok(mark) => {
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);
@@ -129,12 +129,13 @@ mod tests {
             .expect("written");
         let journal = read_journal(&path);
         assert_eq!((journal.lines.len(), journal.is_done), (1, false));
-        assert_eq!(read_journal(&folder.path().join("missing")), Journal::default());
+        assert_eq!(read_journal(&folder.path().join("missing")), LaunchJournal::default());
     }
 
     #[test]
     fn faults_of_the_device_are_told_from_wrong_calls() {
-        let raised = |message: &str| Raised { class: "RuntimeError".to_owned(), message: message.to_owned() };
+        let raised =
+            |message: &str| PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
         assert!(raised("NPU function error: aclrtSynchronizeStream, error code is 507015").is_device_fault());
         assert!(
             !raised("size of tensor a (107520) must match the size of tensor b (507015)").is_device_fault()

@@ -10,7 +10,7 @@ mod journal;
 mod ranks;
 mod samples;
 
-pub use collection::{CollectionEnd, Expected, RawRecord, judge, read_records};
+pub use collection::{CollectionVerdicts, ExpectedLaunches, RawRecord, judge, read_records};
 pub use evidence::measurement;
-pub use journal::{Journal, JournalLine, read_journal};
+pub use journal::{JournalLine, LaunchJournal, read_journal};
 pub use samples::{NOISE_TARGET, TIMER_QUANTUM_NS};

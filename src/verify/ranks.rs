@@ -5,22 +5,22 @@
 
 use std::borrow::Cow;
 
-use super::{Journal, RawRecord};
+use super::{LaunchJournal, RawRecord};
 use crate::{
-    model::{Finding, Verdict},
+    domain::{CaseOutcome, Verdict},
     render::Manifest,
 };
 
 /// What one process left.
-pub(super) struct Rank<'a> {
+pub(super) struct RankOutput<'a> {
     pub(super) device: u32,
-    pub(super) journal: &'a Journal,
+    pub(super) journal: &'a LaunchJournal,
     /// In the order of their start.
     pub(super) records: Cow<'a, [RawRecord]>,
 }
 
 /// A case's launches by one process, which account for themselves.
-pub(super) struct Evidence<'a> {
+pub(super) struct RankLaunches<'a> {
     pub(super) launched: u32,
     /// Everything between the case's sentinels.
     pub(super) records: &'a [RawRecord],
@@ -31,9 +31,9 @@ pub(super) struct Evidence<'a> {
 /// Gives each process the records of its device.
 pub(super) fn ranks<'a>(
     manifest: &Manifest,
-    journals: &'a [Journal],
+    journals: &'a [LaunchJournal],
     records: &'a [RawRecord],
-) -> Vec<Rank<'a>> {
+) -> Vec<RankOutput<'a>> {
     let devices = manifest.devices();
     let of = |device: u32| {
         if devices.len() < 2 {
@@ -47,7 +47,7 @@ pub(super) fn ranks<'a>(
         Cow::Owned(if own.is_empty() { of_device(&|other| !devices.contains(&other)) } else { own })
     };
     let each = devices.iter().zip(journals);
-    each.map(|(&device, journal)| Rank { device, journal, records: of(device) }).collect()
+    each.map(|(&device, journal)| RankOutput { device, journal, records: of(device) }).collect()
 }
 
 /// Which finding explains the others, the first of these: what a process met keeps the others from their work.
@@ -65,58 +65,58 @@ const EXPLAINS: [Verdict; 8] = [
 /// The evidence of all processes of the case at a place, where all have some and launched as often.
 pub(super) fn together<'a>(
     ordinal: u32,
-    ranks: &[Rank<'_>],
-    evidence: Vec<Result<Evidence<'a>, Finding>>,
-) -> Result<Vec<Evidence<'a>>, Finding> {
+    ranks: &[RankOutput<'_>],
+    evidence: Vec<Result<RankLaunches<'a>, CaseOutcome>>,
+) -> Result<Vec<RankLaunches<'a>>, CaseOutcome> {
     let findings = evidence.iter().zip(ranks).enumerate();
-    let findings: Vec<Met<'_>> = findings
+    let findings: Vec<RankFailure<'_>> = findings
         .filter_map(|(number, (evidence, rank))| {
             let is_silent = !rank.journal.lines.contains_key(&ordinal);
-            Some(Met { number, device: rank.device, is_silent, finding: evidence.as_ref().err()? })
+            Some(RankFailure { number, device: rank.device, is_silent, finding: evidence.as_ref().err()? })
         })
         .collect();
     if let Some(finding) = explanation(&findings, ranks.len()) {
         return Err(finding);
     }
-    let evidence: Vec<Evidence<'a>> = evidence.into_iter().flatten().collect();
+    let evidence: Vec<RankLaunches<'a>> = evidence.into_iter().flatten().collect();
     let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
     if counts.windows(2).any(|pair| pair[0] != pair[1]) {
         let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
         let reason = format!("the ranks launched it {} times", counts.join(", "));
-        return Err(Finding::new(Verdict::LostRecords, reason));
+        return Err(CaseOutcome::new(Verdict::LostRecords, reason));
     }
     Ok(evidence)
 }
 
 /// What one process met.
-struct Met<'a> {
+struct RankFailure<'a> {
     number: usize,
     device: u32,
     /// Whether it was ended before it could say so.
     is_silent: bool,
-    finding: &'a Finding,
+    finding: &'a CaseOutcome,
 }
 
 /// The finding that explains the others, with the rank that met it.
-fn explanation(findings: &[Met<'_>], ranks: usize) -> Option<Finding> {
-    let weight = |met: &&Met<'_>| EXPLAINS.iter().position(|verdict| *verdict == met.finding.verdict);
+fn explanation(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
+    let weight = |met: &&RankFailure<'_>| EXPLAINS.iter().position(|verdict| *verdict == met.finding.verdict);
     // Where a process was ended in the middle, errors of others may follow from that; but for want of memory.
     let is_cut = findings.iter().any(|met| met.is_silent);
-    let counts = |met: &&Met<'_>| met.is_silent || !is_cut || met.finding.verdict == Verdict::Oom;
+    let counts = |met: &&RankFailure<'_>| met.is_silent || !is_cut || met.finding.verdict == Verdict::Oom;
     let verdict = findings.iter().filter(counts).min_by_key(weight)?.finding.verdict;
     // One that could still say what it met says more than those that torchrun ended because of it.
     let found = findings.iter().filter(|met| met.finding.verdict == verdict);
-    let Met { number, device, finding, .. } = found.min_by_key(|met| met.is_silent)?;
+    let RankFailure { number, device, finding, .. } = found.min_by_key(|met| met.is_silent)?;
     // What all of them met is none's own, and what did not run is none's fault.
     let by_all = findings.iter().filter(|met| met.finding == *finding).count() == ranks;
     if by_all || verdict == Verdict::NotRun {
         return Some((*finding).clone());
     }
-    Some(Finding::new(verdict, format!("rank {number} (device {device}): {}", finding.reason)))
+    Some(CaseOutcome::new(verdict, format!("rank {number} (device {device}): {}", finding.reason)))
 }
 
 /// The slowest rank's record of each launch; the first rank's of equals.
-pub(super) fn slowest<'a>(evidence: &[Evidence<'a>]) -> Vec<&'a RawRecord> {
+pub(super) fn slowest<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
     let [first, others @ ..] = evidence else { return Vec::new() };
     let mut slowest = first.own.clone();
     for rank in others {

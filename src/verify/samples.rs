@@ -1,6 +1,8 @@
 //! Which samples are accepted, what interval is published, and whether it is narrow enough.
 
-use crate::stats::{Fence, Outlier, median_interval, median_interval_of_collections, median_of_sorted};
+use crate::stats::{
+    OutlierFence, OutlierKind, median_interval, median_interval_of_collections, median_of_sorted,
+};
 
 /// A case is `noisy` where half the 95 % interval of its median is wider than this part of it.
 pub const NOISE_TARGET: f64 = 0.05;
@@ -11,9 +13,9 @@ const MOST_OUTLIERS: f64 = 0.1;
 
 /// Which of the samples are inside the severe outlier fence.
 pub(super) fn accepted(samples: &[i64]) -> Vec<bool> {
-    Fence::of(samples, TIMER_QUANTUM_NS).map_or_else(
+    OutlierFence::of(samples, TIMER_QUANTUM_NS).map_or_else(
         || vec![true; samples.len()],
-        |fence| samples.iter().map(|&sample| fence.label(sample) != Outlier::Severe).collect(),
+        |fence| samples.iter().map(|&sample| fence.label(sample) != OutlierKind::Severe).collect(),
     )
 }
 

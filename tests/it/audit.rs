@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use npubench::spec::{Assets, Catalogue, grid::Density};
+use npubench::{catalogue::Catalogue, config::AssetFiles, grid::definition::DensityFile};
 use serde_json::Value;
 
 use crate::context::{Context, Ran, profile};
@@ -171,12 +171,12 @@ fn what_cannot_be_audited_is_said() {
 fn the_schema_of_the_standard_has_the_keys_that_are_read() {
     let schema: Value =
         serde_json::from_str(include_str!("../../grids/density-schema.json")).expect("a schema");
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let keys = |properties: &Value| -> BTreeSet<String> {
         properties["properties"].as_object().expect("properties").keys().cloned().collect()
     };
     let read = |text: &str| -> BTreeSet<String> {
-        let error = Density::parse(Path::new("d.yaml"), text, &catalogue).expect_err("a wrong key");
+        let error = DensityFile::parse(Path::new("d.yaml"), text, &catalogue).expect_err("a wrong key");
         error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
     };
     let of = |name: &str| keys(&schema["definitions"][name]);

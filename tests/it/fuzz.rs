@@ -12,10 +12,10 @@ use std::{
 };
 
 use npubench::{
-    model::{KernelName, Kind, Stack},
-    profile::{COUNTERS, Groups, ReadOptions, Record, RecordReader, add_table, stack_of_profile},
-    spec::DatabaseFile,
-    store::{Database, KernelCsv, check, normalize},
+    config::DatabaseFile,
+    database::{Database, KernelCsv, check, normalize},
+    domain::{DataKind, KernelName, SoftwareVersions},
+    profile::{COUNTERS, KernelRow, ReadOptions, RecordGroups, RecordReader, add_table, stack_of_profile},
 };
 use proptest::{prelude::*, sample::Index};
 use tempfile::TempDir;
@@ -144,7 +144,7 @@ type Sums = BTreeMap<String, (usize, f64, f64)>;
 type Counts = BTreeMap<String, (usize, f64)>;
 
 fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
-    let mut groups = Groups::default();
+    let mut groups = RecordGroups::default();
     let options = ReadOptions { accept_rehearsed: true, workers: NonZero::new(workers) };
     add_table(&mut groups, path, 0, options).map_err(|error| {
         assert!(!error.hint().is_empty());
@@ -181,7 +181,7 @@ fn by_records(path: &Path) -> Result<(u64, Counts), String> {
 }
 
 /// Kernel and duration of a record that counts.
-fn judged(record: &Record<'_>) -> Result<Option<(String, f64)>, String> {
+fn judged(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
     if !record.has_shapes() || matches!(record.kernel(), b"" | b"N/A" | b"NA") {
         return Ok(None);
     }
@@ -244,14 +244,14 @@ proptest! {
         let info = br#"{"config": {"common_config": {"_activities": ["CPU", "NPU"]}}, "start_info": {"freq": 100},
             "rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#;
         let (folder, _) = written("profiler_info_0.json", &damaged(info, &damages));
-        let _: Stack = in_time(move || stack_of_profile(&folder.path().join("kernel_details.csv")));
+        let _: SoftwareVersions = in_time(move || stack_of_profile(&folder.path().join("kernel_details.csv")));
     }
 
     #[test]
     fn damaged_yaml_is_a_database_or_an_error(damages in damage()) {
         let whole = DatabaseFile {
-            profiled_on: Stack { cann: Some("8.3.RC1".to_owned()), torch_npu: Some("2.7.1".to_owned()) },
-            ..DatabaseFile::new(Kind::Npu)
+            profiled_on: SoftwareVersions { cann: Some("8.3.RC1".to_owned()), torch_npu: Some("2.7.1".to_owned()) },
+            ..DatabaseFile::new(DataKind::Npu)
         };
         let bytes = damaged(whole.print().as_bytes(), &damages);
         let text = String::from_utf8_lossy(&bytes).into_owned();

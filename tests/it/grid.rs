@@ -6,25 +6,29 @@ use std::{
 };
 
 use npubench::{
-    grid::{Candidates, Draft, Grown, Known, Order, Refused, default_budget, grow},
-    model::KernelName,
-    spec::{
-        Assets, Catalogue, LlmModel,
-        grid::{Grids, ModelValues, Models, Table},
+    catalogue::Catalogue,
+    config::AssetFiles,
+    domain::KernelName,
+    grid::{
+        Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedCandidates, SelectionRequest,
+        default_budget,
+        definition::{GridFiles, GridModels, ModelValues, ValueTable},
+        grow,
     },
+    llm::LlmModel,
 };
 use proptest::prelude::*;
 
 use crate::context::{Context, Ran};
 
-fn built_in() -> Grids {
+fn built_in() -> GridFiles {
     of_models(&[])
 }
 
-fn of_models(names: &[&str]) -> Grids {
+fn of_models(names: &[&str]) -> GridFiles {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let models = Models::load(&Assets::embedded(), &names).unwrap_or_else(|error| panic!("{error}"));
-    Grids::load(&Assets::embedded(), &models).unwrap_or_else(|error| panic!("{error}"))
+    let models = GridModels::load(&AssetFiles::embedded(), &names).unwrap_or_else(|error| panic!("{error}"));
+    GridFiles::load(&AssetFiles::embedded(), &models).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn kernel(name: &str) -> KernelName {
@@ -32,7 +36,7 @@ fn kernel(name: &str) -> KernelName {
 }
 
 /// Candidates of a pattern for a kernel that no constraint of the grid refuses.
-fn declared(grids: &Grids, name: &str, pattern: &str) -> usize {
+fn declared(grids: &GridFiles, name: &str, pattern: &str) -> usize {
     let kernel = kernel(name);
     let spaces = grids.of(&kernel).filter(|space| space.pattern == pattern);
     spaces
@@ -120,12 +124,12 @@ fn the_patterns_declare_as_many_candidates_as_before() {
 /// blocks for one: 6 of DeepSeek-V3.
 #[test]
 fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
-    let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+    let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
     let name = kernel("FusedInferAttentionScore");
-    let order = Order { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
+    let order = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
     let of = |patterns: &[&str]| {
         let spaces = grids.of(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
-        grow(spaces.collect(), &order, &Known::default()).rows()
+        grow(spaces.collect(), &order, &ExistingCases::default()).rows()
     };
     let (qwen, latent) = (["prefill", "decode"], ["latent_prefill", "latent_decode"]);
     let (llama, glm) =
@@ -141,13 +145,13 @@ fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
 /// Every row of every kernel is read by the catalogue again, stays inside the memory and stands there once.
 #[test]
 fn rows_pass_the_rule_and_fit_the_memory() {
-    let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+    let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
     let budget = default_budget(64 << 30);
     let mut rows = 0;
     for kernel in grids.kernels() {
         let entry = catalogue.entry(&kernel);
-        let order = Order { entry, budget, rows: Some(120), seed: 11 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+        let order = SelectionRequest { entry, budget, rows: Some(120), seed: 11 };
+        let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
         let mut signatures = BTreeSet::new();
         grown
             .for_each(|space, numbers, draft| {
@@ -183,27 +187,27 @@ proptest! {
         seed in any::<u64>(),
         gib in 1_u64..64,
     ) {
-        let (grids, catalogue) = (built_in(), Catalogue::load(&Assets::embedded()).expect("the catalogue"));
+        let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
         let kernel = kernel(name);
         let spaces = || grids.of(&kernel).collect::<Vec<_>>();
-        let order = |rows| Order { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
-        let all = grow(spaces(), &order(None), &Known::default()).rows();
-        let grown = grow(spaces(), &order(Some(first)), &Known::default());
+        let order = |rows| SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
+        let all = grow(spaces(), &order(None), &ExistingCases::default()).rows();
+        let grown = grow(spaces(), &order(Some(first)), &ExistingCases::default());
         prop_assert_eq!(grown.rows(), first.min(all));
-        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &Known::default()).taken, &grown.taken);
+        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &ExistingCases::default()).taken, &grown.taken);
         let counts = grown.spaces.iter().zip(&grown.taken);
-        let mut known = Known::with_rows(counts.map(|(space, taken)| (space.origin(), taken.len())).collect());
-        grown.for_each(|_, _, draft: &mut Draft<'_>| {
+        let mut known = ExistingCases::with_rows(counts.map(|(space, taken)| (space.origin(), taken.len())).collect());
+        grown.for_each(|_, _, draft: &mut CaseBuilder<'_>| {
             assert!(known.insert(draft.filled()), "{} twice", draft.filled().shapes());
             Ok::<(), ()>(())
         }).expect("visited");
         let more = grow(spaces(), &order(Some(second)), &known);
         prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
         // Of candidates that are the same, all are known where one is.
-        let count = |grown: &Grown<'_>, reason| grown.refused().get(&reason).map_or(0, |refusals| refusals.count);
-        let (known_now, twice) = (count(&more, Refused::Known), count(&more, Refused::Twice));
-        prop_assert_eq!(known_now + twice, grown.rows() as u64 + count(&grown, Refused::Twice));
-        more.for_each(|_, _, draft: &mut Draft<'_>| {
+        let count = |grown: &SelectedCandidates<'_>, reason| grown.refused().get(&reason).map_or(0, |refusals| refusals.count);
+        let (known_now, twice) = (count(&more, RejectReason::Known), count(&more, RejectReason::Twice));
+        prop_assert_eq!(known_now + twice, grown.rows() as u64 + count(&grown, RejectReason::Twice));
+        more.for_each(|_, _, draft: &mut CaseBuilder<'_>| {
             assert!(!known.contains(draft.filled()), "{} was there", draft.filled().shapes());
             Ok::<(), ()>(())
         }).expect("visited");
@@ -281,7 +285,7 @@ fn models_bring_their_own_widths() {
 /// Rows of every model pass the rule of every kernel that speaks of models.
 #[test]
 fn rows_of_models_pass_the_rule() {
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let grids = of_models(&["DeepSeek-V3", "Qwen3-32B", "Meta-Llama-3-70B", "GLM-5.1", "Mixtral-8x7B-v0.1"]);
     let mut kernels = 0;
     for kernel in grids.kernels() {
@@ -291,8 +295,13 @@ fn rows_of_models_pass_the_rule() {
             continue;
         }
         kernels += 1;
-        let order = Order { entry: Some(entry), budget: default_budget(64 << 30), rows: Some(300), seed: 5 };
-        let grown = grow(spaces, &order, &Known::default());
+        let order = SelectionRequest {
+            entry: Some(entry),
+            budget: default_budget(64 << 30),
+            rows: Some(300),
+            seed: 5,
+        };
+        let grown = grow(spaces, &order, &ExistingCases::default());
         assert!(grown.rows() > 20, "{kernel}: {:?}", grown.refused());
         grown
             .for_each(|_, numbers, draft| {
@@ -312,8 +321,8 @@ fn rows_of_models_pass_the_rule() {
 fn the_compiled_rule_agrees_with_the_catalogue() {
     // In a release build all of a space can be compared: 20,000 take less than a second.
     const EACH: u64 = if cfg!(debug_assertions) { 2_500 } else { 20_000 };
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
-    let names = LlmModel::all(&Assets::embedded()).expect("they load").into_keys().collect::<Vec<_>>();
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+    let names = LlmModel::all(&AssetFiles::embedded()).expect("they load").into_keys().collect::<Vec<_>>();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (mut accepted, mut refused) = (0, 0);
     for grids in [built_in(), of_models(&names)] {
@@ -323,7 +332,7 @@ fn the_compiled_rule_agrees_with_the_catalogue() {
             // An odd step has no factor with the lengths of most axes in common and meets all their values.
             let step = space.candidates().div_ceil(EACH);
             let step = if step > 1 { step | 1 } else { 1 };
-            let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+            let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
             for index in (0..space.candidates()).step_by(usize::try_from(step).expect("small")) {
                 candidates.go_to(index);
                 let Ok(numbers) = candidates.check() else { continue };
@@ -501,7 +510,7 @@ fn models_give_numbers_and_pairs() {
     let model = |id: &str, numbers: &[(&str, i64)], pairs: &[(i64, i64)]| ModelValues {
         id: id.to_owned(),
         numbers: numbers.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
-        tables: BTreeMap::from([("gemm".to_owned(), Table::pairs(pairs.iter().copied()))]),
+        tables: BTreeMap::from([("gemm".to_owned(), ValueTable::pairs(pairs.iter().copied()))]),
     };
     let dense = model("dense", &[("hidden", 64)], &[(64, 128), (128, 64)]);
     let sparse =
@@ -509,8 +518,8 @@ fn models_give_numbers_and_pairs() {
     let shared = (Path::new("ladders.yaml"), "summary: none\n");
     let grids = {
         let models = vec![dense, sparse];
-        let models = Models::new(models.clone(), Some(models));
-        Grids::parse(Path::new("test.yaml"), text, shared, &models).expect("a grid")
+        let models = GridModels::new(models.clone(), Some(models));
+        GridFiles::parse(Path::new("test.yaml"), text, shared, &models).expect("a grid")
     };
     let models = |name: &str| -> Vec<Option<String>> {
         let kernel = kernel(name);
@@ -519,12 +528,12 @@ fn models_give_numbers_and_pairs() {
     assert_eq!(models("MatMulV2"), [Some("dense".to_owned()), Some("sparse".to_owned())]);
     assert_eq!(models("SwiGlu"), [Some("sparse".to_owned())]);
     assert_eq!(declared(&grids, "SwiGlu", "experts"), 2);
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let name = kernel("MatMulV2");
-    let order = Order { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
-    let grown = grow(grids.of(&name).collect(), &order, &Known::default());
+    let order = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
+    let grown = grow(grids.of(&name).collect(), &order, &ExistingCases::default());
     // The pair that both models have stands there once.
-    assert_eq!((grown.candidates, grown.rows(), grown.refused()[&Refused::Twice].count), (8, 6, 2));
+    assert_eq!((grown.candidates, grown.rows(), grown.refused()[&RejectReason::Twice].count), (8, 6, 2));
 }
 
 /// What editors complete is what is read.
@@ -537,8 +546,8 @@ fn the_schema_has_the_keys_that_are_read() {
     };
     let read = |text: &str| -> BTreeSet<String> {
         let shared = (Path::new("ladders.yaml"), "summary: none\n");
-        let error =
-            Grids::parse(Path::new("test.yaml"), text, shared, &Models::default()).expect_err("a wrong key");
+        let error = GridFiles::parse(Path::new("test.yaml"), text, shared, &GridModels::default())
+            .expect_err("a wrong key");
         error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
     };
     assert_eq!(keys(&schema), read("summary: x\nwrong: 1\n"));

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use npubench::{
-    model::KernelName,
-    spec::{
-        Assets, Catalogue,
-        grid::{Grids, Models},
-    },
+    catalogue::Catalogue,
+    config::AssetFiles,
+    domain::KernelName,
+    grid::definition::{GridFiles, GridModels},
 };
 use serde_json::Value;
 
@@ -28,9 +27,9 @@ fn grown(context: &Context, arguments: &[&str]) -> Ran {
 }
 
 fn replayable() -> BTreeSet<String> {
-    let models = Models::load(&Assets::embedded(), &[]).expect("models");
-    let grids = Grids::load(&Assets::embedded(), &models).expect("grids");
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
+    let models = GridModels::load(&AssetFiles::embedded(), &[]).expect("models");
+    let grids = GridFiles::load(&AssetFiles::embedded(), &models).expect("grids");
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let (with, without): (Vec<KernelName>, Vec<KernelName>) =
         grids.kernels().into_iter().partition(|kernel| catalogue.entry(kernel).is_some());
     let names = |kernels: &[KernelName]| kernels.iter().map(|kernel| kernel.as_str().to_owned()).collect();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use npubench::{
-    grid::{Candidates, Draft},
-    spec::{
-        Assets, LlmModel,
-        grid::{Grids, ModelValues, Models},
+    config::AssetFiles,
+    grid::{
+        Candidates, CaseBuilder,
+        definition::{GridFiles, GridModels, ModelValues},
     },
+    llm::LlmModel,
 };
 
 use crate::context::{Context, Ran};
@@ -50,15 +51,15 @@ fn rows_of_ladders_do_not_count_among_those_of_models() {
 /// Latent attention takes the width of its rotary part from the model.
 #[test]
 fn the_rotary_part_is_as_wide_as_the_models() {
-    let all = LlmModel::all(&Assets::embedded()).expect("they load");
+    let all = LlmModel::all(&AssetFiles::embedded()).expect("they load");
     let mut values = ModelValues::of(&all["DeepSeek-V3"]);
     values.numbers.insert("rope_head_dim".to_owned(), 32);
-    let models = Models::new(all.values().map(ModelValues::of).collect(), Some(vec![values]));
-    let grids = Grids::load(&Assets::embedded(), &models).expect("they load");
+    let models = GridModels::new(all.values().map(ModelValues::of).collect(), Some(vec![values]));
+    let grids = GridFiles::load(&AssetFiles::embedded(), &models).expect("they load");
     let latent = grids.spaces().iter().filter(|space| space.pattern.starts_with("latent_"));
     let mut patterns = 0;
     for space in latent {
-        let (mut candidates, mut draft) = (Candidates::new(space), Draft::new(space));
+        let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
         candidates.go_to(0);
         draft.fill(candidates.check().expect("numbers")).expect("dimensions");
         let inputs = &draft.filled().inputs;

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
-use npubench::spec::{
-    Assets, Experts, Gemm, GemmRole, GroupedQuery, Indexer, Latent, Layout, Layouts, LlmAttention, LlmModel,
-    Product, Quantisation,
+use npubench::{
+    config::AssetFiles,
+    llm::{
+        ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, ParallelLayout,
+        ProductKernel, QuantisationScheme, SparseIndexer, WeightProduct, WeightProductRole,
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,18 +15,19 @@ use serde_json::{Value, json};
 use crate::context::Context;
 
 fn model(name: &str) -> LlmModel {
-    LlmModel::load(&Assets::embedded(), name).expect("there")
+    LlmModel::load(&AssetFiles::embedded(), name).expect("there")
 }
 
 /// Name, count, N and K of all products.
 fn products(name: &str, (tp, ep, dp): (u64, u64, u64)) -> Vec<(&'static str, u64, u64, u64)> {
-    let gemms = model(name).gemms(Layout { tp, ep, dp }, Quantisation::Bf16).expect("it divides");
+    let gemms =
+        model(name).gemms(ParallelLayout { tp, ep, dp }, QuantisationScheme::Bf16).expect("it divides");
     gemms.into_iter().map(|gemm| (gemm.role.as_str(), gemm.count, gemm.n, gemm.k)).collect()
 }
 
 #[test]
 fn ten_models_and_more_of_all_kinds_ship() {
-    let all = LlmModel::all(&Assets::embedded()).expect("they load");
+    let all = LlmModel::all(&AssetFiles::embedded()).expect("they load");
     let count = |is: fn(&LlmModel) -> bool| all.values().filter(|model| is(model)).count();
     assert!(all.len() >= 10, "{:?}", all.keys());
     assert!(count(|model| model.experts.is_none()) >= 3);
@@ -128,7 +132,7 @@ fn queries_without_a_low_rank_are_projected_at_once() {
 
 #[test]
 fn quantisation_spares_what_decides() {
-    let layout = Layout { tp: 8, ep: 8, dp: 1 };
+    let layout = ParallelLayout { tp: 8, ep: 8, dp: 1 };
     let types = |quantisation| -> BTreeMap<&str, String> {
         let gemms = model("GLM-5.1").gemms(layout, quantisation).expect("it divides");
         gemms
@@ -136,9 +140,9 @@ fn quantisation_spares_what_decides() {
             .map(|g| (g.role.as_str(), format!("{} x {}", g.activations.as_str(), g.weights.as_str())))
             .collect()
     };
-    assert!(types(Quantisation::Bf16).values().all(|types| types == "DT_BF16 x DT_BF16"));
+    assert!(types(QuantisationScheme::Bf16).values().all(|types| types == "DT_BF16 x DT_BF16"));
     let (w8a8, w4a8, w8a16) =
-        (types(Quantisation::W8a8), types(Quantisation::W4a8), types(Quantisation::W8a16));
+        (types(QuantisationScheme::W8a8), types(QuantisationScheme::W4a8), types(QuantisationScheme::W8a16));
     for spared in
         ["router", "lm_head", "kv_b_proj", "absorbed_k", "absorbed_v", "indexer_k", "indexer_weights"]
     {
@@ -153,11 +157,11 @@ fn quantisation_spares_what_decides() {
 
 #[test]
 fn all_products_of_glm_5_1() {
-    let mut lines: BTreeMap<(GemmRole, String), String> = BTreeMap::new();
-    for Gemm { role, n, k, count, weights, activations } in model("GLM-5.1").all_gemms() {
+    let mut lines: BTreeMap<(WeightProductRole, String), String> = BTreeMap::new();
+    for WeightProduct { role, n, k, count, weights, activations } in model("GLM-5.1").all_gemms() {
         let types = format!("{} x {}", activations.as_str(), weights.as_str());
         let line = lines.entry((role, types)).or_default();
-        let _ = if role.product() == Product::Single {
+        let _ = if role.product() == ProductKernel::Single {
             write!(line, " {n}x{k}")
         } else {
             write!(line, " {count}*{n}x{k}")
@@ -176,19 +180,19 @@ fn any_model() -> impl Strategy<Value = LlmModel> {
     });
     let latent = (1_u64..=8, prop::option::of(1_u64..=2048), 1_u64..=512, any::<bool>()).prop_map(
         |(heads, q_lora_rank, rank, sparse)| {
-            LlmAttention::Latent(Latent {
+            LlmAttention::Latent(LatentAttention {
                 heads: heads * 16,
                 q_lora_rank,
                 kv_lora_rank: rank,
                 nope_head_dim: 2 * rank,
                 rope_head_dim: 64,
                 v_head_dim: 96,
-                indexer: sparse.then_some(Indexer { heads: 32, head_dim: 128, top_k: 2048 }),
+                indexer: sparse.then_some(SparseIndexer { heads: 32, head_dim: 128, top_k: 2048 }),
             })
         },
     );
     let experts = prop::option::of((1_u64..=4, 1_u64..=32, 0_u64..=2)).prop_map(|sizes| {
-        sizes.map(|(experts, width, shared_experts)| Experts {
+        sizes.map(|(experts, width, shared_experts)| ExpertSizes {
             experts: experts * 16,
             top_k: 4,
             intermediate_size: width * 256,
@@ -206,8 +210,8 @@ fn any_model() -> impl Strategy<Value = LlmModel> {
             attention,
             intermediate_size: Some(width * 16),
             experts,
-            layouts: Layouts { tp: vec![1], ep: vec![1], dp: vec![1] },
-            quantisation: vec![Quantisation::Bf16],
+            layouts: ParallelDegrees { tp: vec![1], ep: vec![1], dp: vec![1] },
+            quantisation: vec![QuantisationScheme::Bf16],
             left_open: Vec::new(),
         }
     })
@@ -221,31 +225,31 @@ proptest! {
         let has_experts = model.experts.is_some();
         let (tp, dp) = (1_u64 << tp, 1_u64 << dp);
         let ep = if has_experts { (1_u64 << ep).min(tp * dp) } else { 1 };
-        let whole = model.gemms(Layout::tensor_parallel(1), Quantisation::Bf16).expect("one device");
-        let parts = model.gemms(Layout { tp, ep, dp }, Quantisation::W8a8).expect("powers of two divide");
+        let whole = model.gemms(ParallelLayout::tensor_parallel(1), QuantisationScheme::Bf16).expect("one device");
+        let parts = model.gemms(ParallelLayout { tp, ep, dp }, QuantisationScheme::W8a8).expect("powers of two divide");
         prop_assert_eq!(whole.len(), parts.len());
         for (whole, part) in whole.iter().zip(&parts) {
             prop_assert_eq!(whole.role, part.role);
-            let size = |gemm: &Gemm| gemm.n * gemm.k * gemm.count;
+            let size = |gemm: &WeightProduct| gemm.n * gemm.k * gemm.count;
             match part.role {
-                GemmRole::Router
-                | GemmRole::FusedQkvAProj
-                | GemmRole::KvAProj
-                | GemmRole::IndexerQ
-                | GemmRole::IndexerK
-                | GemmRole::IndexerWeights => prop_assert_eq!((whole.n, whole.k), (part.n, part.k)),
-                GemmRole::ExpertGateUp | GemmRole::ExpertDown => {
+                WeightProductRole::Router
+                | WeightProductRole::FusedQkvAProj
+                | WeightProductRole::KvAProj
+                | WeightProductRole::IndexerQ
+                | WeightProductRole::IndexerK
+                | WeightProductRole::IndexerWeights => prop_assert_eq!((whole.n, whole.k), (part.n, part.k)),
+                WeightProductRole::ExpertGateUp | WeightProductRole::ExpertDown => {
                     prop_assert_eq!(size(part) * tp * dp, size(whole), "{:?}", part);
                     prop_assert_eq!(part.count * ep, whole.count);
                 }
-                GemmRole::QkvProj => {
+                WeightProductRole::QkvProj => {
                     let LlmAttention::Grouped(grouped) = &model.attention else { unreachable!() };
                     // Heads of keys and values are there as often as it takes to give each device one.
                     let copies = (tp / grouped.kv_heads).max(1);
                     let heads = grouped.heads + 2 * grouped.kv_heads * copies;
                     prop_assert_eq!(part.n * tp, heads * grouped.head_dim);
                 }
-                GemmRole::LmHead => {
+                WeightProductRole::LmHead => {
                     let rows = part.n * tp;
                     prop_assert!(rows >= model.vocab_size && rows < model.vocab_size + 64, "{}", rows);
                     prop_assert_eq!(rows % 64, 0);
@@ -257,7 +261,7 @@ proptest! {
 
     #[test]
     fn a_layout_is_refused_or_covers_the_heads(model in any_model(), tp in 1_u64..=40, ep in 1_u64..=40, dp in 1_u64..=8) {
-        if let Ok(share) = model.share(Layout { tp, ep, dp }) {
+        if let Ok(share) = model.share(ParallelLayout { tp, ep, dp }) {
             prop_assert_eq!(share.heads * tp, model.heads());
             prop_assert_eq!(share.experts.map(|held| held * ep), model.experts.map(|experts| experts.experts));
         }
@@ -346,7 +350,8 @@ fn imports_say_what_the_files_say() {
         let cache = format!("models--{}/snapshots/0123", ours.model.replace('/', "--"));
         context.write(&format!("{cache}/config.json"), &config(name).to_string());
         let folder = context.path(&cache);
-        let imported = LlmModel::load(&Assets::embedded(), folder.to_str().expect("UTF-8")).expect("known");
+        let imported =
+            LlmModel::load(&AssetFiles::embedded(), folder.to_str().expect("UTF-8")).expect("known");
         let LlmModel { layouts, quantisation, .. } = ours.clone();
         assert!(
             layouts.tp.iter().all(|tp| imported.layouts.tp.contains(tp)),
@@ -483,7 +488,7 @@ fn a_folder_of_models_stands_in_front() {
     let text = model("Qwen3-32B").print().replace("layers: 64", "layers: 2");
     context.write("mine/grids/models/Qwen3-32B.yaml", &text);
     context.write("mine/grids/models/Small.yaml", &text.replace("Qwen/Qwen3-32B", "me/Small"));
-    let assets = Assets::overlaid(&context.path("mine")).expect("it is there");
+    let assets = AssetFiles::overlaid(&context.path("mine")).expect("it is there");
     assert_eq!(LlmModel::load(&assets, "Qwen3-32B").expect("there").layers, 2);
     assert_eq!(LlmModel::load(&assets, "me/small").expect("there").model, "me/Small");
     assert_eq!(LlmModel::load(&assets, "DeepSeek-V3").expect("there").layers, 61);

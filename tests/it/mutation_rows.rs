@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use npubench::spec::grid::Mutations;
+use npubench::grid::definition::MutationFile;
 
 use crate::{
     context::{Context, Ran, SWIGLU, profile},
@@ -269,7 +269,7 @@ fn the_schema_has_the_keys_that_are_read() {
         properties["properties"].as_object().expect("properties").keys().cloned().collect()
     };
     let read = |text: &str| -> BTreeSet<String> {
-        let error = Mutations::parse(Path::new("test.yaml"), text).expect_err("a wrong word");
+        let error = MutationFile::parse(Path::new("test.yaml"), text).expect_err("a wrong word");
         error.problem.split('`').skip(3).step_by(2).map(str::to_owned).collect()
     };
     assert_eq!(keys(&schema), read("summary: x\nwrong: 1\n"));

@@ -7,25 +7,25 @@ use std::{
 };
 
 use npubench::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile},
+    domain::{Case, CaseAttributes, KernelName, SignatureCells, Slot},
     grid::{
-        Footprint, Known, Order, Refused, default_budget, grow,
-        mutate::{Mutant, MutationOrder, Mutator, mutate, targets},
+        ExistingCases, MemoryFootprint, RejectReason, SelectionRequest, default_budget,
+        definition::{GridFiles, GridModels, Mutation, MutationChange, MutationFile},
+        grow,
+        mutate::{CaseMutator, Mutant, MutationOrder, mutate, targets},
     },
-    model::{Attributes, Case, Cells, KernelName, Slot},
-    profile::{Groups, ProfileFile, ReadOptions, add_table},
-    spec::{
-        Assets, Catalogue, DeviceProfile,
-        grid::{Change, Grids, Models, Mutation, Mutations},
-    },
+    profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };
 use proptest::prelude::*;
 
-use crate::consistent::{assert_consistent, dims};
+use crate::oracle::{assert_consistent, dims};
 
 /// What all tests read.
 struct World {
     catalogue: Catalogue,
-    mutations: Mutations,
+    mutations: MutationFile,
     device: DeviceProfile,
     /// Cases of the decoder layer and of all grids, by kernel.
     cases: BTreeMap<KernelName, Vec<Case>>,
@@ -38,9 +38,9 @@ impl World {
     }
 
     fn read() -> Self {
-        let assets = Assets::embedded();
+        let assets = AssetFiles::embedded();
         let catalogue = Catalogue::load(&assets).expect("the catalogue");
-        let mut groups = Groups::default();
+        let mut groups = RecordGroups::default();
         let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
         let files = ProfileFile::find_all(&[layer]).expect("an example").files;
         let read = ReadOptions { accept_rehearsed: true, workers: None };
@@ -52,12 +52,16 @@ impl World {
             .map(|(kernel, groups)| (kernel, groups.into_iter().map(|one| one.case).collect()))
             .collect();
         for models in [&[][..], &["Qwen3-32B".to_owned(), "DeepSeek-V3".to_owned()]] {
-            let models = Models::load(&assets, models).expect("models");
-            let grids = Grids::load(&assets, &models).expect("grids");
+            let models = GridModels::load(&assets, models).expect("models");
+            let grids = GridFiles::load(&assets, &models).expect("grids");
             for kernel in grids.kernels() {
-                let order =
-                    Order { entry: catalogue.entry(&kernel), budget: 8 << 30, rows: Some(16), seed: 3 };
-                let grown = grow(grids.of(&kernel).collect(), &order, &Known::default());
+                let order = SelectionRequest {
+                    entry: catalogue.entry(&kernel),
+                    budget: 8 << 30,
+                    rows: Some(16),
+                    seed: 3,
+                };
+                let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
                 let cases = cases.entry(kernel.clone()).or_default();
                 let _ = grown.for_each(|_, numbers, draft| {
                     cases.push(draft.case(numbers).expect("attributes").clone());
@@ -67,7 +71,7 @@ impl World {
         }
         cases.retain(|_, cases| !cases.is_empty());
         Self {
-            mutations: Mutations::load(&assets).expect("mutations"),
+            mutations: MutationFile::load(&assets).expect("mutations"),
             device: DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a device"),
             catalogue,
             cases,
@@ -79,7 +83,7 @@ impl World {
     }
 
     fn mutants(&self, source: &Case, target: &KernelName, mutations: &[&Mutation]) -> Vec<Mutant> {
-        let mutator = Mutator { mutations, catalogue: &self.catalogue, device: &self.device };
+        let mutator = CaseMutator { mutations, catalogue: &self.catalogue, device: &self.device };
         let mut mutants = Vec::new();
         mutator
             .for_each(source, target, |mutant| mutants.push(mutant))
@@ -105,9 +109,9 @@ fn case(name: &str, inputs: [&str; 3], outputs: [&str; 3], attributes: &[(&str, 
         let count = shapes.matches(';').count() + 1;
         let each =
             |text: &str| if text.contains(';') { text.to_owned() } else { vec![text; count].join(";") };
-        Cells { shapes, dtypes: &each(dtypes), formats: &each(formats) }.parse().expect("cells")
+        SignatureCells { shapes, dtypes: &each(dtypes), formats: &each(formats) }.parse().expect("cells")
     };
-    let mut said = Attributes::default();
+    let mut said = CaseAttributes::default();
     attributes.iter().for_each(|(column, text)| said.set(column, text));
     Case { kernel: kernel(name), inputs: slots(inputs), outputs: slots(outputs), attributes: said }
 }
@@ -228,7 +232,7 @@ fn mutants_are_consistent() {
                     assert_eq!(heads(&case), heads(source), "{}: heads are kept", case.shapes());
                 }
                 match &all[mutant.mutation].change {
-                    Change::Types(types) => {
+                    MutationChange::Types(types) => {
                         assert_eq!(case.shapes(), source.shapes());
                         let slots = |case: &Case| {
                             case.inputs.iter().chain(&case.outputs).cloned().collect::<Vec<_>>()
@@ -238,7 +242,7 @@ fn mutants_are_consistent() {
                             assert_eq!(after.dtype, *types.get(&before.dtype).unwrap_or(&before.dtype));
                         }
                     }
-                    Change::Formats(_) => {
+                    MutationChange::Formats(_) => {
                         let changed =
                             case.inputs.iter().zip(&source.inputs).filter(|(after, before)| after != before);
                         let [(Some(after), Some(before))] = changed.collect::<Vec<_>>()[..] else {
@@ -294,7 +298,7 @@ fn work_in_int8_has_the_scales_that_go_with_it() {
     assert!(quantised.contains(&"64,512;8,512,256;;8,256;;;;8;64 -> 64,256".to_owned()), "{quantised:?}");
     let kernels = BTreeSet::from([kernel("MatMulV3")]);
     let all = world.all();
-    let mutator = Mutator { mutations: &all, catalogue: &world.catalogue, device: &world.device };
+    let mutator = CaseMutator { mutations: &all, catalogue: &world.catalogue, device: &world.device };
     let names: Vec<String> = targets(&mutator, &kernels).keys().map(ToString::to_string).collect();
     assert_eq!(names, ["MatMulV3", "QuantBatchMatmulV3"]);
 }
@@ -408,7 +412,7 @@ fn order<'a>(
     budget: u64,
 ) -> MutationOrder<'a> {
     let world = World::get();
-    let mutator = Mutator { mutations, catalogue: &world.catalogue, device: &world.device };
+    let mutator = CaseMutator { mutations, catalogue: &world.catalogue, device: &world.device };
     MutationOrder { mutator, budget, rows, seed }
 }
 
@@ -430,12 +434,12 @@ proptest! {
         let known_of = |rows: &[(Case, String)]| {
             let mut origins = BTreeMap::new();
             rows.iter().for_each(|(_, said)| *origins.entry(Mutation::origin_in(said).to_owned()).or_default() += 1);
-            let mut known = Known::with_rows(origins);
+            let mut known = ExistingCases::with_rows(origins);
             cases.iter().chain(rows.iter().map(|(case, _)| case)).for_each(|case| { known.insert(case); });
             known
         };
         let known = known_of(&[]);
-        let rows = |rows: Option<usize>, known: &Known| {
+        let rows = |rows: Option<usize>, known: &ExistingCases| {
             let mutated = mutate(&kernel, sources(), order(&all, rows, seed, budget), known);
             let mut found = Vec::new();
             mutated.for_each(|case, provenance| { found.push((case.clone(), provenance.to_owned())); Ok::<(), ()>(()) }).expect("visited");
@@ -454,7 +458,7 @@ proptest! {
         let mut signatures = HashSet::new();
         for (case, provenance) in &taken {
             prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
-            prop_assert!(entry.read(case).is_ok() && Footprint::of(case).bytes() <= budget);
+            prop_assert!(entry.read(case).is_ok() && MemoryFootprint::of(case).bytes() <= budget);
             let end = format!(", seed {seed}");
             prop_assert!(provenance.starts_with("mutation ") && provenance.ends_with(&end));
             let id = provenance.split("case ").nth(1).and_then(|rest| rest.split(',').next()).expect("an id");
@@ -465,7 +469,7 @@ proptest! {
         let (more, refused) = rows(Some(second), &known);
         prop_assert_eq!(more.len(), second.saturating_sub(first).min(all_rows.len() - taken.len()));
         prop_assert!(more.iter().all(|(case, _)| signatures.insert(case.signature())));
-        let there = refused.get(&Refused::Known).map_or(0, |refusals| refusals.count);
+        let there = refused.get(&RejectReason::Known).map_or(0, |refusals| refusals.count);
         prop_assert!(there >= taken.len() as u64);
     }
 }
@@ -479,7 +483,7 @@ fn rows_that_are_there_count_where_they_are_from() {
     let by_dimension = |there: &[(&str, usize)]| {
         let there = there.iter().map(|(origin, rows)| ((*origin).to_owned(), *rows));
         let sources = world.cases[&kernel].iter().collect();
-        let known = Known::with_rows(there.collect());
+        let known = ExistingCases::with_rows(there.collect());
         let mutated = mutate(&kernel, sources, order(&scale, Some(30), 5, u64::MAX), &known);
         let mut counts = ["M", "N", "K"].map(|name| (name, 0));
         let _ = mutated.for_each(|_, said| {
@@ -507,7 +511,7 @@ fn the_default_budget_holds_what_the_filter_lets_through() {
     let kernel = kernel("MatMulV2");
     let budget = default_budget(world.device.hbm_bytes());
     let sources = world.cases[&kernel].iter().collect();
-    let mutated = mutate(&kernel, sources, order(&all, None, 0, budget), &Known::default());
+    let mutated = mutate(&kernel, sources, order(&all, None, 0, budget), &ExistingCases::default());
     assert!(
         mutated.rows() > 100 && mutated.unread == 0,
         "{:?} {:?}",

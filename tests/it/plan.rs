@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{context::Context, night::ingested};
+use crate::{context::Context, kill_resume::ingested};
 
 #[test]
 fn a_plan_says_what_would_be_measured_and_writes_nothing() {

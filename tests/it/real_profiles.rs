@@ -109,7 +109,8 @@ fn the_ten_kernels_of_an_llm_training_step_end_ok() {
     let before = context.snapshot("db");
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
     assert_eq!(ran.code, 1, "other kernels are not in the catalogue yet\n{}", ran.stderr);
-    let catalogue = npubench::spec::Catalogue::load(&npubench::spec::Assets::embedded()).expect("it loads");
+    let catalogue =
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
     let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
     for kernel in TEN {
         for row in context.rows("db", kernel) {

@@ -10,16 +10,15 @@ use std::{
 };
 
 use npubench::{
-    model::{Attributes, Case, Cells, KernelName, Nanos, Verdict},
-    process::{self, Ended, Job},
+    catalogue::{Catalogue, CatalogueEntry},
+    config::AssetFiles,
+    domain::{Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
+    ledger::Attempt,
+    process::{self, CommandSpec, ExitKind},
     profile::npu_smi::{NpuSmiInfo, parse_info},
+    rehearsal::fault_plan::{FaultPlan, ValidNames},
     render::Manifest,
-    spec::{
-        Assets, Catalogue, Entry,
-        faults::{Known, Plan},
-    },
-    store::ledger::Attempt,
-    verify::{CollectionEnd, Expected, Journal, judge, read_journal, read_records},
+    verify::{CollectionVerdicts, ExpectedLaunches, LaunchJournal, judge, read_journal, read_records},
 };
 
 use crate::{
@@ -42,9 +41,9 @@ struct Stage {
 struct Left {
     log: String,
     /// The exit code of the script, as msprof gives it.
-    ended: Ended,
+    ended: ExitKind,
     seconds: f64,
-    journal: Journal,
+    journal: LaunchJournal,
     /// Why the records cannot be read.
     unreadable: Option<String>,
     attempts: Vec<Attempt>,
@@ -85,13 +84,13 @@ impl Stage {
         let side = |row: &std::collections::BTreeMap<String, String>, side: &str| {
             let cell = |what: &str| row[&format!("{side} {what}")].clone();
             let (shapes, dtypes, formats) = (cell("Shapes"), cell("Data Types"), cell("Formats"));
-            Cells { shapes: &shapes, dtypes: &dtypes, formats: &formats }.parse().expect("cells")
+            SignatureCells { shapes: &shapes, dtypes: &dtypes, formats: &formats }.parse().expect("cells")
         };
         let known = rows.iter().map(|row| Case {
             kernel: KernelName::new(KERNEL).expect("a name"),
             inputs: side(row, "Input"),
             outputs: side(row, "Output"),
-            attributes: Attributes::default(),
+            attributes: CaseAttributes::default(),
         });
         let known: Vec<Case> = known.collect();
         let case = |id: &_| known.iter().find(|case| case.id() == *id).expect("a row").clone();
@@ -99,14 +98,14 @@ impl Stage {
         assert_eq!((cases.len(), manifest.device), (3, 0));
         let runs = context.path("db/.npubench/runs");
         let run = fs::read_dir(runs).expect("listed").next().expect("a run").expect("listed").path();
-        let catalogue = Catalogue::load(&Assets::embedded()).expect("built in");
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("built in");
         Self { host: run.join("host"), context, manifest, cases, catalogue }
     }
 
     /// Gives the host another plan; nothing has been counted, and the host begins now.
     fn plan(&self, text: &str) {
-        let known = Known { kernels: &[KERNEL], devices: 16 };
-        let plan = Plan::parse(Path::new("faults.yaml"), text, &known).expect(text);
+        let known = ValidNames { kernels: &[KERNEL], devices: 16 };
+        let plan = FaultPlan::parse(Path::new("faults.yaml"), text, &known).expect(text);
         let file = self.host.join("host.json");
         let mut config: serde_json::Value =
             serde_json::from_str(&fs::read_to_string(&file).expect("there")).expect("JSON");
@@ -132,7 +131,7 @@ impl Stage {
         let log = folder.join("collect.log");
         let scratch = self.context.path("tmp");
         fs::create_dir_all(&scratch).expect("made");
-        let job = Job {
+        let job = CommandSpec {
             command: vec!["sh".into(), "collect.sh".into()],
             folder: &folder,
             environment: &[("TMPDIR".to_owned(), scratch.display().to_string())],
@@ -156,7 +155,11 @@ impl Stage {
             ended
         });
         assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "the socket has gone");
-        let end = if ended == Ended::Stopped { CollectionEnd::TimedOut } else { CollectionEnd::ByItself };
+        let end = if ended == ExitKind::Stopped {
+            CollectionVerdicts::TimedOut
+        } else {
+            CollectionVerdicts::ByItself
+        };
         self.left(ended, end, begun.elapsed().as_secs_f64())
     }
 
@@ -165,7 +168,7 @@ impl Stage {
         self.collect_until(|| false)
     }
 
-    fn left(&self, ended: Ended, end: CollectionEnd, seconds: f64) -> Left {
+    fn left(&self, ended: ExitKind, end: CollectionVerdicts, seconds: f64) -> Left {
         let folder = self.own();
         let journal = read_journal(&folder.join("launched.jsonl"));
         let (records, unreadable) = match read_records(&folder.join("profile")) {
@@ -173,15 +176,15 @@ impl Stage {
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let entry = self.catalogue.entry(&self.cases[0].kernel).expect("an entry");
-        let expected = |case| Expected {
+        let expected = |case| ExpectedLaunches {
             case,
             names: entry.names().collect(),
             beside: &entry.beside,
             fastest: Nanos(1),
             notes: &[],
-            host_slots: Entry::host_slots(entry),
+            host_slots: CatalogueEntry::host_slots(entry),
         };
-        let expected: Vec<Expected<'_>> = self.cases.iter().map(expected).collect();
+        let expected: Vec<ExpectedLaunches<'_>> = self.cases.iter().map(expected).collect();
         let attempts = judge(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
         Left { log, ended, seconds, journal, unreadable, attempts }
@@ -216,7 +219,10 @@ use Verdict::{Crashed, Hung, Implausible, InvalidArgs, LostRecords, NotRun, Ok a
 fn without_faults_all_is_well() {
     let stage = Stage::new();
     let left = stage.collect("{}");
-    assert_eq!((left.verdicts(), left.ended, left.journal.is_done), (vec![Fine; 3], Ended::Exited(0), true));
+    assert_eq!(
+        (left.verdicts(), left.ended, left.journal.is_done),
+        (vec![Fine; 3], ExitKind::Exited(0), true)
+    );
     assert_eq!(stage.npu_smi().chips.len(), 16);
     assert!(!left.log.contains("[WARNING]") && !left.log.contains("[ERROR]"), "{}", left.log);
 }
@@ -285,7 +291,7 @@ fn each_fault_of_a_case_is_seen_there_and_nowhere_else() {
         assert_eq!((left.journal.is_started, left.journal.is_done), (true, !crashed), "{fault}");
         // Whatever became of the script, msprof exits with 0 unless it found nothing at all.
         let code = if fault.contains("records: none") { 255 } else { 0 };
-        assert_eq!(left.ended, Ended::Exited(code), "{fault}");
+        assert_eq!(left.ended, ExitKind::Exited(code), "{fault}");
     }
 }
 
@@ -327,7 +333,7 @@ fn records_and_tables_are_damaged_as_told() {
     for (fault, verdicts, unreadable) in table {
         let left = stage.collect(&format!("faults:\n- {fault}\n"));
         assert_eq!(left.verdicts(), verdicts, "{fault}");
-        assert_eq!((left.ended, left.journal.is_done), (Ended::Exited(0), true), "{fault}");
+        assert_eq!((left.ended, left.journal.is_done), (ExitKind::Exited(0), true), "{fault}");
         let said = left.unreadable.unwrap_or_default();
         assert!(said.contains(unreadable) && said.is_empty() == unreadable.is_empty(), "{fault}: {said}");
         assert_eq!(left.log.contains("No space left on device"), fault.starts_with("disk_full"), "{fault}");
@@ -346,7 +352,7 @@ fn what_was_not_exported_can_be_exported_once_more() {
         ("disk_full:", false),
     ] {
         let left = stage.collect(&format!("faults:\n- {fault}\n"));
-        assert_eq!((left.verdicts(), left.ended), (vec![LostRecords; 3], Ended::Exited(0)), "{fault}");
+        assert_eq!((left.verdicts(), left.ended), (vec![LostRecords; 3], ExitKind::Exited(0)), "{fault}");
         let folder = stage.profile_folder().expect("a folder");
         let is_missing = fault.starts_with("missing");
         assert_eq!(folder.join("mindstudio_profiler_output").exists(), !is_missing, "{fault}");
@@ -355,19 +361,19 @@ fn what_was_not_exported_can_be_exported_once_more() {
         let output = format!("--output={}", folder.display());
         let (code, said) = stage.program("msprof", &["--export=on", &output]);
         assert_eq!((code, said.contains("[ERROR]")), (Some(0), !is_there_later), "{fault}: {said}");
-        let left = stage.left(left.ended, CollectionEnd::ByItself, 0.0);
+        let left = stage.left(left.ended, CollectionVerdicts::ByItself, 0.0);
         let expected = if is_there_later { Fine } else { LostRecords };
         assert_eq!(left.verdicts(), [expected; 3], "{fault}: {said}");
     }
     let left = stage.collect("faults:\n- missing_output: {folder: false, second_export: false}\n");
-    assert_eq!((left.ended, stage.profile_folder()), (Ended::Exited(0), None));
+    assert_eq!((left.ended, stage.profile_folder()), (ExitKind::Exited(0), None));
     let output = format!("--output={}", stage.own().join("profile").display());
     assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(255));
     // The parent of a whole profile is exported anew, and read once.
     let before = stage.collect("{}");
     std::thread::sleep(Duration::from_millis(1_100));
     assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(0));
-    let after = stage.left(before.ended, CollectionEnd::ByItself, 0.0);
+    let after = stage.left(before.ended, CollectionVerdicts::ByItself, 0.0);
     assert_eq!((after.verdicts(), after.launches(0)), (vec![Fine; 3], before.launches(0)));
 }
 
@@ -402,7 +408,7 @@ fn hangs_are_processes_that_really_block() {
             std::thread::sleep(Duration::from_millis(if is_reached { 300 } else { 0 }));
             is_reached
         });
-        assert_eq!((left.ended, left.verdicts()), (Ended::Stopped, vec![NotRun, Hung, NotRun]), "{more}");
+        assert_eq!((left.ended, left.verdicts()), (ExitKind::Stopped, vec![NotRun, Hung, NotRun]), "{more}");
         let mut found = sleepers(seconds);
         let deadline = Instant::now() + Duration::from_secs(10);
         while found.len() > survivors && Instant::now() < deadline {
@@ -565,10 +571,13 @@ fn the_documented_plan_is_one() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rehearsal.md")).expect("there");
     let (_, after) = text.split_once("```yaml\n").expect("an example");
     let (example, _) = after.split_once("```").expect("its end");
-    let catalogue = Catalogue::load(&Assets::embedded()).expect("built in");
-    let kernels: Vec<&str> = catalogue.entries().flat_map(Entry::names).collect();
-    let plan =
-        Plan::parse(Path::new("docs/rehearsal.md"), example, &Known { kernels: &kernels, devices: 16 });
+    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("built in");
+    let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
+    let plan = FaultPlan::parse(
+        Path::new("docs/rehearsal.md"),
+        example,
+        &ValidNames { kernels: &kernels, devices: 16 },
+    );
     let plan = plan.expect("a plan");
     let mut kinds: Vec<std::mem::Discriminant<_>> = Vec::new();
     for fault in &plan.faults {

@@ -61,7 +61,8 @@ fn the_vendors_code_accepts_every_call_of_the_decoder_layer() {
     let context = Context::new();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
     context.run(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
-    let catalogue = npubench::spec::Catalogue::load(&npubench::spec::Assets::embedded()).expect("it loads");
+    let catalogue =
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
     let mut accepted = 0;
     for entry in catalogue.entries() {
         let kernel = entry.kernel.as_str();
@@ -90,7 +91,8 @@ fn every_schema_is_the_vendors_word_for_word() {
         .expect("the vendor's Python runs");
     let listed = String::from_utf8_lossy(&output.stdout);
     assert!(listed.lines().count() > 1000, "{}", String::from_utf8_lossy(&output.stderr));
-    let catalogue = npubench::spec::Catalogue::load(&npubench::spec::Assets::embedded()).expect("it loads");
+    let catalogue =
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
     // Operators of other packages are not the vendor's to list.
     for entry in catalogue.entries().filter(|entry| !entry.needs.custom_operators) {
         assert!(

@@ -2,37 +2,37 @@
 
 use std::collections::BTreeSet;
 
-use crate::spec::grid::{Pace, Standard};
+use crate::grid::definition::{DensityStandard, SegmentSpacing};
 
 /// Two neighbours that lie too far apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Gap {
+pub struct AxisGap {
     /// The smaller one.
     pub from: i64,
     /// The greater one.
     pub to: i64,
     /// How far apart they may lie; the strictest part of the standard that the gap reaches into and breaks.
-    pub allowed: Pace,
+    pub allowed: SegmentSpacing,
 }
 
 /// What values lack of a standard.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Shortfall {
+pub struct AxisShortfall {
     /// Ends of the standard that are no values.
     pub ends: Vec<i64>,
     /// Required points that are no values.
     pub required: Vec<i64>,
     /// Gaps that are too wide, ends that are missing taken as values.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<AxisGap>,
     /// The fewest points with which nothing would be missing, ascending: ends and required points, and in the gaps
     /// that then are left the roundest numbers that close them.
     pub points: Vec<i64>,
 }
 
-impl Shortfall {
+impl AxisShortfall {
     /// Holds values against a standard. Those outside of its ends are not judged.
     #[must_use]
-    pub fn of(standard: &Standard, values: &BTreeSet<i64>) -> Self {
+    pub fn of(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
         let mut all = values.clone();
         let missing = |points: &[i64]| -> Vec<i64> {
             points.iter().copied().filter(|point| !values.contains(point)).collect()
@@ -44,7 +44,7 @@ impl Shortfall {
         let ends = missing(&[least, greatest]);
         all.extend([least, greatest]);
         let gaps = pairs(&all, least, greatest)
-            .filter_map(|(from, to)| Some(Gap { from, to, allowed: standard.forbids(from, to)? }))
+            .filter_map(|(from, to)| Some(AxisGap { from, to, allowed: standard.forbids(from, to)? }))
             .collect();
         all.extend(&standard.required);
         let filling: Vec<i64> =
@@ -68,7 +68,7 @@ fn pairs(values: &BTreeSet<i64>, least: i64, greatest: i64) -> impl Iterator<Ite
 
 /// The fewest points that close a gap. How far a point may lie is found by going as far as is allowed from below
 /// and from above; between the two the roundest number is taken.
-fn fill(standard: &Standard, from: i64, to: i64) -> Vec<i64> {
+fn fill(standard: &DensityStandard, from: i64, to: i64) -> Vec<i64> {
     // The furthest points from above, of which the last one is reached from `from`.
     let mut floors = Vec::new();
     let mut at = to;
@@ -87,7 +87,7 @@ fn fill(standard: &Standard, from: i64, to: i64) -> Vec<i64> {
 }
 
 /// The greatest number up to `most` that may follow `from`. Whatever lies nearer may follow too.
-fn furthest_behind(standard: &Standard, from: i64, most: i64) -> i64 {
+fn furthest_behind(standard: &DensityStandard, from: i64, most: i64) -> i64 {
     let (mut good, mut bad) = (from + 1, most + 1);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
@@ -97,7 +97,7 @@ fn furthest_behind(standard: &Standard, from: i64, most: i64) -> i64 {
 }
 
 /// The least number above `least` that `to` may follow.
-fn furthest_before(standard: &Standard, least: i64, to: i64) -> i64 {
+fn furthest_before(standard: &DensityStandard, least: i64, to: i64) -> i64 {
     let (mut bad, mut good) = (least, to - 1);
     while good - bad > 1 {
         let middle = bad + (good - bad) / 2;
@@ -124,22 +124,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::{Assets, Catalogue, grid::Density};
+    use crate::{catalogue::Catalogue, config::AssetFiles, grid::definition::DensityFile};
 
     /// A standard as files have it.
-    fn standard(segments: &str, required: &str) -> Standard {
+    fn standard(segments: &str, required: &str) -> DensityStandard {
         let text = format!(
             "summary: a test\nstandards:\n  one: {{segments: [{segments}], required: [{required}]}}\nkernels:\n  \
              add: {{kernels: [Add], axes: {{t: {{standard: one, value: 1}}}}}}\n"
         );
-        let catalogue = Catalogue::load(&Assets::embedded()).expect("the catalogue");
-        let density = Density::parse(Path::new("d.yaml"), &text, &catalogue).expect("a standard");
-        let add = crate::model::KernelName::new("Add").expect("a name");
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        let density = DensityFile::parse(Path::new("d.yaml"), &text, &catalogue).expect("a standard");
+        let add = crate::domain::KernelName::new("Add").expect("a name");
         density.axes(&add, catalogue.entry(&add).expect("there"))[0].standard.clone()
     }
 
-    fn missing(standard: &Standard, values: &[i64]) -> Vec<i64> {
-        Shortfall::of(standard, &values.iter().copied().collect()).points
+    fn missing(standard: &DensityStandard, values: &[i64]) -> Vec<i64> {
+        AxisShortfall::of(standard, &values.iter().copied().collect()).points
     }
 
     const ROWS: &str = "1..8 step 1, 8..16 step 2, 16..32 step 4, 32..64 step 8, 64..128 step 16, \
@@ -149,14 +149,18 @@ mod tests {
     fn a_gap_across_two_segments_is_held_against_both() {
         let rows = standard(ROWS, "");
         assert_eq!(rows.forbids(8, 10), None, "it begins where the finer segment ends");
-        assert_eq!(rows.forbids(7, 10), Some(Pace::Step(1)));
+        assert_eq!(rows.forbids(7, 10), Some(SegmentSpacing::Step(1)));
         assert_eq!(rows.forbids(15, 17), None);
-        assert_eq!(rows.forbids(15, 18), Some(Pace::Step(2)));
-        assert_eq!(rows.forbids(600, 1100), Some(Pace::Step(256)), "though its ratio is less than 2");
+        assert_eq!(rows.forbids(15, 18), Some(SegmentSpacing::Step(2)));
+        assert_eq!(
+            rows.forbids(600, 1100),
+            Some(SegmentSpacing::Step(256)),
+            "though its ratio is less than 2"
+        );
         assert_eq!(rows.forbids(1000, 1256), None);
         // Coarser first: 4 times up to 64, twice behind.
         let tokens = standard("1..64 ratio 4, 64..32768 ratio 2", "");
-        assert_eq!(tokens.forbids(48, 128), Some(Pace::Ratio(2.0)));
+        assert_eq!(tokens.forbids(48, 128), Some(SegmentSpacing::Ratio(2.0)));
         assert_eq!(tokens.forbids(16, 64), None);
         assert_eq!(
             missing(&tokens, &[1, 4, 16, 48, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768]),
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn ends_and_required_points_are_asked_for() {
         let widths = standard("128..1024 step 128", "200, 64");
-        let short = Shortfall::of(&widths, &[64, 256, 2048].into());
+        let short = AxisShortfall::of(&widths, &[64, 256, 2048].into());
         assert_eq!((short.ends, short.required), (vec![128, 1024], vec![200]));
         let gaps: Vec<(i64, i64)> = short.gaps.iter().map(|gap| (gap.from, gap.to)).collect();
         assert_eq!(gaps, [(256, 1024)], "2048 is outside, and closes nothing");
@@ -204,7 +208,7 @@ mod tests {
         );
     }
 
-    static MIXED: LazyLock<[Standard; 4]> = LazyLock::new(|| {
+    static MIXED: LazyLock<[DensityStandard; 4]> = LazyLock::new(|| {
         [
             "1..8 step 1, 8..32 step 4, 32..64 ratio 2",
             "1..16 ratio 4, 16..64 ratio 2",
@@ -223,10 +227,10 @@ mod tests {
         ) {
             let standard = &MIXED[which];
             let (least, greatest) = standard.ends().expect("segments");
-            let points = Shortfall::of(standard, &values).points;
+            let points = AxisShortfall::of(standard, &values).points;
             let mut all = values.clone();
             all.extend(&points);
-            prop_assert!(Shortfall::of(standard, &all).is_none(), "{:?} + {:?}", values, points);
+            prop_assert!(AxisShortfall::of(standard, &all).is_none(), "{:?} + {:?}", values, points);
             // By trying every number: the fewest new points on a way from end to end that leaves no value out.
             let mut fewest = vec![usize::MAX; 80];
             let cost = |at: i64| usize::from(!values.contains(&at));

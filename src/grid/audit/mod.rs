@@ -4,25 +4,22 @@
 //! judged besides for each of what must stay the same there. What is not seen is which combinations of other axes
 //! there are.
 
+mod auditor;
 mod gaps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use gaps::{Gap, Shortfall};
+pub use auditor::GridAuditor;
+pub use gaps::{AxisGap, AxisShortfall};
 
-use crate::{
-    model::Case,
-    spec::{
-        Entry,
-        grid::{AuditedAxis, AxisPoint},
-    },
-};
+use super::definition::{AuditedAxis, AxisPoint};
+use crate::{catalogue::CatalogueEntry, domain::Case};
 
 /// The cases of one kernel, as its axes see them.
 #[derive(Debug)]
-pub struct Audit<'a> {
-    entry: &'a Entry,
-    axes: Vec<Seen<'a>>,
+pub struct KernelAudit<'a> {
+    entry: &'a CatalogueEntry,
+    axes: Vec<ObservedAxis<'a>>,
     /// Cases that count as measured.
     pub measured: usize,
     /// Cases that nobody has measured.
@@ -32,14 +29,14 @@ pub struct Audit<'a> {
 }
 
 #[derive(Debug)]
-struct Seen<'a> {
+struct ObservedAxis<'a> {
     axis: &'a AuditedAxis,
-    values: Values,
-    groups: BTreeMap<Vec<i64>, Values>,
+    values: AxisValues,
+    groups: BTreeMap<Vec<i64>, AxisValues>,
 }
 
 #[derive(Debug, Default)]
-struct Values {
+struct AxisValues {
     measured: BTreeSet<i64>,
     planned: BTreeSet<i64>,
 }
@@ -56,16 +53,16 @@ pub struct AxisAudit<'a> {
     /// Values that only cases have that nobody has measured, ascending.
     pub planned: Vec<i64>,
     /// What measured values lack.
-    pub shortfall: Shortfall,
+    pub shortfall: AxisShortfall,
     /// The points that are missing beside those that are planned.
     pub proposed: Vec<i64>,
     /// The axis judged by itself for each of what stays the same, the worst first; empty where it is not.
-    pub groups: Vec<Group>,
+    pub groups: Vec<AxisGroup>,
 }
 
 /// What stays the same, and the values of the axis there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct AxisGroup {
     /// What stays the same.
     pub key: Vec<i64>,
     /// How many values were measured.
@@ -76,7 +73,7 @@ pub struct Group {
     pub is_complete: bool,
 }
 
-impl Values {
+impl AxisValues {
     fn add(&mut self, value: i64, is_measured: bool) {
         let values = if is_measured { &mut self.measured } else { &mut self.planned };
         values.insert(value);
@@ -87,11 +84,15 @@ impl Values {
     }
 }
 
-impl<'a> Audit<'a> {
+impl<'a> KernelAudit<'a> {
     /// An audit without cases.
     #[must_use]
-    pub fn new(entry: &'a Entry, axes: &'a [AuditedAxis]) -> Self {
-        let axes = axes.iter().map(|axis| Seen { axis, values: Values::default(), groups: BTreeMap::new() });
+    pub fn new(entry: &'a CatalogueEntry, axes: &'a [AuditedAxis]) -> Self {
+        let axes = axes.iter().map(|axis| ObservedAxis {
+            axis,
+            values: AxisValues::default(),
+            groups: BTreeMap::new(),
+        });
         Self { entry, axes: axes.collect(), measured: 0, planned: 0, unread: 0 }
     }
 
@@ -115,15 +116,15 @@ impl<'a> Audit<'a> {
     /// Judges every axis.
     #[must_use]
     pub fn axes(&self) -> Vec<AxisAudit<'a>> {
-        self.axes.iter().map(Seen::judge).collect()
+        self.axes.iter().map(ObservedAxis::judge).collect()
     }
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ObservedAxis<'a> {
     fn judge(&self) -> AxisAudit<'a> {
         let standard = &self.axis.standard;
-        let Values { measured, planned } = &self.values;
-        let mut groups: Vec<Group> =
+        let AxisValues { measured, planned } = &self.values;
+        let mut groups: Vec<AxisGroup> =
             self.groups.iter().map(|(key, values)| self.group(key, values)).collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.proposed.len()));
         AxisAudit {
@@ -131,19 +132,19 @@ impl<'a> Seen<'a> {
             range: measured.first().copied().zip(measured.last().copied()),
             values: measured.len(),
             planned: planned.difference(measured).copied().collect(),
-            shortfall: Shortfall::of(standard, measured),
-            proposed: Shortfall::of(standard, &self.values.all()).points,
+            shortfall: AxisShortfall::of(standard, measured),
+            proposed: AxisShortfall::of(standard, &self.values.all()).points,
             groups,
         }
     }
 
-    fn group(&self, key: &[i64], values: &Values) -> Group {
+    fn group(&self, key: &[i64], values: &AxisValues) -> AxisGroup {
         let standard = &self.axis.standard;
-        Group {
+        AxisGroup {
             key: key.to_vec(),
             values: values.measured.len(),
-            proposed: Shortfall::of(standard, &values.all()).points,
-            is_complete: Shortfall::of(standard, &values.measured).is_none(),
+            proposed: AxisShortfall::of(standard, &values.all()).points,
+            is_complete: AxisShortfall::of(standard, &values.measured).is_none(),
         }
     }
 }

@@ -2,24 +2,24 @@
 //! which are values of inputs that several shapes follow from.
 
 use crate::{
-    model::{Attention, AttentionSlot, Case, Sequences},
-    spec::{Anatomy, Dimension, Role},
+    catalogue::{CaseEditor, DimensionRole, FormDimension},
+    domain::{AttentionCase, AttentionSlot, Case, SequenceLengths},
 };
 
 /// Something with a number.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
-    pub(super) name: String,
-    pub(super) value: u64,
-    pub(super) role: Option<Role>,
+pub(crate) struct MutationAxis {
+    pub(crate) name: String,
+    pub(crate) value: u64,
+    pub(crate) role: Option<DimensionRole>,
     /// Bytes of an element, where rows are along it.
-    pub(super) element: Option<u64>,
-    kind: Kind,
+    pub(crate) element: Option<u64>,
+    kind: AxisKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
-    Dimension(Dimension),
+enum AxisKind {
+    Dimension(FormDimension),
     /// Sequences of a call of attention.
     Batch,
     /// Keys of the longest of them.
@@ -28,50 +28,56 @@ enum Kind {
 
 /// A case with its axes.
 #[derive(Debug)]
-pub(super) struct Axes<'a> {
-    pub(super) anatomy: Anatomy<'a>,
-    pub(super) sequences: Option<Sequences>,
+pub(crate) struct CaseAxes<'a> {
+    pub(crate) anatomy: CaseEditor<'a>,
+    pub(crate) sequences: Option<SequenceLengths>,
 }
 
-impl<'a> Axes<'a> {
-    pub(super) fn new(anatomy: Anatomy<'a>) -> Self {
-        let is_attention = anatomy.entry().kernel.as_str() == Attention::KERNEL;
-        let sequences = is_attention.then(|| Attention::new(anatomy.case()).sequences()).flatten();
+impl<'a> CaseAxes<'a> {
+    pub(crate) fn new(anatomy: CaseEditor<'a>) -> Self {
+        let is_attention = anatomy.entry().kernel.as_str() == AttentionCase::KERNEL;
+        let sequences = is_attention.then(|| AttentionCase::new(anatomy.case()).sequences()).flatten();
         Self { anatomy, sequences }
     }
 
-    pub(super) fn all(&self) -> Vec<Axis> {
+    pub(crate) fn all(&self) -> Vec<MutationAxis> {
         let dimensions = self.anatomy.dimensions().into_iter().filter_map(|dimension| {
-            Some(Axis {
+            Some(MutationAxis {
                 name: dimension.to_string(),
                 value: self.anatomy.value(&dimension)?,
                 role: self.anatomy.role(&dimension),
                 element: self.anatomy.element_of_rows(&dimension),
-                kind: Kind::Dimension(dimension),
+                kind: AxisKind::Dimension(dimension),
             })
         });
-        let mut axes: Vec<Axis> = dimensions.collect();
+        let mut axes: Vec<MutationAxis> = dimensions.collect();
         if let Some(sequences) = &self.sequences {
             let batch = sequences.keys.len() as u64;
             for (name, value, role, kind) in [
-                ("batch", batch, Role::Batch, Kind::Batch),
-                ("longest sequence", sequences.longest(), Role::Sequence, Kind::Keys),
+                ("batch", batch, DimensionRole::Batch, AxisKind::Batch),
+                ("longest sequence", sequences.longest(), DimensionRole::Sequence, AxisKind::Keys),
             ] {
-                axes.push(Axis { name: name.to_owned(), value, role: Some(role), element: None, kind });
+                axes.push(MutationAxis {
+                    name: name.to_owned(),
+                    value,
+                    role: Some(role),
+                    element: None,
+                    kind,
+                });
             }
         }
         axes
     }
 
     /// The case with another number on an axis.
-    pub(super) fn with(&self, axis: &Axis, value: u64) -> Result<Case, String> {
+    pub(crate) fn with(&self, axis: &MutationAxis, value: u64) -> Result<Case, String> {
         match (&axis.kind, &self.sequences) {
-            (Kind::Dimension(dimension), _) => self.anatomy.with(&[(dimension.clone(), value)], None),
-            (Kind::Batch, Some(sequences)) => {
+            (AxisKind::Dimension(dimension), _) => self.anatomy.with(&[(dimension.clone(), value)], None),
+            (AxisKind::Batch, Some(sequences)) => {
                 let batch = usize::try_from(value).ok().filter(|batch| *batch <= MOST_SEQUENCES);
                 self.with_sequences(&sequences.of_batch(batch.ok_or("more sequences than any batch has")?))
             }
-            (Kind::Keys, Some(sequences)) => {
+            (AxisKind::Keys, Some(sequences)) => {
                 let longest = u128::from(axis.value.max(1));
                 let scaled = |keys: u64| {
                     let product = u128::from(keys) * u128::from(value);
@@ -85,14 +91,14 @@ impl<'a> Axes<'a> {
 
     /// The case with other sequences. Pool and block table stay as they are where they hold them, as those of a
     /// server do, and grow where they do not.
-    pub(super) fn with_sequences(&self, sequences: &Sequences) -> Result<Case, String> {
+    pub(crate) fn with_sequences(&self, sequences: &SequenceLengths) -> Result<Case, String> {
         let at = |slot: AttentionSlot, place| self.anatomy.dimension_at(slot as usize, place);
-        let mut changes: Vec<(Dimension, u64)> = Vec::new();
+        let mut changes: Vec<(FormDimension, u64)> = Vec::new();
         if let Some(batch) = at(AttentionSlot::QueryLengths, 0) {
             changes.push((batch, sequences.keys.len() as u64));
         }
         let case = self.anatomy.case();
-        let query = Attention::new(case).dims(AttentionSlot::Query);
+        let query = AttentionCase::new(case).dims(AttentionSlot::Query);
         // Where queries are not packed, every sequence has room for those of the longest.
         if query.is_some_and(|dims| dims.len() == 4)
             && let Some(room) = at(AttentionSlot::Query, 2)
@@ -113,14 +119,15 @@ impl<'a> Axes<'a> {
     }
 
     /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
-    pub(super) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
+    pub(crate) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
         let dimensions = self.anatomy.dimensions();
-        let of = |role: Role| dimensions.iter().filter(move |one| self.anatomy.role(one) == Some(role));
-        let sizes: Vec<&Dimension> = of(Role::BlockSize).collect();
+        let of =
+            |role: DimensionRole| dimensions.iter().filter(move |one| self.anatomy.role(one) == Some(role));
+        let sizes: Vec<&FormDimension> = of(DimensionRole::BlockSize).collect();
         let [block] = sizes[..] else { return None };
         let before = self.anatomy.value(block)?;
         let mut changes = vec![(block.clone(), size)];
-        for blocks in of(Role::Blocks) {
+        for blocks in of(DimensionRole::Blocks) {
             let room = self.anatomy.value(blocks)?.checked_mul(before)?;
             changes.push((blocks.clone(), room.div_ceil(size)));
         }

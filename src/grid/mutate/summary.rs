@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Mutated, Tried};
+use super::{MutationCount, SelectedMutants};
 use crate::{
-    grid::{Refusals, Refused},
-    model::KernelName,
+    domain::KernelName,
+    grid::{RejectCount, RejectReason},
 };
 
 /// What became of the mutants of a kernel, without the cases that they were made of.
@@ -24,14 +24,14 @@ pub struct MutationSummary {
     /// Those that become rows.
     pub rows: usize,
     /// Those that do not, by reason.
-    pub refused: BTreeMap<Refused, Refusals>,
+    pub refused: BTreeMap<RejectReason, RejectCount>,
     /// By mutation.
-    pub mutations: Vec<(String, Tried)>,
+    pub mutations: Vec<(String, MutationCount)>,
     /// Seconds that one launch of each row takes at the least, where somebody computed it.
     pub fastest: Option<f64>,
 }
 
-impl Mutated<'_> {
+impl SelectedMutants<'_> {
     /// What there is to tell; with the time of the rows where that is wanted, which takes as long as making them.
     #[must_use]
     pub fn summary(&self, is_timed: bool) -> MutationSummary {

@@ -113,7 +113,7 @@ fn refusal(text: &str) -> String {
 fn a2_counts_devices_by_card() {
     let info = parsed(A2);
     assert_eq!(info.version, "24.1.0");
-    let first = Chip {
+    let first = NpuChip {
         npu: 1,
         chip: 0,
         device: 1,
@@ -126,7 +126,7 @@ fn a2_counts_devices_by_card() {
         memory_total_mb: Some(65536),
         bus_id: Some("0000:C1:00.0".to_owned()),
     };
-    let second = Chip {
+    let second = NpuChip {
         npu: 2,
         device: 2,
         health: "Warning".to_owned(),

@@ -8,25 +8,25 @@ use std::path::Path;
 use rusqlite::{Connection, types::ValueRef};
 
 use super::{
-    super::{Groups, Place, ProfileError, REHEARSAL_PREFIX},
     database_error,
-    schema::Schema,
-    strings::{ABSENT, Strings, Text, TextError},
+    schema::TableSchema,
+    strings::{ABSENT, NameCell, StringTable, TextError},
 };
+use crate::profile::{ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition};
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
 
 /// Whether the table has a row.
-pub(super) fn are_in(connection: &Connection, table: &Schema) -> rusqlite::Result<bool> {
+pub(super) fn are_in(connection: &Connection, table: &TableSchema) -> rusqlite::Result<bool> {
     connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.table()))?.exists([])
 }
 
 /// Counts every collective as a record without shapes.
 pub(super) fn add(
-    groups: &mut Groups,
+    groups: &mut RecordGroups,
     connection: &Connection,
-    table: &Schema,
-    strings: &mut Strings<'_>,
+    table: &TableSchema,
+    strings: &mut StringTable<'_>,
     file: &Path,
     accept_rehearsed: bool,
 ) -> Result<(), ProfileError> {
@@ -38,7 +38,7 @@ pub(super) fn add(
     while let Some(row) = rows.next().map_err(sql)? {
         strings.make_room();
         let mut text = |column: usize| -> Result<Vec<u8>, ProfileError> {
-            let text = Text::of(row.get_ref(column).map_err(sql)?);
+            let text = NameCell::of(row.get_ref(column).map_err(sql)?);
             match strings.load(&text) {
                 Ok(()) => Ok(strings.get(&text).trim_ascii().to_owned()),
                 // Nothing that long is a name.
@@ -52,7 +52,10 @@ pub(super) fn add(
                 ValueRef::Integer(id) => id,
                 _ => 0,
             };
-            return Err(ProfileError::Rehearsed { file: file.to_owned(), place: Place::Operation(id) });
+            return Err(ProfileError::Rehearsed {
+                file: file.to_owned(),
+                place: RecordPosition::Operation(id),
+            });
         }
         let kind = if matches!(&*kind, b"" | b"N/A" | b"NA") { kind_of(&name) } else { &kind };
         groups.records += 1;

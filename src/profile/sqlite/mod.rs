@@ -7,9 +7,9 @@
 mod collectives;
 mod open;
 mod operators;
+mod ordered_cursor;
 mod pmu;
 mod schema;
-mod sorted;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -18,22 +18,22 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-use self::{
+use super::sqlite::{
     open::{database_error, open},
-    pmu::{Pmu, PmuQuery},
-    schema::Schema,
-    sorted::{Sorted, Stamp},
-    strings::{Strings, Text, TextError},
+    ordered_cursor::{OrderedCursor, TaskTime},
+    pmu::{PmuQuery, PmuValues},
+    schema::TableSchema,
+    strings::{NameCell, StringTable, TextError},
 };
 use super::{
-    Groups, Place, ProfileError, REHEARSAL_PREFIX,
+    ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
     columns::CELLS,
     error::ShapelessKind,
-    sums::{CounterSums, KernelRecord},
+    kernel_record::{CounterSums, KernelRecord},
 };
-use crate::model::Nanos;
+use crate::domain::Nanos;
 
-pub(super) use self::{open::is_database, operators::for_each_operator};
+pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 
 /// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
 const NAMES: [&str; 10] = [
@@ -68,18 +68,18 @@ struct TaskRecord<'a> {
 }
 
 /// Reads one database.
-struct Reader<'a, 's> {
+struct ProfileDatabase<'a, 's> {
     file: &'a Path,
     file_number: u64,
     accept_rehearsed: bool,
-    strings: Strings<'s>,
-    tasks: Sorted<'s, (Stamp, Stamp)>,
-    pmu: Option<Pmu<'s>>,
+    strings: StringTable<'s>,
+    tasks: OrderedCursor<'s, (TaskTime, TaskTime)>,
+    pmu: Option<PmuValues<'s>>,
 }
 
 /// Adds every kernel record of a database to the groups.
 pub(super) fn add_database(
-    groups: &mut Groups,
+    groups: &mut RecordGroups,
     file: &Path,
     file_number: u64,
     accept_rehearsed: bool,
@@ -87,14 +87,14 @@ pub(super) fn add_database(
     let connection = open(file)?;
     let sql = |source| database_error(file, source);
     let table = |name, without| {
-        let found = Schema::of(&connection, name).map_err(sql)?;
+        let found = TableSchema::of(&connection, name).map_err(sql)?;
         found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
     };
-    let is_analysis = ANALYSIS.iter().map(|name| Schema::of(&connection, name));
+    let is_analysis = ANALYSIS.iter().map(|name| TableSchema::of(&connection, name));
     let is_analysis =
         is_analysis.collect::<rusqlite::Result<Vec<_>>>().map_err(sql)?.iter().any(Option::is_some);
     let runs = table("TASK", if is_analysis { NO_TASK_BUT_ANALYSIS } else { NO_TASK })?;
-    let operations = Schema::of(&connection, collectives::TABLE).map_err(sql)?;
+    let operations = TableSchema::of(&connection, collectives::TABLE).map_err(sql)?;
     let has_collectives =
         operations.as_ref().map_or(Ok(false), |table| collectives::are_in(&connection, table));
     let has_collectives = has_collectives.map_err(sql)?;
@@ -102,7 +102,7 @@ pub(super) fn add_database(
         table("COMPUTE_TASK_INFO", if has_collectives { NO_KERNEL_BUT_COLLECTIVES } else { NO_KERNEL })?;
     let names = table("STRING_IDS", "its names cannot be told")?;
     check_columns(file, &runs, &kernels)?;
-    let mut strings = Strings::new(&connection, &names).map_err(sql)?;
+    let mut strings = StringTable::new(&connection, &names).map_err(sql)?;
     if let Some(operations) = &operations {
         collectives::add(groups, &connection, operations, &mut strings, file, accept_rehearsed)?;
     }
@@ -110,13 +110,13 @@ pub(super) fn add_database(
     let mut of_tasks = connection.prepare(&tasks_query(&runs)).map_err(sql)?;
     let mut of_kernels = connection.prepare(&kernels_query(&kernels)).map_err(sql)?;
     let has_column = NAMES.map(|name| kernels.column(name).is_some());
-    let mut reader = Reader {
+    let mut reader = ProfileDatabase {
         file,
         file_number,
         accept_rehearsed,
         strings,
-        tasks: Sorted::new(of_tasks.query([]).map_err(sql)?, |row| {
-            Ok((Stamp::of(row.get_ref(1)?), Stamp::of(row.get_ref(2)?)))
+        tasks: OrderedCursor::new(of_tasks.query([]).map_err(sql)?, |row| {
+            Ok((TaskTime::of(row.get_ref(1)?), TaskTime::of(row.get_ref(2)?)))
         }),
         pmu: pmu.as_mut().map(PmuQuery::run).transpose().map_err(sql)?,
     };
@@ -127,7 +127,7 @@ pub(super) fn add_database(
     Ok(())
 }
 
-fn check_columns(file: &Path, runs: &Schema, kernels: &Schema) -> Result<(), ProfileError> {
+fn check_columns(file: &Path, runs: &TableSchema, kernels: &TableSchema) -> Result<(), ProfileError> {
     let shapes = &NAMES[1..SIGNATURE];
     if kernels.column(NAMES[0]).is_some() && kernels.missing(shapes).len() == shapes.len() {
         return Err(ProfileError::NoShapes { file: file.to_owned(), why: ShapelessKind::Level0 });
@@ -143,23 +143,23 @@ fn check_columns(file: &Path, runs: &Schema, kernels: &Schema) -> Result<(), Pro
     Ok(())
 }
 
-fn tasks_query(runs: &Schema) -> String {
+fn tasks_query(runs: &TableSchema) -> String {
     let (start, end) = (runs.column_or_null("startNs"), runs.column_or_null("endNs"));
     let id = runs.integer("globalTaskId").unwrap_or_default();
     format!("SELECT {id}, {start}, {end} FROM {} ORDER BY 1", runs.table())
 }
 
-fn kernels_query(kernels: &Schema) -> String {
+fn kernels_query(kernels: &TableSchema) -> String {
     let id = kernels.integer("globalTaskId").unwrap_or_default();
     let names = NAMES.map(|name| kernels.column_or_null(name));
     format!("SELECT {id}, {} FROM {} ORDER BY 1", names.join(", "), kernels.table())
 }
 
-impl Reader<'_, '_> {
+impl ProfileDatabase<'_, '_> {
     /// Adds a kernel as often as it ran; one without a run is a record without a duration.
     fn add_kernel(
         &mut self,
-        groups: &mut Groups,
+        groups: &mut RecordGroups,
         row: &Row<'_>,
         has_column: [bool; NAMES.len()],
     ) -> Result<(), ProfileError> {
@@ -167,10 +167,10 @@ impl Reader<'_, '_> {
         let sql = |source| database_error(file, source);
         let id = row.get_ref(0).map_err(sql)?.as_i64().ok();
         let task = id.unwrap_or_default();
-        let mut texts = NAMES.map(|_| Text::NoColumn);
+        let mut texts = NAMES.map(|_| NameCell::NoColumn);
         self.strings.make_room();
         for (index, text) in texts.iter_mut().enumerate().filter(|(index, _)| has_column[*index]) {
-            *text = Text::of(row.get_ref(index + 1).map_err(sql)?);
+            *text = NameCell::of(row.get_ref(index + 1).map_err(sql)?);
             self.strings.load(text).map_err(|error| match error {
                 TextError::Sqlite(source) => sql(source),
                 TextError::TooLong { id, bytes } => {
@@ -178,7 +178,7 @@ impl Reader<'_, '_> {
                         format!("stands for a text of {bytes} bytes, longer than any profiler writes");
                     ProfileError::cell(
                         file,
-                        Place::Task(task),
+                        RecordPosition::Task(task),
                         NAMES[index],
                         id.to_string().as_bytes(),
                         problem,
@@ -189,7 +189,7 @@ impl Reader<'_, '_> {
         let names = texts.each_ref().map(|text| self.strings.get(text));
         let mut record = TaskRecord { file, task, names, duration: None, counters: None };
         if names[7].starts_with(REHEARSAL_PREFIX.as_bytes()) && !self.accept_rehearsed {
-            return Err(ProfileError::Rehearsed { file: file.to_owned(), place: Place::Task(task) });
+            return Err(ProfileError::Rehearsed { file: file.to_owned(), place: RecordPosition::Task(task) });
         }
         let mut counters = match (&mut self.pmu, id) {
             (Some(pmu), Some(id)) => Some(pmu.of(id).map_err(sql)?),
@@ -214,13 +214,13 @@ impl Reader<'_, '_> {
 }
 
 impl TaskRecord<'_> {
-    fn time(&self, stamp: Stamp, column: &'static str) -> Result<Option<i64>, ProfileError> {
+    fn time(&self, stamp: TaskTime, column: &'static str) -> Result<Option<i64>, ProfileError> {
         match stamp {
-            Stamp::Absent => Ok(None),
-            Stamp::At(time) => Ok(Some(time)),
-            Stamp::Bad { cell, problem } => Err(ProfileError::cell(
+            TaskTime::Absent => Ok(None),
+            TaskTime::At(time) => Ok(Some(time)),
+            TaskTime::Bad { cell, problem } => Err(ProfileError::cell(
                 self.file,
-                Place::Task(self.task),
+                RecordPosition::Task(self.task),
                 column,
                 cell.as_bytes(),
                 problem.to_owned(),
@@ -234,7 +234,7 @@ impl TaskRecord<'_> {
             let problem = format!("is out of range of startNs {start}");
             ProfileError::cell(
                 self.file,
-                Place::Task(self.task),
+                RecordPosition::Task(self.task),
                 "endNs",
                 end.to_string().as_bytes(),
                 problem,
@@ -280,6 +280,6 @@ impl KernelRecord for TaskRecord<'_> {
             (_, Some((_, name))) => name,
             (other, None) => other,
         };
-        ProfileError::cell(self.file, Place::Task(self.task), column, cell, problem)
+        ProfileError::cell(self.file, RecordPosition::Task(self.task), column, cell, problem)
     }
 }

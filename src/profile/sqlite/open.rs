@@ -14,7 +14,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::super::ProfileError;
+use crate::profile::ProfileError;
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes of a database's header.
@@ -24,7 +24,7 @@ const SMALLEST: u64 = 512;
 
 /// Whether a file is to be read as a database: by its name, for an empty or damaged one to be called what
 /// it is, or by its content.
-pub(in super::super) fn is_database(file: &Path) -> Result<bool, ProfileError> {
+pub(in crate::profile) fn is_database(file: &Path) -> Result<bool, ProfileError> {
     let is_named = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
     Ok(is_named || start(file)?.starts_with(MAGIC))
 }

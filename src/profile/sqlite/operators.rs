@@ -5,19 +5,19 @@ use std::path::Path;
 use rusqlite::OptionalExtension as _;
 
 use super::{
-    super::ProfileError,
     open::{database_error, open},
-    schema::Schema,
+    schema::TableSchema,
 };
+use crate::profile::ProfileError;
 
 /// Gives name and input shapes of every different call to `visit`. Nothing where the host was not recorded.
-pub(in super::super) fn for_each_operator(
+pub(in crate::profile) fn for_each_operator(
     file: &Path,
     mut visit: impl FnMut(&str, &str),
 ) -> Result<(), ProfileError> {
     let connection = open(file)?;
     let sql = |source| database_error(file, source);
-    let table = |name| Schema::of(&connection, name).map_err(sql);
+    let table = |name| TableSchema::of(&connection, name).map_err(sql);
     let (Some(calls), Some(strings)) = (table("PYTORCH_API")?, table("STRING_IDS")?) else { return Ok(()) };
     let [Some(name), Some(shapes)] = ["name", "inputShapes"].map(|name| calls.column(name)) else {
         return Ok(());

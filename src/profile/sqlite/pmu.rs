@@ -8,41 +8,41 @@ use std::collections::HashMap;
 use rusqlite::{Connection, Row, Statement, types::ValueRef};
 
 use super::{
-    super::{COUNTERS, sums::CounterSums},
-    schema::Schema,
-    sorted::Sorted,
-    strings::{Strings, Text, TextError},
+    ordered_cursor::OrderedCursor,
+    schema::TableSchema,
+    strings::{NameCell, StringTable, TextError},
 };
+use crate::profile::{COUNTERS, kernel_record::CounterSums};
 
 /// A value of one counter.
-type Value = (i64, f64);
+type PmuValue = (i64, f64);
 
 /// What a name in the table stands for: a counter, and how many millionths one of its unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meaning {
+struct CounterUnit {
     counter: usize,
     scale: u32,
 }
 
 /// The values of tasks, in the order of their ids.
-pub(super) struct Pmu<'s> {
-    values: Sorted<'s, Value>,
-    meanings: &'s HashMap<i64, Meaning>,
+pub(super) struct PmuValues<'s> {
+    values: OrderedCursor<'s, PmuValue>,
+    meanings: &'s HashMap<i64, CounterUnit>,
 }
 
 /// The names in the table that are counters, and the query for their values.
 pub(super) struct PmuQuery<'c> {
     statement: Statement<'c>,
-    meanings: HashMap<i64, Meaning>,
+    meanings: HashMap<i64, CounterUnit>,
 }
 
 impl<'c> PmuQuery<'c> {
     /// `None` where there are no counters, or none that the database of kernels has columns for.
     pub(super) fn new(
         connection: &'c Connection,
-        strings: &mut Strings<'_>,
+        strings: &mut StringTable<'_>,
     ) -> rusqlite::Result<Option<Self>> {
-        let Some(table) = Schema::of(connection, "TASK_PMU_INFO")? else {
+        let Some(table) = TableSchema::of(connection, "TASK_PMU_INFO")? else {
             return Ok(None);
         };
         let (Some(task), Some(name), Some(value)) =
@@ -64,24 +64,24 @@ impl<'c> PmuQuery<'c> {
         Ok(Some(Self { statement, meanings }))
     }
 
-    pub(super) fn run(&mut self) -> rusqlite::Result<Pmu<'_>> {
+    pub(super) fn run(&mut self) -> rusqlite::Result<PmuValues<'_>> {
         let rows = self.statement.query([])?;
-        Ok(Pmu { values: Sorted::new(rows, parse), meanings: &self.meanings })
+        Ok(PmuValues { values: OrderedCursor::new(rows, parse), meanings: &self.meanings })
     }
 }
 
 fn meanings(
     connection: &Connection,
-    table: &Schema,
+    table: &TableSchema,
     name: &str,
-    strings: &mut Strings<'_>,
-) -> rusqlite::Result<HashMap<i64, Meaning>> {
+    strings: &mut StringTable<'_>,
+) -> rusqlite::Result<HashMap<i64, CounterUnit>> {
     let mut meanings = HashMap::new();
     let mut names = connection.prepare(&format!("SELECT DISTINCT {name} FROM {}", table.table()))?;
     let mut rows = names.query([])?;
     while let Some(row) = rows.next()? {
         let ValueRef::Integer(id) = row.get_ref(0)? else { continue };
-        let text = Text::Id(id);
+        let text = NameCell::Id(id);
         strings.make_room();
         match strings.load(&text) {
             // Nothing that long is a counter.
@@ -96,7 +96,7 @@ fn meanings(
 }
 
 /// A row is a task, a name and a value; what is no number is passed over like `N/A` in a CSV.
-fn parse(row: &Row<'_>) -> rusqlite::Result<Value> {
+fn parse(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
     let name = match row.get_ref(1)? {
         ValueRef::Integer(name) => name,
         _ => i64::MIN,
@@ -113,7 +113,7 @@ fn parse(row: &Row<'_>) -> rusqlite::Result<Value> {
     Ok((name, value))
 }
 
-impl Pmu<'_> {
+impl PmuValues<'_> {
     /// All values of a task. Where a task ran several times under one id, its runs' values are together
     /// here; they belong to one group, so its means are right all the same.
     pub(super) fn of(&mut self, task: i64) -> rusqlite::Result<CounterSums> {
@@ -129,7 +129,7 @@ impl Pmu<'_> {
     }
 }
 
-fn meaning(name: &[u8]) -> Option<Meaning> {
+fn meaning(name: &[u8]) -> Option<CounterUnit> {
     let name = match std::str::from_utf8(name).ok()? {
         "aic_total_time" | "total_time" => "aicore_time",
         "aiv_total_time" => "aiv_time",
@@ -141,7 +141,7 @@ fn meaning(name: &[u8]) -> Option<Meaning> {
             _ if *column == name || column.strip_suffix("(%)") == Some(name) => 1_000_000,
             _ => return None,
         };
-        Some(Meaning { counter, scale })
+        Some(CounterUnit { counter, scale })
     })
 }
 
@@ -168,7 +168,11 @@ mod tests {
             ("aiv_icache_miss_rate", "aiv_icache_miss_rate", 1_000_000),
             ("cube_utilization", "cube_utilization(%)", 1_000_000),
         ] {
-            assert_eq!(meaning(name.as_bytes()), Some(Meaning { counter: counter(column), scale }), "{name}");
+            assert_eq!(
+                meaning(name.as_bytes()),
+                Some(CounterUnit { counter: counter(column), scale }),
+                "{name}"
+            );
         }
         for name in ["aiv_mac_time", "aic_total", "N/A", "", "read_bw(GB/s)"] {
             assert_eq!(meaning(name.as_bytes()), None, "{name}");

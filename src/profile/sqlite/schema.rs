@@ -4,13 +4,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 /// A table with the columns that it has, whichever those are.
 #[derive(Debug)]
-pub(super) struct Schema {
+pub(super) struct TableSchema {
     name: String,
     /// Names and declared types.
     columns: Vec<(String, String)>,
 }
 
-impl Schema {
+impl TableSchema {
     /// Looks a table up. Views are none: they could compute anything.
     pub(super) fn of(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
         let name: Option<String> = connection

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Statement, types::ValueRef};
 
-use super::schema::Schema;
+use super::schema::TableSchema;
 
 /// What the profilers write for a name that is not there.
 pub(super) const ABSENT: &[u8] = b"N/A";
@@ -18,7 +18,7 @@ const KEPT: usize = 8 << 20;
 
 /// A cell that names something.
 #[derive(Clone, Debug)]
-pub(super) enum Text {
+pub(super) enum NameCell {
     /// The table has no such column.
     NoColumn,
     /// NULL, or nothing that could be a name.
@@ -29,7 +29,7 @@ pub(super) enum Text {
     Plain(Vec<u8>),
 }
 
-impl Text {
+impl NameCell {
     pub(super) fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Integer(id) => Self::Id(id),
@@ -56,14 +56,14 @@ impl From<rusqlite::Error> for TextError {
 
 /// Looks names up.
 #[derive(Debug)]
-pub(super) struct Strings<'c> {
+pub(super) struct StringTable<'c> {
     by_id: Statement<'c>,
     known: HashMap<i64, Box<[u8]>>,
     bytes: usize,
 }
 
-impl<'c> Strings<'c> {
-    pub(super) fn new(connection: &'c Connection, table: &Schema) -> rusqlite::Result<Self> {
+impl<'c> StringTable<'c> {
+    pub(super) fn new(connection: &'c Connection, table: &TableSchema) -> rusqlite::Result<Self> {
         let (id, value) = (table.column_or_null("id"), table.column_or_null("value"));
         // The length is known without reading the value.
         let by_id = connection.prepare(&format!(
@@ -83,8 +83,8 @@ impl<'c> Strings<'c> {
     }
 
     /// Looks a name up for [`Self::get`].
-    pub(super) fn load(&mut self, text: &Text) -> Result<(), TextError> {
-        let Text::Id(id) = *text else { return Ok(()) };
+    pub(super) fn load(&mut self, text: &NameCell) -> Result<(), TextError> {
+        let NameCell::Id(id) = *text else { return Ok(()) };
         if self.known.contains_key(&id) {
             return Ok(());
         }
@@ -105,12 +105,12 @@ impl<'c> Strings<'c> {
     }
 
     /// A name that was loaded.
-    pub(super) fn get<'a>(&'a self, text: &'a Text) -> &'a [u8] {
+    pub(super) fn get<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
         match text {
-            Text::NoColumn => b"",
-            Text::Absent => ABSENT,
-            Text::Id(id) => self.known.get(id).map_or(ABSENT, |name| name),
-            Text::Plain(name) => name,
+            NameCell::NoColumn => b"",
+            NameCell::Absent => ABSENT,
+            NameCell::Id(id) => self.known.get(id).map_or(ABSENT, |name| name),
+            NameCell::Plain(name) => name,
         }
     }
 }

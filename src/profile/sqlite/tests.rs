@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::super::{COUNTERS, Group, GroupStatistics, Groups, Place, ProfileError, ReadOptions, add_table};
+use crate::profile::{
+    COUNTERS, GroupStatistics, ProfileError, ReadOptions, RecordGroup, RecordGroups, RecordPosition,
+    add_table,
+};
 
 const TABLES: &str = "
     CREATE TABLE STRING_IDS (id INTEGER PRIMARY KEY, value TEXT);
@@ -42,18 +45,18 @@ fn made(sql: &[&str]) -> Made {
     Made { folder, path }
 }
 
-fn read_as(made: &Made, accept_rehearsed: bool) -> Result<Groups, ProfileError> {
-    let mut groups = Groups::default();
+fn read_as(made: &Made, accept_rehearsed: bool) -> Result<RecordGroups, ProfileError> {
+    let mut groups = RecordGroups::default();
     let options = ReadOptions { accept_rehearsed, workers: None };
     add_table(&mut groups, &made.path, 0, options).map(|()| groups)
 }
 
-fn read(made: &Made) -> Result<Groups, ProfileError> {
+fn read(made: &Made) -> Result<RecordGroups, ProfileError> {
     read_as(made, false)
 }
 
 /// The only group of `Add`, which must be the only kernel.
-fn add(groups: Groups) -> Group {
+fn add(groups: RecordGroups) -> RecordGroup {
     let mut kernels: Vec<_> = groups.into_kernels().into_values().flatten().collect();
     assert_eq!(kernels.len(), 1);
     kernels.remove(0)
@@ -212,7 +215,7 @@ fn what_cannot_be_read_is_named() {
 #[test]
 fn rehearsed_records_are_read_where_they_are_wanted() {
     let made = made(&[TABLES, RECORDS, "UPDATE STRING_IDS SET value = 'rehearsal_Add' WHERE id = 1"]);
-    assert!(matches!(read(&made), Err(ProfileError::Rehearsed { place: Place::Task(20), .. })));
+    assert!(matches!(read(&made), Err(ProfileError::Rehearsed { place: RecordPosition::Task(20), .. })));
     assert_eq!(add(read_as(&made, true).expect("read")).count(), 3);
 }
 

@@ -1,28 +1,31 @@
 //! Which faults of the plan strike the host's parts, and when. What a strike does is done where it happens: in
 //! the pretend NPU, in msprof, in npu-smi.
 
-mod pace;
-mod strikes;
+mod fire_count;
+mod latency;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-pub(super) use self::{pace::Pace, strikes::Strikes};
-use super::{Config, timing};
+use super::fault_plan::{
+    DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
+    RandomKey, SimulatedDelays,
+};
+pub(super) use super::faults::{fire_count::FireCounter, latency::SimulatedLatency};
+use super::{HostConfig, timing};
 use crate::{
-    model::Nanos,
+    domain::Nanos,
     render::{Manifest, ManifestCase},
-    spec::faults::{Costs, DrawnBy, Fault, Kind, Leftover, Place, Plan, Scope, Throttling},
 };
 
 /// The faults of one host, as one of its processes sees them.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
-    plan: Plan,
+pub(super) struct ActiveFaults {
+    plan: FaultPlan,
     seed: u64,
     /// Nothing counts and no time passes where there is no host's folder.
-    strikes: Option<Strikes>,
+    strikes: Option<FireCounter>,
     began: Nanos,
     collection: u32,
     /// The device of the collection.
@@ -30,11 +33,11 @@ pub(super) struct Faults {
     cases: Vec<ManifestCase>,
 }
 
-impl Faults {
+impl ActiveFaults {
     /// Those of a configuration; the folder is the host's.
-    pub(super) fn new(config: &Config, folder: Option<&Path>, manifest: Option<&Manifest>) -> Self {
-        let strikes = folder.map(Strikes::of_host);
-        let began = strikes.as_ref().and_then(Strikes::began).unwrap_or_else(super::now);
+    pub(super) fn new(config: &HostConfig, folder: Option<&Path>, manifest: Option<&Manifest>) -> Self {
+        let strikes = folder.map(FireCounter::of_host);
+        let began = strikes.as_ref().and_then(FireCounter::began).unwrap_or_else(super::now);
         Self {
             seed: config.faults.seed.unwrap_or(config.seed),
             plan: config.faults.clone(),
@@ -46,11 +49,11 @@ impl Faults {
         }
     }
 
-    pub(super) fn pace(&self) -> Pace {
-        Pace::new(self.plan.speed)
+    pub(super) fn pace(&self) -> SimulatedLatency {
+        SimulatedLatency::new(self.plan.speed)
     }
 
-    pub(super) fn costs(&self) -> Costs {
+    pub(super) fn costs(&self) -> SimulatedDelays {
         self.plan.costs
     }
 
@@ -70,9 +73,9 @@ impl Faults {
     }
 
     /// What strikes the case of that ordinal, each strike counted.
-    pub(super) fn of_case(&self, ordinal: u32) -> Vec<Kind> {
+    pub(super) fn of_case(&self, ordinal: u32) -> Vec<FaultKind> {
         let Some(case) = self.cases.iter().find(|case| case.ordinal == ordinal) else { return Vec::new() };
-        self.striking(Scope::Case, |fault, index| {
+        self.striking(FaultScope::Case, |fault, index| {
             let place = &fault.place;
             (names(place, case)
                 && place.every.is_none_or(|every| (ordinal + 1).is_multiple_of(every))
@@ -83,8 +86,8 @@ impl Faults {
     }
 
     /// What strikes the collection, each strike counted.
-    pub(super) fn of_collection(&self) -> Vec<Kind> {
-        self.striking(Scope::Collection, |fault, index| {
+    pub(super) fn of_collection(&self) -> Vec<FaultKind> {
+        self.striking(FaultScope::Collection, |fault, index| {
             let place = &fault.place;
             let names_none = place.kernel.is_empty()
                 && place.case.is_empty()
@@ -101,21 +104,21 @@ impl Faults {
     }
 
     /// What is wrong with a device now.
-    pub(super) fn of_device(&self, device: u32) -> DeviceState {
-        let mut state = DeviceState::default();
+    pub(super) fn of_device(&self, device: u32) -> FaultyDeviceState {
+        let mut state = FaultyDeviceState::default();
         let now = self.now();
         for (index, fault) in self.plan.faults.iter().enumerate() {
             let place = &fault.place;
-            let holds = fault.kind.scope() == Scope::Device
+            let holds = fault.kind.scope() == FaultScope::Device
                 && fault.when.holds(now)
                 && (place.devices.is_empty() || place.devices.contains(&device))
                 && self.is_drawn(index, place, 0, device);
             match &fault.kind {
                 _ if !holds => {}
-                Kind::DeviceLost(_) => state.is_lost = true,
-                Kind::SlowDevice(slow) => state.slowness = slow.factor,
-                Kind::Throttling(throttling) => state.throttling = Some(*throttling),
-                Kind::LeftoverProcess(process) => {
+                FaultKind::DeviceLost(_) => state.is_lost = true,
+                FaultKind::SlowDevice(slow) => state.slowness = slow.factor,
+                FaultKind::Throttling(throttling) => state.throttling = Some(*throttling),
+                FaultKind::LeftoverProcess(process) => {
                     let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
                     state.held_by = (now < until).then(|| process.clone()).or(state.held_by);
                 }
@@ -132,7 +135,11 @@ impl Faults {
     }
 
     /// Faults of that scope whose time it is and which `find` gives a subject, with their strikes counted.
-    fn striking(&self, scope: Scope, find: impl Fn(&Fault, usize) -> Option<String>) -> Vec<Kind> {
+    fn striking(
+        &self,
+        scope: FaultScope,
+        find: impl Fn(&PlannedFault, usize) -> Option<String>,
+    ) -> Vec<FaultKind> {
         let now = self.now();
         let faults = self.plan.faults.iter().enumerate();
         let found = faults.filter_map(|(index, fault)| {
@@ -144,25 +151,25 @@ impl Faults {
     }
 
     /// Whether it may strike once more.
-    fn counts(&self, index: usize, fault: &Fault, subject: &str) -> bool {
+    fn counts(&self, index: usize, fault: &PlannedFault, subject: &str) -> bool {
         let Some(strikes) = &self.strikes else { return true };
         let each = fault.times_each.is_none_or(|most| strikes.take(&format!("{index}.{subject}"), most));
         each && fault.times.is_none_or(|most| strikes.take(&format!("{index}.all"), most))
     }
 
-    fn is_here(&self, place: &Place) -> bool {
+    fn is_here(&self, place: &FaultTarget) -> bool {
         (place.devices.is_empty() || place.devices.contains(&self.device))
             && (place.collections.is_empty() || place.collections.contains(&self.collection))
     }
 
     /// Chance, which the seed decides.
-    fn is_drawn(&self, index: usize, place: &Place, subject: u64, device: u32) -> bool {
+    fn is_drawn(&self, index: usize, place: &FaultTarget, subject: u64, device: u32) -> bool {
         const STEPS: u64 = 1 << 53;
         let Some(probability) = place.probability else { return true };
         let (subject, device) = match place.drawn_by {
-            DrawnBy::CaseAndDevice => (subject, u64::from(device) + 1),
-            DrawnBy::Case => (subject, 0),
-            DrawnBy::Device => (0, u64::from(device) + 1),
+            RandomKey::CaseAndDevice => (subject, u64::from(device) + 1),
+            RandomKey::Case => (subject, 0),
+            RandomKey::Device => (0, u64::from(device) + 1),
         };
         let drawn = timing::pick(&[self.seed, index as u64, subject, device], STEPS);
         (drawn as f64) < probability * STEPS as f64
@@ -171,25 +178,25 @@ impl Faults {
 
 /// What is wrong with a device.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct DeviceState {
+pub(super) struct FaultyDeviceState {
     /// Whether it is not there.
     pub(super) is_lost: bool,
     /// How many times as long everything but the kernels takes.
     pub(super) slowness: f64,
     /// How hot it is.
-    pub(super) throttling: Option<Throttling>,
+    pub(super) throttling: Option<DeviceThrottling>,
     /// Who else holds it.
-    pub(super) held_by: Option<Leftover>,
+    pub(super) held_by: Option<LeftoverProcess>,
 }
 
-impl Default for DeviceState {
+impl Default for FaultyDeviceState {
     fn default() -> Self {
         Self { is_lost: false, slowness: 1.0, throttling: None, held_by: None }
     }
 }
 
 /// Whether a place names a case; one that names none means all.
-fn names(place: &Place, case: &ManifestCase) -> bool {
+fn names(place: &FaultTarget, case: &ManifestCase) -> bool {
     let inputs = case.shapes.split(" -> ").next().unwrap_or_default();
     let is_shape = |wanted: &String| {
         let wanted = wanted.replace([' ', '"'], "");

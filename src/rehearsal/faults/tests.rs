@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{CaseId, Kind as HostKind},
-    render::Sentinels,
-    spec::faults::Known,
+    domain::{CaseId, DataKind as HostKind},
+    rehearsal::fault_plan::ValidNames,
+    render::SentinelLengths,
 };
 
-const KNOWN: Known<'_> = Known { kernels: &["Add", "Mul"], devices: 16 };
+const KNOWN: ValidNames<'_> = ValidNames { kernels: &["Add", "Mul"], devices: 16 };
 
 fn case(ordinal: u32, id: u64) -> ManifestCase {
     ManifestCase {
@@ -24,8 +24,8 @@ fn case(ordinal: u32, id: u64) -> ManifestCase {
     }
 }
 
-fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: &[u64]) -> Faults {
-    let plan = Plan::parse(Path::new("f.yaml"), text, &KNOWN).expect("a plan");
+fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: &[u64]) -> ActiveFaults {
+    let plan = FaultPlan::parse(Path::new("f.yaml"), text, &KNOWN).expect("a plan");
     let manifest = Manifest {
         gang: Vec::new(),
         run: "r".to_owned(),
@@ -36,11 +36,11 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
         warm_up: 1,
         measured: 1,
         expert_skew: 0.0,
-        sentinels: Sentinels::default(),
+        sentinels: SentinelLengths::default(),
         cases: (0..).zip(ids).map(|(ordinal, id)| case(ordinal, *id)).collect(),
     };
-    let config = Config { seed: 9, faults: plan, ..Config::default() };
-    Faults::new(&config, folder, Some(&manifest))
+    let config = HostConfig { seed: 9, faults: plan, ..HostConfig::default() };
+    ActiveFaults::new(&config, folder, Some(&manifest))
 }
 
 /// The ids of the cases that a plan strikes.
@@ -79,7 +79,7 @@ fn a_collection_is_struck_where_it_holds_such_a_case() {
 #[test]
 fn strikes_are_counted_across_processes() {
     let folder = tempfile::tempdir().expect("a folder");
-    Strikes::of_host(folder.path()).begin(crate::rehearsal::now()).expect("written");
+    FireCounter::of_host(folder.path()).begin(crate::rehearsal::now()).expect("written");
     let strikes = |text: &str, collection| {
         let faults = faults(text, Some(folder.path()), collection, 0, &[10, 11]);
         (0..2).map(|ordinal| faults.of_case(ordinal).len()).sum::<usize>()
@@ -94,7 +94,7 @@ fn strikes_are_counted_across_processes() {
 fn faults_of_devices_have_their_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let long_ago = Nanos(crate::rehearsal::now().0 - 10_000_000_000);
-    Strikes::of_host(folder.path()).begin(long_ago).expect("written");
+    FireCounter::of_host(folder.path()).begin(long_ago).expect("written");
     // Ten seconds ago, at sixty times the speed: ten minutes of the plan.
     let state = |when: &str, device| {
         let text = format!(

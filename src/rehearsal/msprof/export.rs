@@ -8,8 +8,9 @@ use std::{
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::json;
 
-use super::{super::npu::Launch, op_summary};
-use crate::{model::Nanos, rehearsal::timing, spec::DeviceProfile};
+use super::op_summary;
+use crate::rehearsal::npu::LoggedLaunch;
+use crate::{config::DeviceProfile, domain::Nanos, rehearsal::timing};
 
 /// A folder or file that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +23,10 @@ pub(super) struct ExportError {
 
 /// What a program did.
 #[derive(Debug)]
-pub(super) struct Collected {
+pub(super) struct ProgramRecords {
     /// Devices that it took into use.
     pub(super) devices: Vec<u32>,
-    pub(super) launches: Vec<Launch>,
+    pub(super) launches: Vec<LoggedLaunch>,
     pub(super) started: Nanos,
     pub(super) ended: Nanos,
 }
@@ -43,10 +44,10 @@ pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
 }
 
 /// A table by the first part of its file's name.
-pub(super) type Table = (&'static str, String);
+pub(super) type ExportedTable = (&'static str, String);
 
 /// The tables that are exported of what was launched; none where nothing was.
-pub(super) fn tables(profile: &DeviceProfile, launches: &[Launch]) -> Vec<Table> {
+pub(super) fn tables(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> Vec<ExportedTable> {
     if launches.is_empty() {
         return Vec::new();
     }
@@ -62,7 +63,7 @@ pub(super) fn write(
     parent: &Path,
     name: &str,
     profile: &DeviceProfile,
-    collected: &Collected,
+    collected: &ProgramRecords,
 ) -> Result<PathBuf, ExportError> {
     let root = parent.join(name);
     make(&root)?;
@@ -94,7 +95,7 @@ pub(super) fn write(
 }
 
 /// Exports the tables into a folder that [`write`] made, in the names of that time.
-pub(super) fn export(root: &Path, tables: &[Table], at: Nanos) -> Result<(), ExportError> {
+pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result<(), ExportError> {
     let output = root.join(OUTPUT);
     make(&output)?;
     let readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n";
@@ -104,7 +105,7 @@ pub(super) fn export(root: &Path, tables: &[Table], at: Nanos) -> Result<(), Exp
 }
 
 /// Keeps what a later export needs, in place of an export.
-pub(super) fn withhold(root: &Path, tables: &[Table]) -> Result<(), ExportError> {
+pub(super) fn withhold(root: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
     tables.iter().try_for_each(|(name, table)| text(&raw_file(root, name), table))
 }
 
@@ -150,7 +151,7 @@ const GIVEN_UP: &str = "given_up";
 const OUTPUT: &str = "mindstudio_profiler_output";
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
-fn info(profile: &DeviceProfile, collected: &Collected, device: Option<u32>) -> serde_json::Value {
+fn info(profile: &DeviceProfile, collected: &ProgramRecords, device: Option<u32>) -> serde_json::Value {
     let clock = profile.clock_mhz.to_string();
     let describe = |device: u32| {
         json!({
@@ -204,20 +205,20 @@ fn text(file: &Path, content: &str) -> Result<(), ExportError> {
 mod tests {
     use super::*;
     use crate::{
-        model::{Dtype, Tensor},
+        config::{AssetFiles, ComputeUnit, DeviceProfile, KernelWork},
+        domain::{Dtype, Tensor},
         profile::{RecordReader, collection_summaries},
-        rehearsal::npu::{Operation, Task},
-        spec::{Assets, DeviceProfile, Unit, Work},
+        rehearsal::npu::{LaunchedOperation, TaskEngine},
     };
 
     const START: Nanos = Nanos(1_764_246_877_073_569_640);
 
-    fn launch(device: u32, number: u64, task: Task) -> Launch {
+    fn launch(device: u32, number: u64, task: TaskEngine) -> LoggedLaunch {
         let tensor = Tensor::new([64, 1 + number], Dtype::Float16);
-        let work = Work { flops: 1.0, bytes: 1.0, unit: Unit::Vector, dtype: Dtype::Float16 };
+        let work = KernelWork { flops: 1.0, bytes: 1.0, unit: ComputeUnit::Vector, dtype: Dtype::Float16 };
         let outputs = vec![tensor.clone()];
         let kernel = format!("Kernel{number}");
-        let operation = Operation {
+        let operation = LaunchedOperation {
             name: format!("aclnnX_{kernel}"),
             kernel,
             task,
@@ -226,7 +227,7 @@ mod tests {
             work,
         };
         let start = Nanos(START.0 + i64::try_from(number).expect("small") * 1_000_020);
-        Launch {
+        LoggedLaunch {
             device,
             task_id: number,
             variation: number,
@@ -237,11 +238,11 @@ mod tests {
         }
     }
 
-    fn exported(launches: Vec<Launch>) -> (tempfile::TempDir, PathBuf) {
+    fn exported(launches: Vec<LoggedLaunch>) -> (tempfile::TempDir, PathBuf) {
         let parent = tempfile::tempdir().expect("a folder");
         let profile =
-            DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("built in");
-        let collected = Collected { devices: vec![3], launches, started: START, ended: START };
+            DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
+        let collected = ProgramRecords { devices: vec![3], launches, started: START, ended: START };
         let name = folder_name(START, 7);
         let root = write(parent.path(), &name, &profile, &collected).expect("written");
         export(&root, &tables(&profile, &collected.launches), START).expect("exported");
@@ -250,8 +251,9 @@ mod tests {
 
     #[test]
     fn the_folder_reads_back_as_it_was_launched() {
-        let tasks = [Task::Cube, Task::Vector, Task::Random, Task::Vector];
-        let launches: Vec<Launch> = (0..).zip(tasks).map(|(number, task)| launch(3, number, task)).collect();
+        let tasks = [TaskEngine::Cube, TaskEngine::Vector, TaskEngine::Random, TaskEngine::Vector];
+        let launches: Vec<LoggedLaunch> =
+            (0..).zip(tasks).map(|(number, task)| launch(3, number, task)).collect();
         let (parent, _) = exported(launches.clone());
         let tables = collection_summaries(parent.path()).expect("listed");
         assert_eq!(tables.len(), 1);
@@ -265,15 +267,16 @@ mod tests {
             assert_eq!(record.duration().expect("a time"), Some(expected.duration));
             assert_eq!(record.device(), Some(3));
             let slots = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect::<Vec<_>>();
-            let shown = if operation.task == Task::Random { Vec::new() } else { operation.inputs.clone() };
+            let shown =
+                if operation.task == TaskEngine::Random { Vec::new() } else { operation.inputs.clone() };
             assert_eq!(record.inputs().expect("text").parse().expect("cells"), shown);
             assert_eq!(record.outputs().expect("text").parse().expect("cells"), slots(&operation.outputs));
             let filled: Vec<bool> = record.counters().map(|counter| counter.is_some()).collect();
-            assert_eq!(filled, [operation.task != Task::Random; 25]);
+            assert_eq!(filled, [operation.task != TaskEngine::Random; 25]);
             let time = |index: usize| record.counters().nth(index).flatten().unwrap_or_default();
             assert_eq!(
                 (time(0) > 0.0, time(13) > 0.0),
-                (operation.task == Task::Cube, operation.task == Task::Vector)
+                (operation.task == TaskEngine::Cube, operation.task == TaskEngine::Vector)
             );
         }
         assert!(reader.read().expect("readable").is_none());
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn names_and_places_are_the_real_ones() {
-        let (_parent, root) = exported(vec![launch(3, 0, Task::Cube)]);
+        let (_parent, root) = exported(vec![launch(3, 0, TaskEngine::Cube)]);
         let name = root.file_name().expect("a name").to_string_lossy().into_owned();
         let parts: Vec<&str> = name.split('_').collect();
         assert_eq!((parts[0], parts[1], parts[2].len(), parts[3].len()), ("PROF", "000001", 17, 16));
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_second_export_stands_beside_the_first() {
-        let (parent, root) = exported(vec![launch(3, 0, Task::Cube)]);
+        let (parent, root) = exported(vec![launch(3, 0, TaskEngine::Cube)]);
         let later = Nanos(START.0 + 5_000_000_000);
         assert!(export_again(&root, later).expect("exported"));
         let files = fs::read_dir(root.join(OUTPUT)).expect("listed").count();

@@ -3,8 +3,8 @@
 //! Exit codes, console lines and folders are the real one's. So are its weaknesses: the program's exit
 //! status is not passed on, and every message goes to standard output.
 
+mod corrupt;
 mod counters;
-mod damage;
 mod export;
 mod op_summary;
 mod options;
@@ -19,27 +19,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{
-    damage::Export,
-    export::{Collected, ExportError, Table},
-    options::{Parsed, Start},
+use super::fault_plan::RecordsKept;
+use super::msprof::{
+    corrupt::ExportFault,
+    export::{ExportError, ExportedTable, ProgramRecords},
+    options::{MsprofCollection, MsprofCommand},
 };
 use super::{
-    Config, HostError,
-    faults::Faults,
+    HostConfig, HostError,
+    faults::ActiveFaults,
     now,
-    npu::{Outcome, Server, ServerError, Session},
-    stand_in::{FAILED, host, say},
+    npu::{ApiServer, ApiSession, ScriptOutcome, ServerError},
+    shims::{FAILED, host, say},
     variables,
 };
 use crate::{
+    config::DeviceProfile,
     render::{Manifest, files},
-    spec::{DeviceProfile, faults::Records},
 };
 
 /// Why a collection fails.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum MsprofError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
@@ -72,44 +73,44 @@ enum Failure {
 /// Plays msprof. Gives the exit code.
 pub(super) fn run(arguments: &[String]) -> u8 {
     match options::parse(arguments) {
-        Parsed::Help => {
+        MsprofCommand::Help => {
             say(options::USAGE);
             0
         }
-        Parsed::Usage(problem) => {
+        MsprofCommand::Usage(problem) => {
             if let Some(problem) = problem {
                 say(&format!("[ERROR] {problem}"));
             }
             say(options::USAGE);
             FAILED
         }
-        Parsed::Start(start) => ended(collect(&start)),
-        Parsed::Export(folder) => ended(export_again(&folder)),
+        MsprofCommand::Start(start) => ended(collect(&start)),
+        MsprofCommand::Export(folder) => ended(export_again(&folder)),
     }
 }
 
-fn ended(result: Result<(), Failure>) -> u8 {
+fn ended(result: Result<(), MsprofError>) -> u8 {
     let Err(failure) = result else { return 0 };
     say(&format!("[ERROR] {failure}"));
-    if let Failure::Host(error) = &failure {
+    if let MsprofError::Host(error) = &failure {
         say(&format!("hint: {}", error.hint()));
     }
     FAILED
 }
 
-fn collect(start: &Start) -> Result<(), Failure> {
+fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     check_application(start)?;
     let (config, host) = host()?;
     let manifest = manifest(Path::new(files::MANIFEST))?;
-    let faults = || Faults::new(&config, Some(&host), manifest.as_ref());
+    let faults = || ActiveFaults::new(&config, Some(&host), manifest.as_ref());
     let started = now();
-    let server = Server::start(Session::new(&config, manifest.as_ref(), started, faults())?)?;
+    let server = ApiServer::start(ApiSession::new(&config, manifest.as_ref(), started, faults())?)?;
     say("[INFO] Start profiling....");
     let status = Command::new(&start.program)
         .args(&start.arguments)
         .env(variables::SOCKET, server.socket())
         .status()
-        .map_err(|source| Failure::Start { program: start.program.clone().into(), source });
+        .map_err(|source| MsprofError::Start { program: start.program.clone().into(), source });
     let processes =
         server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
     if let Some(warning) = warning(status?) {
@@ -117,10 +118,10 @@ fn collect(start: &Start) -> Result<(), Failure> {
     }
     let processes: Vec<_> = processes
         .into_iter()
-        .filter(|(devices, _, outcome)| !devices.is_empty() && outcome.records != Records::None)
+        .filter(|(devices, _, outcome)| !devices.is_empty() && outcome.records != RecordsKept::None)
         .collect();
     if processes.is_empty() {
-        return Err(Failure::NoData);
+        return Err(MsprofError::NoData);
     }
     let begun = Instant::now();
     let ended = now();
@@ -128,8 +129,8 @@ fn collect(start: &Start) -> Result<(), Failure> {
     let mut slowness = 1.0_f64;
     // Each process that used a device leaves a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
-        let mut collected = Collected { devices, launches, started, ended };
-        damage::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
+        let mut collected = ProgramRecords { devices, launches, started, ended };
+        corrupt::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
         report(&config, &profile, &collected, number, &outcome, start)?;
         slowness = slowness.max(outcome.slowness);
     }
@@ -141,36 +142,36 @@ fn collect(start: &Start) -> Result<(), Failure> {
 
 /// Exports, with the lines that the real one prints meanwhile.
 fn report(
-    config: &Config,
+    config: &HostConfig,
     profile: &DeviceProfile,
-    collected: &Collected,
+    collected: &ProgramRecords,
     number: u64,
-    outcome: &Outcome,
-    start: &Start,
-) -> Result<(), Failure> {
+    outcome: &ScriptOutcome,
+    start: &MsprofCollection,
+) -> Result<(), MsprofError> {
     let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
-    let fate = Export::of(&outcome.struck);
-    if fate == Export::NoFolder {
+    let fate = ExportFault::of(&outcome.struck);
+    if fate == ExportFault::NoFolder {
         say("[INFO] Profiling finished.");
         return Ok(());
     }
     let mut tables = export::tables(profile, &collected.launches);
-    damage::damage_text(&mut tables, &outcome.struck);
+    corrupt::damage_text(&mut tables, &outcome.struck);
     let written = export::write(&parent, &folder, profile, collected)?;
     say(&format!("[INFO] Start export data in {folder}."));
     match fate {
-        Export::Withheld { later } => {
+        ExportFault::Withheld { later } => {
             keep(later, &written, &tables)?;
             say("[ERROR] Analysis environment is not OK.");
         }
-        Export::NoRoom(full) => {
+        ExportFault::NoRoom(full) => {
             keep(full.second_export, &written, &tables)?;
-            tables.iter_mut().for_each(|(_, table)| damage::cut_at(table, full.keeps));
+            tables.iter_mut().for_each(|(_, table)| corrupt::cut_at(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
             say(&format!("[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"));
         }
-        Export::Made | Export::NoFolder => {
+        ExportFault::Made | ExportFault::NoFolder => {
             export::export(&written, &tables, collected.ended)?;
             say_exported(&folder);
         }
@@ -181,7 +182,7 @@ fn report(
 }
 
 /// Keeps what a later export needs, if there is to be one.
-fn keep(later: bool, written: &Path, tables: &[Table]) -> Result<(), ExportError> {
+fn keep(later: bool, written: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
     if later { export::withhold(written, tables) } else { export::give_up(written) }
 }
 
@@ -192,7 +193,7 @@ fn say_exported(folder: &str) {
 }
 
 /// `msprof --export=on`: what is below a folder, or the folder itself, is exported once more.
-fn export_again(folder: &Path) -> Result<(), Failure> {
+fn export_again(folder: &Path) -> Result<(), MsprofError> {
     let is_profile = |path: &Path| {
         path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
     };
@@ -204,7 +205,7 @@ fn export_again(folder: &Path) -> Result<(), Failure> {
     };
     profiles.sort();
     if profiles.is_empty() {
-        return Err(Failure::NoProfile(folder.to_owned()));
+        return Err(MsprofError::NoProfile(folder.to_owned()));
     }
     for profile in profiles {
         let name = profile.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -220,13 +221,13 @@ fn export_again(folder: &Path) -> Result<(), Failure> {
 }
 
 /// An interpreter is looked up and must have a script; anything else must be a real, executable file.
-fn check_application(start: &Start) -> Result<(), Failure> {
+fn check_application(start: &MsprofCollection) -> Result<(), MsprofError> {
     let program = Path::new(&start.program);
     let base = program.file_name().unwrap_or_default().to_string_lossy();
     if base == "bash" || base == "sh" || base.starts_with("python") {
         if start.arguments.is_empty() {
             let problem = "an interpreter (python/bash/sh) requires a script or module argument";
-            return Err(Failure::Application(problem.to_owned()));
+            return Err(MsprofError::Application(problem.to_owned()));
         }
         return Ok(());
     }
@@ -237,15 +238,15 @@ fn check_application(start: &Start) -> Result<(), Failure> {
         Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => "has no execute permission",
         Ok(_) => return Ok(()),
     };
-    Err(Failure::Application(format!("application {} {problem}", start.program)))
+    Err(MsprofError::Application(format!("application {} {problem}", start.program)))
 }
 
 /// The manifest in the working folder, where there is one: it says which kernels to play and which
 /// collection this is.
-fn manifest(file: &Path) -> Result<Option<Manifest>, Failure> {
+fn manifest(file: &Path) -> Result<Option<Manifest>, MsprofError> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
     let parsed = serde_json::from_str(&text);
-    parsed.map(Some).map_err(|source| Failure::Manifest { file: file.to_owned(), source })
+    parsed.map(Some).map_err(|source| MsprofError::Manifest { file: file.to_owned(), source })
 }
 
 /// What the real one says of a program that failed; it goes on to export all the same.
@@ -277,7 +278,7 @@ mod tests {
     fn applications_are_checked_as_the_real_one_does() {
         let refused = |program: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let start = Start { output: None, program: program.to_owned(), arguments };
+            let start = MsprofCollection { output: None, program: program.to_owned(), arguments };
             check_application(&start).err().map(|failure| failure.to_string())
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -5,14 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    super::npu::{Launch, Task},
-    counters,
-};
+use super::counters;
+use crate::rehearsal::npu::{LoggedLaunch, TaskEngine};
 use crate::{
-    model::{Nanos, Slot, Tensor},
+    config::DeviceProfile,
+    domain::{Nanos, Slot, Tensor},
     profile::{COUNTERS, REHEARSAL_PREFIX},
-    spec::DeviceProfile,
 };
 
 /// The columns in front of the counters.
@@ -44,7 +42,7 @@ const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
 
 /// `op_summary`.
-pub(super) fn op_summary(profile: &DeviceProfile, launches: &[Launch]) -> String {
+pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> String {
     let header: Vec<&str> = COLUMNS.into_iter().chain(COUNTERS).collect();
     let mut text = header.join(",");
     text.push('\n');
@@ -60,7 +58,7 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[Launch]) -> String
             },
         );
         previous_end = Some(Nanos(launch.start.0 + launch.duration.0));
-        let inputs = if operation.task == Task::Random {
+        let inputs = if operation.task == TaskEngine::Random {
             "N/A,N/A,N/A".to_owned()
         } else {
             signature(&operation.inputs)
@@ -83,17 +81,17 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[Launch]) -> String
 }
 
 /// By device, then start, both as text: device 10 precedes device 2.
-fn sorted(launches: &[Launch]) -> Vec<&Launch> {
-    let mut rows: Vec<&Launch> = launches.iter().collect();
+fn sorted(launches: &[LoggedLaunch]) -> Vec<&LoggedLaunch> {
+    let mut rows: Vec<&LoggedLaunch> = launches.iter().collect();
     rows.sort_by_cached_key(|launch| (launch.device.to_string(), launch.start.to_string()));
     rows
 }
 
-const fn task_type(task: Task) -> &'static str {
+const fn task_type(task: TaskEngine) -> &'static str {
     match task {
-        Task::Cube => "AI_CORE",
-        Task::Vector => "AI_VECTOR_CORE",
-        Task::Random => "DSA_SQE",
+        TaskEngine::Cube => "AI_CORE",
+        TaskEngine::Vector => "AI_VECTOR_CORE",
+        TaskEngine::Random => "DSA_SQE",
     }
 }
 
@@ -114,7 +112,7 @@ fn signature(slots: &[Slot]) -> String {
 }
 
 /// `op_statistic`: time by device, type and core, most first.
-pub(super) fn op_statistic(launches: &[Launch]) -> String {
+pub(super) fn op_statistic(launches: &[LoggedLaunch]) -> String {
     let mut groups: BTreeMap<(u32, &str, &str), Vec<i64>> = BTreeMap::new();
     let mut totals: BTreeMap<u32, i64> = BTreeMap::new();
     for launch in launches {
@@ -144,12 +142,12 @@ pub(super) fn op_statistic(launches: &[Launch]) -> String {
 }
 
 /// `task_time`: every task with its start and stop.
-pub(super) fn task_time(launches: &[Launch]) -> String {
+pub(super) fn task_time(launches: &[LoggedLaunch]) -> String {
     let header =
         "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)";
     let mut text = format!("{header}\n");
     for launch in sorted(launches) {
-        let Launch { device, task_id, start, duration, operation, .. } = launch;
+        let LoggedLaunch { device, task_id, start, duration, operation, .. } = launch;
         let stop = Nanos(start.0 + duration.0);
         text.push_str(&format!(
             "{device},{REHEARSAL_PREFIX}{},{},{STREAM},{task_id},{duration},{start}\t,{stop}\t\n",
@@ -164,17 +162,18 @@ pub(super) fn task_time(launches: &[Launch]) -> String {
 mod tests {
     use super::*;
     use crate::{
-        model::{Dtype, Format},
-        rehearsal::npu::Operation,
-        spec::{Assets, Unit, Work},
+        config::{AssetFiles, ComputeUnit, KernelWork},
+        domain::{Dtype, TensorFormat},
+        rehearsal::npu::LaunchedOperation,
     };
 
-    fn launch(device: u32, start: i64, task: Task) -> Launch {
-        let tensor = Tensor { format: Format::Base("NCL".to_owned()), ..Tensor::new([4, 1, 8], Dtype::Bf16) };
+    fn launch(device: u32, start: i64, task: TaskEngine) -> LoggedLaunch {
+        let tensor =
+            Tensor { format: TensorFormat::Base("NCL".to_owned()), ..Tensor::new([4, 1, 8], Dtype::Bf16) };
         let inputs = vec![Some(tensor), Some(Tensor::new([], Dtype::Bf16))];
         let outputs = vec![Tensor::new([4, 1, 8], Dtype::Bf16)];
-        let work = Work { flops: 0.0, bytes: 0.0, unit: Unit::Vector, dtype: Dtype::Bf16 };
-        let operation = Operation {
+        let work = KernelWork { flops: 0.0, bytes: 0.0, unit: ComputeUnit::Vector, dtype: Dtype::Bf16 };
+        let operation = LaunchedOperation {
             name: "aclnnMuls_Mul_Mul".to_owned(),
             kernel: "Mul".to_owned(),
             task,
@@ -182,7 +181,7 @@ mod tests {
             outputs,
             work,
         };
-        Launch {
+        LoggedLaunch {
             device,
             task_id: 3,
             variation: 3,
@@ -193,9 +192,9 @@ mod tests {
         }
     }
 
-    fn lines(launches: &[Launch]) -> Vec<String> {
+    fn lines(launches: &[LoggedLaunch]) -> Vec<String> {
         let profile =
-            DeviceProfile::load(&Assets::embedded(), DeviceProfile::default_name()).expect("built in");
+            DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
         op_summary(&profile, launches).lines().map(str::to_owned).collect()
     }
 
@@ -210,7 +209,8 @@ mod tests {
     #[test]
     fn cells_are_spelt_as_the_exporter_does() {
         let start = 1_764_246_877_073_569_640;
-        let found = lines(&[launch(0, start, Task::Vector), launch(0, start + 7_460, Task::Random)]);
+        let found =
+            lines(&[launch(0, start, TaskEngine::Vector), launch(0, start + 7_460, TaskEngine::Random)]);
         let first = "0,4294967295,3,2,rehearsal_aclnnMuls_Mul_Mul,Mul,dynamic,AI_VECTOR_CORE,\
                      1764246877073569.640\t,2.460,0,1,0,NO,\"\"\"4,1,8;\"\"\",DT_BF16;DT_BF16,NCL;ND,\
                      \"\"\"4,1,8\"\"\",DT_BF16,ND,N/A,0.0,0,";
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn rows_are_sorted_as_text_and_waits_cross_devices() {
-        let found = lines(&[launch(2, 5_000_000, Task::Cube), launch(10, 9_000_000, Task::Cube)]);
+        let found = lines(&[launch(2, 5_000_000, TaskEngine::Cube), launch(10, 9_000_000, TaskEngine::Cube)]);
         let columns = |line: &str| {
             let cells: Vec<&str> = line.split(',').collect();
             (cells[0].to_owned(), cells[10].to_owned())
@@ -233,8 +233,11 @@ mod tests {
 
     #[test]
     fn statistics_add_up() {
-        let text =
-            op_statistic(&[launch(0, 0, Task::Cube), launch(0, 9, Task::Cube), launch(0, 20, Task::Vector)]);
+        let text = op_statistic(&[
+            launch(0, 0, TaskEngine::Cube),
+            launch(0, 9, TaskEngine::Cube),
+            launch(0, 20, TaskEngine::Vector),
+        ]);
         let rows: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(rows[0], "0,Mul,AI_CORE,2,4.920,2.460,2.460,2.460,66.667");
         assert_eq!(rows.len(), 2);

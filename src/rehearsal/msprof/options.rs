@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parsed {
+pub(super) enum MsprofCommand {
     /// The usage, because it was asked for.
     Help,
     /// The usage, because something is wrong or nothing was said.
     Usage(Option<String>),
     /// A collection.
-    Start(Start),
+    Start(MsprofCollection),
     /// A further export of what is in a folder.
     Export(PathBuf),
 }
 
 /// A collection to make.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct MsprofCollection {
     /// The folder that gets the `PROF_*` folder; the working folder where nothing is said.
     pub(super) output: Option<PathBuf>,
     pub(super) program: String,
@@ -54,7 +54,7 @@ const ACCEPTED: [(&str, &[&str]); 12] = [
 const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
 
 /// Reads the command line.
-pub(super) fn parse(words: &[String]) -> Parsed {
+pub(super) fn parse(words: &[String]) -> MsprofCommand {
     let mut output = None;
     let mut application = None;
     let mut exports = false;
@@ -63,7 +63,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
         let Some(option) = word.strip_prefix("--") else { break };
         rest = after;
         if option == "help" {
-            return Parsed::Help;
+            return MsprofCommand::Help;
         }
         let Some((name, value)) = option.split_once('=') else {
             return wrong(format!("`{word}`: options are --name=value"));
@@ -89,7 +89,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
     }
     if exports {
         return match (output, application, rest) {
-            (Some(folder), None, []) => Parsed::Export(folder),
+            (Some(folder), None, []) => MsprofCommand::Export(folder),
             (None, ..) => wrong("--export=on needs --output=DIR, the folder to export".to_owned()),
             _ => wrong("--export=on takes no program".to_owned()),
         };
@@ -97,39 +97,49 @@ pub(super) fn parse(words: &[String]) -> Parsed {
     started(output, application, rest)
 }
 
-fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> Parsed {
+fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> MsprofCommand {
     match (application, rest) {
-        (None, []) => Parsed::Usage(None),
+        (None, []) => MsprofCommand::Usage(None),
         (Some(_), [_, ..]) => wrong("both --application and a program are given".to_owned()),
-        (None, [program, arguments @ ..]) => {
-            Parsed::Start(Start { output, program: program.clone(), arguments: arguments.to_vec() })
-        }
+        (None, [program, arguments @ ..]) => MsprofCommand::Start(MsprofCollection {
+            output,
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+        }),
         (Some(text), []) => {
             let mut words = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
             let Some(program) = words.next() else { return wrong("--application is empty".to_owned()) };
             // Where nothing else is said, the result goes beside the program.
             let beside = || Path::new(&program).parent().map(Path::to_owned);
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
-            Parsed::Start(Start { output, program: program.clone(), arguments: words.collect() })
+            MsprofCommand::Start(MsprofCollection {
+                output,
+                program: program.clone(),
+                arguments: words.collect(),
+            })
         }
     }
 }
 
-fn wrong(problem: String) -> Parsed {
-    Parsed::Usage(Some(problem))
+fn wrong(problem: String) -> MsprofCommand {
+    MsprofCommand::Usage(Some(problem))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(words: &[&str]) -> Parsed {
+    fn parsed(words: &[&str]) -> MsprofCommand {
         parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 
-    fn start(output: Option<&str>, program: &str, arguments: &[&str]) -> Parsed {
+    fn start(output: Option<&str>, program: &str, arguments: &[&str]) -> MsprofCommand {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-        Parsed::Start(Start { output: output.map(PathBuf::from), program: program.to_owned(), arguments })
+        MsprofCommand::Start(MsprofCollection {
+            output: output.map(PathBuf::from),
+            program: program.to_owned(),
+            arguments,
+        })
     }
 
     #[test]
@@ -147,15 +157,18 @@ mod tests {
 
     #[test]
     fn what_the_stand_in_cannot_do_ends_in_the_usage() {
-        assert_eq!(parsed(&["--help"]), Parsed::Help);
-        assert_eq!(parsed(&[]), Parsed::Usage(None));
-        assert_eq!(parsed(&["--export=on", "--output=/x"]), Parsed::Export("/x".into()));
+        assert_eq!(parsed(&["--help"]), MsprofCommand::Help);
+        assert_eq!(parsed(&[]), MsprofCommand::Usage(None));
+        assert_eq!(parsed(&["--export=on", "--output=/x"]), MsprofCommand::Export("/x".into()));
         let wrong =
             ["--task-time=l0", "--outptu=x", "--output", "--output=a;b", "--export=on", "--application="];
         for word in wrong {
             let named = word.trim_start_matches("--").split('=').next().unwrap_or_default();
             let found = parsed(&[word, "app"]);
-            assert!(matches!(&found, Parsed::Usage(Some(text)) if text.contains(named)), "{word}: {found:?}");
+            assert!(
+                matches!(&found, MsprofCommand::Usage(Some(text)) if text.contains(named)),
+                "{word}: {found:?}"
+            );
         }
     }
 }

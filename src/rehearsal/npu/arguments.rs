@@ -3,16 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Arguments, Class, Given, Raised};
-use crate::spec::{Schema, SchemaArgument, SchemaType};
+use super::protocol::{PyArguments, PyError, PyErrorClass, PyValue};
+use crate::catalogue::{OperatorSchema, SchemaArgument, SchemaType};
 
 /// The arguments that were given, by name; those left out are absent.
-pub(super) type Bound = BTreeMap<String, Given>;
+pub(super) type BoundArguments = BTreeMap<String, PyValue>;
 
 /// Binds arguments. `numbers` names the tensor arguments that take a Python number as well.
-pub(super) fn bind(schema: &Schema, arguments: &Arguments, numbers: &[&str]) -> Result<Bound, Raised> {
+pub(super) fn bind(
+    schema: &OperatorSchema,
+    arguments: &PyArguments,
+    numbers: &[&str],
+) -> Result<BoundArguments, PyError> {
     let function = schema.short_name();
-    let refuse = |problem: String| Raised::new(Class::Type, format!("{function}() {problem}"));
+    let refuse = |problem: String| PyError::new(PyErrorClass::Type, format!("{function}() {problem}"));
     let places: Vec<&SchemaArgument> = schema.arguments.iter().filter(|known| !known.keyword_only).collect();
     let positional = gathered(&places, &arguments.positional);
     if positional.len() > places.len() {
@@ -22,7 +26,7 @@ pub(super) fn bind(schema: &Schema, arguments: &Arguments, numbers: &[&str]) -> 
             positional.len()
         )));
     }
-    let mut bound = Bound::new();
+    let mut bound = BoundArguments::new();
     for (index, (place, value)) in places.iter().zip(positional).enumerate() {
         let at = format!(" (position {})", index + 1);
         check(function, place, &value, numbers, &at)?;
@@ -51,47 +55,48 @@ pub(super) fn bind(schema: &Schema, arguments: &Arguments, numbers: &[&str]) -> 
 }
 
 /// `torch.randn(2, 3)` is `torch.randn([2, 3])`: whole numbers in place of a first list are one list.
-fn gathered(places: &[&SchemaArgument], positional: &[Given]) -> Vec<Given> {
+fn gathered(places: &[&SchemaArgument], positional: &[PyValue]) -> Vec<PyValue> {
     let spread = places.len() == 1
         && places[0].kind == SchemaType::IntList
         && !positional.is_empty()
-        && positional.iter().all(|value| matches!(value, Given::Int(_)));
-    if spread { vec![Given::List(positional.to_vec())] } else { positional.to_vec() }
+        && positional.iter().all(|value| matches!(value, PyValue::Int(_)));
+    if spread { vec![PyValue::List(positional.to_vec())] } else { positional.to_vec() }
 }
 
 fn check(
     function: &str,
     known: &SchemaArgument,
-    value: &Given,
+    value: &PyValue,
     numbers: &[&str],
     at: &str,
-) -> Result<(), Raised> {
-    let is_number = matches!(value, Given::Int(_) | Given::Float(_) | Given::Bool(_));
-    let is_list_of = |fits: fn(&Given) -> bool| matches!(value, Given::List(items) if items.iter().all(fits));
+) -> Result<(), PyError> {
+    let is_number = matches!(value, PyValue::Int(_) | PyValue::Float(_) | PyValue::Bool(_));
+    let is_list_of =
+        |fits: fn(&PyValue) -> bool| matches!(value, PyValue::List(items) if items.iter().all(fits));
     let (fits, wanted) = match known.kind {
         SchemaType::Tensor => {
             let number = is_number && numbers.contains(&known.name.as_str());
-            (matches!(value, Given::Tensor(_)) || number, "Tensor")
+            (matches!(value, PyValue::Tensor(_)) || number, "Tensor")
         }
-        SchemaType::TensorList => (is_list_of(|item| matches!(item, Given::Tensor(_))), "tuple of Tensors"),
+        SchemaType::TensorList => (is_list_of(|item| matches!(item, PyValue::Tensor(_))), "tuple of Tensors"),
         // Torch's own parser takes the number of a type.
-        SchemaType::Int => (matches!(value, Given::Int(_) | Given::Dtype(_)), "int"),
-        SchemaType::IntList => (is_list_of(|item| matches!(item, Given::Int(_))), "tuple of ints"),
-        SchemaType::Float => (matches!(value, Given::Int(_) | Given::Float(_)), "float"),
+        SchemaType::Int => (matches!(value, PyValue::Int(_) | PyValue::Dtype(_)), "int"),
+        SchemaType::IntList => (is_list_of(|item| matches!(item, PyValue::Int(_))), "tuple of ints"),
+        SchemaType::Float => (matches!(value, PyValue::Int(_) | PyValue::Float(_)), "float"),
         SchemaType::FloatList => {
-            (is_list_of(|item| matches!(item, Given::Int(_) | Given::Float(_))), "tuple of floats")
+            (is_list_of(|item| matches!(item, PyValue::Int(_) | PyValue::Float(_))), "tuple of floats")
         }
         SchemaType::Scalar => (is_number, "Number"),
-        SchemaType::Bool => (matches!(value, Given::Bool(_)), "bool"),
-        SchemaType::Str => (matches!(value, Given::Text(_)), "str"),
+        SchemaType::Bool => (matches!(value, PyValue::Bool(_)), "bool"),
+        SchemaType::Str => (matches!(value, PyValue::Text(_)), "str"),
         SchemaType::Other => (true, ""),
     };
-    if fits || (known.optional && *value == Given::None) {
+    if fits || (known.optional && *value == PyValue::None) {
         return Ok(());
     }
     let (name, found) = (&known.name, value.python_type());
     let message = format!("{function}(): argument '{name}'{at} must be {wanted}, not {found}");
-    Err(Raised::new(Class::Type, message))
+    Err(PyError::new(PyErrorClass::Type, message))
 }
 
 #[cfg(test)]
@@ -100,40 +105,43 @@ mod tests {
 
     const SCHEMA: &str = "npu::npu_x(Tensor self, int[] size, *, Tensor? bias=None, float eps=1e-06, str layout=\"BSH\") -> Tensor";
 
-    fn refusal(positional: &[Given], keyword: &[(&str, Given)]) -> String {
+    fn refusal(positional: &[PyValue], keyword: &[(&str, PyValue)]) -> String {
         let keyword = keyword.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let arguments = Arguments { positional: positional.to_vec(), keyword };
-        let schema = Schema::parse(SCHEMA).expect("a schema");
+        let arguments = PyArguments { positional: positional.to_vec(), keyword };
+        let schema = OperatorSchema::parse(SCHEMA).expect("a schema");
         let bound = bind(&schema, &arguments, &[]);
         bound.map_or_else(|raised| raised.message, |bound| format!("{:?}", bound.keys().collect::<Vec<_>>()))
     }
 
     #[test]
     fn refusals_name_the_argument() {
-        let size = Given::List(vec![Given::Int(2)]);
-        let good = [Given::Tensor(1), size.clone()];
-        assert_eq!(refusal(&good, &[("bias", Given::None)]), r#"["bias", "self", "size"]"#);
+        let size = PyValue::List(vec![PyValue::Int(2)]);
+        let good = [PyValue::Tensor(1), size.clone()];
+        assert_eq!(refusal(&good, &[("bias", PyValue::None)]), r#"["bias", "self", "size"]"#);
         assert_eq!(refusal(&good[..1], &[("size", size.clone())]), r#"["self", "size"]"#);
         let wrong = [
             (
-                refusal(&good, &[("epsilon", Given::Float(1.0))]),
+                refusal(&good, &[("epsilon", PyValue::Float(1.0))]),
                 "npu_x() got an unexpected keyword argument 'epsilon'",
             ),
             (refusal(&good[..1], &[]), "npu_x() missing 1 required positional arguments: \"size\""),
             (refusal(&good, &[("size", size)]), "npu_x() got multiple values for argument 'size'"),
             (
-                refusal(&[Given::Tensor(1), Given::Int(2)], &[]),
+                refusal(&[PyValue::Tensor(1), PyValue::Int(2)], &[]),
                 "npu_x(): argument 'size' (position 2) must be tuple of ints, not int",
             ),
             (
-                refusal(&[Given::Float(1.5), good[1].clone()], &[]),
+                refusal(&[PyValue::Float(1.5), good[1].clone()], &[]),
                 "npu_x(): argument 'self' (position 1) must be Tensor, not float",
             ),
             (
-                refusal(&[good[0].clone(), good[1].clone(), Given::None], &[]),
+                refusal(&[good[0].clone(), good[1].clone(), PyValue::None], &[]),
                 "npu_x() takes 2 positional arguments but 3 were given",
             ),
-            (refusal(&good, &[("layout", Given::Int(1))]), "npu_x(): argument 'layout' must be str, not int"),
+            (
+                refusal(&good, &[("layout", PyValue::Int(1))]),
+                "npu_x(): argument 'layout' must be str, not int",
+            ),
         ];
         for (found, expected) in wrong {
             assert_eq!(found, expected);
@@ -143,19 +151,20 @@ mod tests {
     #[test]
     fn numbers_stand_for_tensors_only_where_the_entry_says_so() {
         let schema =
-            Schema::parse("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor").expect("a schema");
-        let positional = vec![Given::Tensor(1), Given::Float(1.5)];
-        let arguments = Arguments { positional, ..Arguments::default() };
+            OperatorSchema::parse("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor").expect("a schema");
+        let positional = vec![PyValue::Tensor(1), PyValue::Float(1.5)];
+        let arguments = PyArguments { positional, ..PyArguments::default() };
         assert!(bind(&schema, &arguments, &["other"]).is_ok());
         assert!(bind(&schema, &arguments, &[]).is_err());
     }
 
     #[test]
     fn sizes_may_be_spread() {
-        let schema =
-            Schema::parse("randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor").expect("a schema");
-        let positional = vec![Given::Int(2), Given::Int(3)];
-        let bound = bind(&schema, &Arguments { positional: positional.clone(), ..Arguments::default() }, &[]);
-        assert_eq!(bound.expect("fits")["size"], Given::List(positional));
+        let schema = OperatorSchema::parse("randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor")
+            .expect("a schema");
+        let positional = vec![PyValue::Int(2), PyValue::Int(3)];
+        let bound =
+            bind(&schema, &PyArguments { positional: positional.clone(), ..PyArguments::default() }, &[]);
+        assert_eq!(bound.expect("fits")["size"], PyValue::List(positional));
     }
 }

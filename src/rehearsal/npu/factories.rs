@@ -5,14 +5,14 @@
 //! (`DSARandomNormal`, `Cast`, `OnesLike`, `ZerosLike`, `Range`) and plausible elsewhere.
 
 use super::{
-    arguments::Bound,
+    arguments::BoundArguments,
     builtin::{bound, int, place},
-    memory::{Contents, Place},
-    session::{Session, plain_operation},
-    tape::{Operation, Task},
-    wire::{Arguments, Given, Raised, Reply, runtime},
+    launch_log::{LaunchedOperation, TaskEngine},
+    protocol::{ApiReply, PyArguments, PyError, PyValue, runtime},
+    session::{ApiSession, plain_operation},
+    tensors::{DeviceKind, KnownValues},
 };
-use crate::model::{Dtype, Tensor};
+use crate::domain::{Dtype, Tensor};
 
 /// How tensors come about, and the signatures of the functions that make them.
 const FACTORIES: [(&str, &str); 8] = [
@@ -29,23 +29,32 @@ const FACTORY_KEYWORDS: &str = "*, Generator? generator=None, Tensor? out=None, 
      Layout? layout=None, Device? device=None, bool? requires_grad=False, bool? pin_memory=False) -> Tensor";
 
 /// Answers a call of this module; `None` where the function is none of its.
-pub(super) fn call(session: &mut Session, api: &str, arguments: &Arguments) -> Option<Result<Reply, Raised>> {
+pub(super) fn call(
+    session: &mut ApiSession,
+    api: &str,
+    arguments: &PyArguments,
+) -> Option<Result<ApiReply, PyError>> {
     let (_, signature) = FACTORIES.iter().find(|(name, _)| *name == api)?;
     Some(create(session, api, signature, arguments))
 }
 
-fn create(session: &mut Session, api: &str, signature: &str, arguments: &Arguments) -> Result<Reply, Raised> {
+fn create(
+    session: &mut ApiSession,
+    api: &str,
+    signature: &str,
+    arguments: &PyArguments,
+) -> Result<ApiReply, PyError> {
     let bound = bound(&format!("{signature}, {FACTORY_KEYWORDS}"), &filled_up(api, arguments), &[])?;
     let place = place(session, bound.get("device"))?;
-    if let Some(Given::Generator(device)) = bound.get("generator")
+    if let Some(PyValue::Generator(device)) = bound.get("generator")
         && *device != place.to_string()
     {
         return Err(runtime(format!("Expected a '{place}' device type for generator but found '{device}'")));
     }
     let made = made(api, &bound)?;
     let dtype = match bound.get("dtype") {
-        None | Some(Given::None) => made.default_dtype.clone(),
-        Some(Given::Dtype(name)) => Dtype::from_torch(name)
+        None | Some(PyValue::None) => made.default_dtype.clone(),
+        Some(PyValue::Dtype(name)) => Dtype::from_torch(name)
             .ok_or_else(|| runtime(format!("rehearsal: no type is called `{name}`")))?,
         Some(other) => {
             return Err(runtime(format!("`dtype` must be a torch.dtype, not {}", other.python_type())));
@@ -54,33 +63,33 @@ fn create(session: &mut Session, api: &str, signature: &str, arguments: &Argumen
     made.check(&dtype)?;
     let tensor = Tensor::new(made.dims.clone(), dtype);
     let handle = session.memory.allocate(&tensor, place, made.contents)?;
-    if let Place::Npu(device) = place {
+    if let DeviceKind::Npu(device) = place {
         session.tape.open(device);
         for operation in made.helpers(&tensor) {
             session.tape.launch(device, operation);
         }
     }
-    Ok(Reply::Tensor(session.memory.describe(handle)?))
+    Ok(ApiReply::Tensor(session.memory.describe(handle)?))
 }
 
 /// The overloads that leave `low` or `start` out get it.
-fn filled_up(api: &str, arguments: &Arguments) -> Arguments {
+fn filled_up(api: &str, arguments: &PyArguments) -> PyArguments {
     let mut arguments = arguments.clone();
     let (first, short) = match api {
-        "torch.randint" => ("low", matches!(arguments.positional.get(1), None | Some(Given::List(_)))),
+        "torch.randint" => ("low", matches!(arguments.positional.get(1), None | Some(PyValue::List(_)))),
         "torch.arange" => {
             ("start", arguments.positional.len() == 1 && !arguments.keyword.contains_key("end"))
         }
         _ => return arguments,
     };
     if short && !arguments.keyword.contains_key(first) {
-        arguments.positional.insert(0, Given::Int(0));
+        arguments.positional.insert(0, PyValue::Int(0));
     }
     arguments
 }
 
 /// How a new tensor comes about.
-enum Origin {
+enum TensorOrigin {
     Memory,
     Host,
     Normal,
@@ -88,17 +97,17 @@ enum Origin {
     Kernel(&'static str, &'static str),
 }
 
-struct Made {
+struct NewTensor {
     dims: Vec<u64>,
     default_dtype: Dtype,
-    contents: Contents,
-    origin: Origin,
+    contents: KnownValues,
+    origin: TensorOrigin,
 }
 
-fn made(api: &str, bound: &Bound) -> Result<Made, Raised> {
+fn made(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError> {
     let size = || dims(bound.get("size"));
     Ok(match api {
-        "torch.randn" => Made::new(size()?, Dtype::Float, Contents::Unknown, Origin::Normal),
+        "torch.randn" => NewTensor::new(size()?, Dtype::Float, KnownValues::Unknown, TensorOrigin::Normal),
         "torch.randint" => {
             let (low, high) = (int(bound, "low").unwrap_or(0), int(bound, "high").unwrap_or(0));
             if low >= high {
@@ -106,47 +115,47 @@ fn made(api: &str, bound: &Bound) -> Result<Made, Raised> {
                     "random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
                 )));
             }
-            Made::new(size()?, Dtype::Int64, Contents::Between(low, high - 1), Origin::Uniform)
+            NewTensor::new(size()?, Dtype::Int64, KnownValues::Between(low, high - 1), TensorOrigin::Uniform)
         }
         "torch.ones" => {
-            let origin = Origin::Kernel("OnesLike", "aclnnInplaceOne_OnesLikeAiCore_OnesLike");
-            Made::new(size()?, Dtype::Float, Contents::Between(1, 1), origin)
+            let origin = TensorOrigin::Kernel("OnesLike", "aclnnInplaceOne_OnesLikeAiCore_OnesLike");
+            NewTensor::new(size()?, Dtype::Float, KnownValues::Between(1, 1), origin)
         }
         "torch.zeros" => {
-            let origin = Origin::Kernel("ZerosLike", "aclnnInplaceZero_ZerosLikeAiCore_ZerosLike");
-            Made::new(size()?, Dtype::Float, Contents::Between(0, 0), origin)
+            let origin = TensorOrigin::Kernel("ZerosLike", "aclnnInplaceZero_ZerosLikeAiCore_ZerosLike");
+            NewTensor::new(size()?, Dtype::Float, KnownValues::Between(0, 0), origin)
         }
         "torch.full" => {
             let (contents, dtype) = match bound.get("fill_value") {
-                Some(Given::Int(value)) => (Contents::Between(*value, *value), Dtype::Int64),
-                Some(Given::Bool(_)) => (Contents::Unknown, Dtype::Bool),
-                _ => (Contents::Unknown, Dtype::Float),
+                Some(PyValue::Int(value)) => (KnownValues::Between(*value, *value), Dtype::Int64),
+                Some(PyValue::Bool(_)) => (KnownValues::Unknown, Dtype::Bool),
+                _ => (KnownValues::Unknown, Dtype::Float),
             };
-            let origin = Origin::Kernel("Fill", "aclnnInplaceFillScalar_FillAiCore_Fill");
-            Made::new(size()?, dtype, contents, origin)
+            let origin = TensorOrigin::Kernel("Fill", "aclnnInplaceFillScalar_FillAiCore_Fill");
+            NewTensor::new(size()?, dtype, contents, origin)
         }
         "torch.arange" => arange(bound)?,
         "torch.tensor" => from_data(bound.get("data"))?,
-        _ => Made::new(size()?, Dtype::Float, Contents::Uninitialised, Origin::Memory),
+        _ => NewTensor::new(size()?, Dtype::Float, KnownValues::Uninitialised, TensorOrigin::Memory),
     })
 }
 
-fn dims(given: Option<&Given>) -> Result<Vec<u64>, Raised> {
-    let Some(Given::List(items)) = given else {
+fn dims(given: Option<&PyValue>) -> Result<Vec<u64>, PyError> {
+    let Some(PyValue::List(items)) = given else {
         return Err(runtime("`size` must be a list of whole numbers"));
     };
-    let dim = |item: &Given| match item {
-        Given::Int(dim) => u64::try_from(*dim).ok(),
+    let dim = |item: &PyValue| match item {
+        PyValue::Int(dim) => u64::try_from(*dim).ok(),
         _ => None,
     };
     items.iter().map(dim).collect::<Option<_>>().ok_or_else(|| {
-        let size = Given::List(items.clone());
+        let size = PyValue::List(items.clone());
         runtime(format!("Trying to create tensor with negative dimension: {size}"))
     })
 }
 
-fn arange(bound: &Bound) -> Result<Made, Raised> {
-    let origin = Origin::Kernel("Range", "aclnnArange_ArangeAiCore_Range");
+fn arange(bound: &BoundArguments) -> Result<NewTensor, PyError> {
+    let origin = TensorOrigin::Kernel("Range", "aclnnArange_ArangeAiCore_Range");
     let (start, end) = (int(bound, "start"), int(bound, "end"));
     let step = if bound.contains_key("step") { int(bound, "step") } else { Some(1) };
     let (Some(start), Some(end), Some(step)) = (start, end, step) else {
@@ -156,19 +165,19 @@ fn arange(bound: &Bound) -> Result<Made, Raised> {
         return Err(runtime("upper bound and lower bound inconsistent with step sign"));
     }
     let length = (end - start).unsigned_abs().div_ceil(step.unsigned_abs());
-    Ok(Made::new(vec![length], Dtype::Int64, Contents::Between(start, (end - 1).max(start)), origin))
+    Ok(NewTensor::new(vec![length], Dtype::Int64, KnownValues::Between(start, (end - 1).max(start)), origin))
 }
 
 /// Numbers copied from the host, in a list for each dimension.
-fn from_data(data: Option<&Given>) -> Result<Made, Raised> {
+fn from_data(data: Option<&PyValue>) -> Result<NewTensor, PyError> {
     let mut dims = Vec::new();
-    let mut items: Vec<&Given> = data.into_iter().collect();
-    while let Some(Given::List(first)) = items.first() {
+    let mut items: Vec<&PyValue> = data.into_iter().collect();
+    while let Some(PyValue::List(first)) = items.first() {
         let length = first.len();
-        let inner: Option<Vec<&[Given]>> = items
+        let inner: Option<Vec<&[PyValue]>> = items
             .iter()
             .map(|item| match item {
-                Given::List(inner) if inner.len() == length => Some(inner.as_slice()),
+                PyValue::List(inner) if inner.len() == length => Some(inner.as_slice()),
                 _ => None,
             })
             .collect();
@@ -178,32 +187,32 @@ fn from_data(data: Option<&Given>) -> Result<Made, Raised> {
         items = inner.into_iter().flatten().collect();
     }
     if items.is_empty() && dims.is_empty()
-        || items.iter().any(|item| !matches!(item, Given::Int(_) | Given::Float(_) | Given::Bool(_)))
+        || items.iter().any(|item| !matches!(item, PyValue::Int(_) | PyValue::Float(_) | PyValue::Bool(_)))
     {
         return Err(runtime("rehearsal: torch.tensor takes numbers"));
     }
     let whole: Option<Vec<i64>> =
-        items.iter().map(|item| if let Given::Int(number) = item { Some(*number) } else { None }).collect();
+        items.iter().map(|item| if let PyValue::Int(number) = item { Some(*number) } else { None }).collect();
     let mut numbers = whole.unwrap_or_default();
     numbers.sort_unstable();
     let (dtype, contents) = match (numbers.first(), numbers.last()) {
         (Some(&least), Some(&most)) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => {
-            (Dtype::Int64, Contents::Different(least, most))
+            (Dtype::Int64, KnownValues::Different(least, most))
         }
-        (Some(&least), Some(&most)) => (Dtype::Int64, Contents::Between(least, most)),
-        _ => (Dtype::Float, Contents::Unknown),
+        (Some(&least), Some(&most)) => (Dtype::Int64, KnownValues::Between(least, most)),
+        _ => (Dtype::Float, KnownValues::Unknown),
     };
-    Ok(Made::new(dims, dtype, contents, Origin::Host))
+    Ok(NewTensor::new(dims, dtype, contents, TensorOrigin::Host))
 }
 
-impl Made {
-    fn new(dims: Vec<u64>, default_dtype: Dtype, contents: Contents, origin: Origin) -> Self {
+impl NewTensor {
+    fn new(dims: Vec<u64>, default_dtype: Dtype, contents: KnownValues, origin: TensorOrigin) -> Self {
         Self { dims, default_dtype, contents, origin }
     }
 
     /// Whether values of that kind exist in that type.
-    fn check(&self, dtype: &Dtype) -> Result<(), Raised> {
-        if matches!(self.origin, Origin::Normal) && !dtype.is_float() {
+    fn check(&self, dtype: &Dtype) -> Result<(), PyError> {
+        if matches!(self.origin, TensorOrigin::Normal) && !dtype.is_float() {
             return Err(runtime(format!("\"normal_kernel\" not implemented for '{dtype}'")));
         }
         let (least, most) = match dtype {
@@ -215,7 +224,9 @@ impl Made {
             _ => return Ok(()),
         };
         match self.contents {
-            Contents::Between(low, high) | Contents::Different(low, high) if low < least || high > most => {
+            KnownValues::Between(low, high) | KnownValues::Different(low, high)
+                if low < least || high > most =>
+            {
                 let wrong = if low < least { low } else { high };
                 Err(runtime(format!("value {wrong} cannot be converted to type {dtype}: out of bounds")))
             }
@@ -224,12 +235,12 @@ impl Made {
     }
 
     /// The kernels that fill a tensor of that kind.
-    fn helpers(&self, tensor: &Tensor) -> Vec<Operation> {
+    fn helpers(&self, tensor: &Tensor) -> Vec<LaunchedOperation> {
         match self.origin {
-            Origin::Memory | Origin::Host => Vec::new(),
-            Origin::Normal => random("DSARandomNormal", "aclnnInplaceNormal", tensor),
-            Origin::Uniform => random("DSARandomUniform", "aclnnInplaceRandom", tensor),
-            Origin::Kernel(kernel, name) => {
+            TensorOrigin::Memory | TensorOrigin::Host => Vec::new(),
+            TensorOrigin::Normal => random("DSARandomNormal", "aclnnInplaceNormal", tensor),
+            TensorOrigin::Uniform => random("DSARandomUniform", "aclnnInplaceRandom", tensor),
+            TensorOrigin::Kernel(kernel, name) => {
                 let inputs = match kernel {
                     "Range" => vec![Tensor::new([], Dtype::Double); 3],
                     "Fill" => {
@@ -245,10 +256,10 @@ impl Made {
 }
 
 /// The generator makes single precision; other types are cast from it.
-fn random(kernel: &str, api: &str, tensor: &Tensor) -> Vec<Operation> {
+fn random(kernel: &str, api: &str, tensor: &Tensor) -> Vec<LaunchedOperation> {
     let single = Tensor { dtype: Dtype::Float, ..tensor.clone() };
-    let generated = Operation {
-        task: Task::Random,
+    let generated = LaunchedOperation {
+        task: TaskEngine::Random,
         ..plain_operation(&format!("{api}_{kernel}_{kernel}"), kernel, Vec::new(), single.clone())
     };
     let mut operations = vec![generated];

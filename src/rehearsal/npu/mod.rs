@@ -6,22 +6,22 @@
 
 mod arguments;
 mod builtin;
-mod course;
 mod factories;
-mod forms;
-mod group;
-mod judge;
-mod memory;
+mod fault_injector;
+mod launch_log;
+mod match_form;
+mod process_group;
+mod protocol;
 mod server;
 mod session;
-mod tape;
+mod tensors;
 #[cfg(test)]
 mod tests;
-mod wire;
+mod validate;
 
-pub(super) use course::Outcome;
-pub(super) use server::{Server, ServerError};
-pub(super) use session::Session;
+pub(super) use fault_injector::ScriptOutcome;
 #[cfg(test)]
-pub(super) use tape::Operation;
-pub(super) use tape::{Launch, Task};
+pub(super) use launch_log::LaunchedOperation;
+pub(super) use launch_log::{LoggedLaunch, TaskEngine};
+pub(super) use server::{ApiServer, ServerError};
+pub(super) use session::ApiSession;

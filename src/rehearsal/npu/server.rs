@@ -15,7 +15,7 @@ use std::{
 use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 use tempfile::TempDir;
 
-use super::Session;
+use super::ApiSession;
 
 /// Why the socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -26,22 +26,22 @@ pub(in crate::rehearsal) struct ServerError {
     source: io::Error,
 }
 
-type Sessions = Arc<Mutex<Vec<Arc<Mutex<Session>>>>>;
+type SessionMap = Arc<Mutex<Vec<Arc<Mutex<ApiSession>>>>>;
 
-/// Answers until [`Server::finish`].
+/// Answers until [`ApiServer::finish`].
 #[derive(Debug)]
-pub(in crate::rehearsal) struct Server {
+pub(in crate::rehearsal) struct ApiServer {
     /// Holds the socket, and goes with the server.
     folder: TempDir,
     /// One per process, in the order of their first calls.
-    sessions: Sessions,
+    sessions: SessionMap,
     stop: Arc<AtomicBool>,
     listening: JoinHandle<()>,
 }
 
-impl Server {
+impl ApiServer {
     /// Opens a socket; every process that connects has a session of its own, which begins as this one.
-    pub(in crate::rehearsal) fn start(session: Session) -> Result<Self, ServerError> {
+    pub(in crate::rehearsal) fn start(session: ApiSession) -> Result<Self, ServerError> {
         // A socket's path may have 107 bytes, which a run's folder can exceed.
         let base = [std::env::temp_dir(), PathBuf::from("/tmp")];
         let base = base.into_iter().find(|folder| folder.as_os_str().len() < 64);
@@ -50,7 +50,7 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
         clear_up_when_ended(folder.path().to_owned()).map_err(failed)?;
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
-        let sessions = Sessions::default();
+        let sessions = SessionMap::default();
         let stop = Arc::new(AtomicBool::new(false));
         let listening = {
             let (sessions, stop) = (Arc::clone(&sessions), Arc::clone(&stop));
@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// Takes no further connection, closes the socket and hands over what each process's session was used for.
-    pub(in crate::rehearsal) fn finish<T>(self, mut read: impl FnMut(&mut Session) -> T) -> Vec<T> {
+    pub(in crate::rehearsal) fn finish<T>(self, mut read: impl FnMut(&mut ApiSession) -> T) -> Vec<T> {
         self.stop.store(true, Ordering::Release);
         // The listener looks at the flag at its next connection.
         drop(UnixStream::connect(self.socket()));
@@ -73,8 +73,9 @@ impl Server {
         let _ = self.listening.join();
         // A connection that a left-over process still holds may wait in its thread; it ends with us.
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let read_one =
-            |session: &Arc<Mutex<Session>>| read(&mut session.lock().unwrap_or_else(PoisonError::into_inner));
+        let read_one = |session: &Arc<Mutex<ApiSession>>| {
+            read(&mut session.lock().unwrap_or_else(PoisonError::into_inner))
+        };
         sessions.iter().map(read_one).collect()
     }
 }
@@ -94,7 +95,7 @@ fn clear_up_when_ended(folder: PathBuf) -> io::Result<()> {
 
 const SOCKET: &str = "npu";
 
-fn listen(listener: &UnixListener, first: &Session, sessions: &Sessions, stop: &AtomicBool) {
+fn listen(listener: &UnixListener, first: &ApiSession, sessions: &SessionMap, stop: &AtomicBool) {
     for connection in listener.incoming() {
         if stop.load(Ordering::Acquire) {
             return;
@@ -110,7 +111,7 @@ fn listen(listener: &UnixListener, first: &Session, sessions: &Sessions, stop: &
     }
 }
 
-fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
+fn serve(connection: &UnixStream, session: &Mutex<ApiSession>) -> io::Result<()> {
     let mut writer = connection;
     for line in BufReader::new(connection).lines() {
         let (answer, pause) = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);
@@ -126,16 +127,16 @@ fn serve(connection: &UnixStream, session: &Mutex<Session>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::{
-        model::Nanos,
-        rehearsal::{Config, faults::Faults},
+        domain::Nanos,
+        rehearsal::{HostConfig, faults::ActiveFaults},
     };
 
     #[test]
     fn a_line_is_answered_by_a_line_and_the_socket_goes() {
-        let config = Config::default();
-        let faults = Faults::new(&config, None, None);
-        let session = Session::new(&config, None, Nanos(0), faults).expect("the built-in catalogue");
-        let server = Server::start(session).expect("a socket");
+        let config = HostConfig::default();
+        let faults = ActiveFaults::new(&config, None, None);
+        let session = ApiSession::new(&config, None, Nanos(0), faults).expect("the built-in catalogue");
+        let server = ApiServer::start(session).expect("a socket");
         let socket = server.socket();
         let mut connection = UnixStream::connect(&socket).expect("connected");
         connection.write_all(b"{\"call\": \"torch.npu.device_count\"}\nnonsense\n").expect("written");

@@ -7,55 +7,56 @@ use std::{
 
 use super::{
     builtin,
-    course::{Course, Outcome},
-    group::Group,
-    judge::{Accepted, judge},
-    memory::{Contents, Memory, Place},
-    tape::{Launch, Operation, Tape, Task},
-    wire::{Arguments, Class, Raised, Reply, Request, answer, runtime},
+    fault_injector::{FaultInjector, ScriptOutcome},
+    launch_log::{LaunchLog, LaunchedOperation, LoggedLaunch, TaskEngine},
+    process_group::ProcessGroup,
+    protocol::{ApiReply, ApiRequest, PyArguments, PyError, PyErrorClass, answer, runtime},
+    tensors::{DeviceKind, KnownValues, TensorMemory},
+    validate::{ValidCall, judge},
 };
 use crate::{
-    model::{Dtype, Nanos, Slot, Tensor},
-    rehearsal::{Config, HostError, faults::Faults},
+    catalogue::{Catalogue, CatalogueEntry, OutputDtype},
+    config::{ComputeUnit, DeviceProfile, KernelWork},
+    domain::{Dtype, Nanos, Slot, Tensor},
+    rehearsal::{HostConfig, HostError, faults::ActiveFaults},
     render::Manifest,
-    spec::{Catalogue, DeviceProfile, Entry, OutputDtype, Unit, Work},
 };
 
 /// State behind a connection to the socket. A clone of one that was not used is another process's, of the same gang.
 #[derive(Clone, Debug)]
-pub(in crate::rehearsal) struct Session {
+pub(in crate::rehearsal) struct ApiSession {
     pub(super) devices: u32,
     /// The device that `npu` without a number means.
     pub(super) current: u32,
-    pub(super) memory: Memory,
-    pub(super) tape: Tape,
-    course: Course,
+    pub(super) memory: TensorMemory,
+    pub(super) tape: LaunchLog,
+    course: FaultInjector,
     catalogue: Arc<Catalogue>,
     /// What it shares with the other processes of its gang.
-    group: Arc<Mutex<Group>>,
+    group: Arc<Mutex<ProcessGroup>>,
     /// Calls so far that it made together with them.
     common_calls: u64,
 }
 
-impl Session {
+impl ApiSession {
     /// A session that starts at that instant; the manifest says which kernel is played where one
     /// call has several.
     pub(in crate::rehearsal) fn new(
-        config: &Config,
+        config: &HostConfig,
         manifest: Option<&Manifest>,
         started: Nanos,
-        faults: Faults,
+        faults: ActiveFaults,
     ) -> Result<Self, HostError> {
         let assets = config.assets()?;
         let profile = DeviceProfile::load(&assets, &config.device_profile)?;
-        let memory = Memory::new(profile.hbm_bytes());
-        let tape = Tape::new(config.clone(), profile, manifest, started);
+        let memory = TensorMemory::new(profile.hbm_bytes());
+        let tape = LaunchLog::new(config.clone(), profile, manifest, started);
         Ok(Self {
             devices: config.devices,
             current: 0,
             memory,
             tape,
-            course: Course::new(faults),
+            course: FaultInjector::new(faults),
             catalogue: Arc::new(Catalogue::load(&assets)?),
             group: Arc::default(),
             common_calls: 0,
@@ -64,7 +65,7 @@ impl Session {
 
     /// The line that answers a line, and how long it takes to come.
     pub(super) fn answer(&mut self, line: &str) -> (String, Duration) {
-        let result = Request::parse(line).and_then(|mut request| {
+        let result = ApiRequest::parse(line).and_then(|mut request| {
             request.freed.iter().for_each(|handle| self.memory.free(*handle));
             let arguments = request.arguments();
             self.course.before(&request.call, &mut self.tape, &mut self.memory)?;
@@ -75,7 +76,7 @@ impl Session {
         (answer(&result, self.course.take_order()), self.course.pace.due())
     }
 
-    pub(super) fn group(&self) -> MutexGuard<'_, Group> {
+    pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,25 +86,25 @@ impl Session {
     }
 
     /// What was executed, in order.
-    pub(in crate::rehearsal) fn take_launches(&mut self) -> Vec<Launch> {
+    pub(in crate::rehearsal) fn take_launches(&mut self) -> Vec<LoggedLaunch> {
         self.tape.take()
     }
 
     /// What faults have done.
-    pub(in crate::rehearsal) fn outcome(&mut self) -> Outcome {
+    pub(in crate::rehearsal) fn outcome(&mut self) -> ScriptOutcome {
         self.course.end()
     }
 
-    pub(super) fn call(&mut self, api: &str, arguments: &Arguments) -> Result<Reply, Raised> {
+    pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
         if let Some(result) = builtin::call(self, api, arguments) {
             return result;
         }
         let catalogue = Arc::clone(&self.catalogue);
-        let mut entries: Vec<&Entry> = catalogue.callers(api).collect();
+        let mut entries: Vec<&CatalogueEntry> = catalogue.callers(api).collect();
         if entries.is_empty() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
-            return Err(Raised::new(
-                Class::Attribute,
+            return Err(PyError::new(
+                PyErrorClass::Attribute,
                 format!(
                     "module '{module}' has no attribute '{name}' (the rehearsal host knows the calls of op_replay/ only)"
                 ),
@@ -112,8 +113,9 @@ impl Session {
         // Which of several kernels CANN picks is not modelled: the case's own goes first.
         let case = self.tape.kernel_of_case().map(|(kernel, form)| (kernel.to_owned(), form.to_owned()));
         let (wanted, form) = case.unzip();
-        let as_wanted =
-            |entry: &Entry| wanted.as_deref().filter(|kernel| entry.names().any(|name| name == *kernel));
+        let as_wanted = |entry: &CatalogueEntry| {
+            wanted.as_deref().filter(|kernel| entry.names().any(|name| name == *kernel))
+        };
         entries.sort_by_key(|entry| as_wanted(entry).is_none());
         let mut refusal = None;
         for entry in entries {
@@ -129,8 +131,13 @@ impl Session {
     }
 
     /// Launches an accepted call and gives Python its results.
-    fn execute(&mut self, entry: &Entry, kernel: &str, accepted: Accepted) -> Result<Reply, Raised> {
-        let Accepted { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } =
+    fn execute(
+        &mut self,
+        entry: &CatalogueEntry,
+        kernel: &str,
+        accepted: ValidCall,
+    ) -> Result<ApiReply, PyError> {
+        let ValidCall { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } =
             accepted;
         if let Some(ranks) = ranks {
             self.check_group(ranks, kernel, &inputs)?;
@@ -147,7 +154,7 @@ impl Session {
                 continue;
             };
             if let Some((_, handle)) = destinations.iter().find(|(place, _)| *place == index) {
-                results.push(Reply::Same(*handle));
+                results.push(ApiReply::Same(*handle));
                 continue;
             }
             let dtype = if is_cast(entry, declared) { Dtype::Int64 } else { output.dtype.clone() };
@@ -159,12 +166,19 @@ impl Session {
                 }
             }
         }
-        let task = if entry.unit == Unit::Cube { Task::Cube } else { Task::Vector };
+        let task = if entry.unit == ComputeUnit::Cube { TaskEngine::Cube } else { TaskEngine::Vector };
         let api = api_word(entry.schema.short_name());
         let name = format!("aclnn{api}_{kernel}_{kernel}");
         self.tape.launch(
             device,
-            Operation { name, kernel: kernel.to_owned(), task, inputs, outputs: outputs.clone(), work },
+            LaunchedOperation {
+                name,
+                kernel: kernel.to_owned(),
+                task,
+                inputs,
+                outputs: outputs.clone(),
+                work,
+            },
         );
         for beside in &entry.beside {
             let cast = outputs.iter().zip(&output_dtypes).find(|(_, declared)| is_cast(entry, declared));
@@ -181,18 +195,18 @@ impl Session {
             }
         }
         for (_, handle) in destinations {
-            self.memory.write(handle, Contents::Unknown);
+            self.memory.write(handle, KnownValues::Unknown);
         }
         self.release(results.get(entry.schema.returns..).unwrap_or_default());
         results.truncate(entry.schema.returns);
         Ok(match results.as_slice() {
             [single] if entry.schema.returns == 1 && !entry.schema.returns_list => single.clone(),
-            _ => Reply::Tuple(results),
+            _ => ApiReply::Tuple(results),
         })
     }
 
     /// The processes of a group make the same calls, and are as many as the case says.
-    fn check_group(&mut self, ranks: i64, kernel: &str, inputs: &[Slot]) -> Result<(), Raised> {
+    fn check_group(&mut self, ranks: i64, kernel: &str, inputs: &[Slot]) -> Result<(), PyError> {
         if let Some(wanted) = self.tape.group_of_case().filter(|wanted| *wanted != ranks) {
             return Err(runtime(format!("rehearsal: a group of {ranks} ranks, the case is of {wanted}")));
         }
@@ -200,15 +214,15 @@ impl Session {
         self.group().check(self.common_calls, kernel, inputs)
     }
 
-    fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<Reply, Raised> {
-        let handle = self.memory.allocate(tensor, Place::Npu(device), Contents::Unknown)?;
-        Ok(Reply::Tensor(self.memory.describe(handle)?))
+    fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<ApiReply, PyError> {
+        let handle = self.memory.allocate(tensor, DeviceKind::Npu(device), KnownValues::Unknown)?;
+        Ok(ApiReply::Tensor(self.memory.describe(handle)?))
     }
 
     /// Frees results that Python will not see.
-    fn release(&mut self, results: &[Reply]) {
+    fn release(&mut self, results: &[ApiReply]) {
         for result in results {
-            if let Reply::Tensor(tensor) = result {
+            if let ApiReply::Tensor(tensor) = result {
                 self.memory.free(tensor.handle);
             }
         }
@@ -218,22 +232,34 @@ impl Session {
 const CAST: &str = "Cast";
 
 /// Whether Python sees 64-bit positions where the kernel writes 32-bit ones.
-fn is_cast(entry: &Entry, declared: &OutputDtype) -> bool {
+fn is_cast(entry: &CatalogueEntry, declared: &OutputDtype) -> bool {
     *declared == OutputDtype::Fixed(Dtype::Int32) && entry.beside.iter().any(|kernel| kernel == CAST)
 }
 
 /// An element-wise task of the vector cores.
-pub(super) fn plain_operation(name: &str, kernel: &str, inputs: Vec<Tensor>, output: Tensor) -> Operation {
+pub(super) fn plain_operation(
+    name: &str,
+    kernel: &str,
+    inputs: Vec<Tensor>,
+    output: Tensor,
+) -> LaunchedOperation {
     let bytes = inputs.iter().chain([&output]).fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
-    let work = Work {
+    let work = KernelWork {
         flops: output.elements() as f64,
         bytes: bytes as f64,
-        unit: Unit::Vector,
+        unit: ComputeUnit::Vector,
         dtype: output.dtype.clone(),
     };
     let outputs = vec![output];
     let inputs = inputs.into_iter().map(Some).collect();
-    Operation { name: name.to_owned(), kernel: kernel.to_owned(), task: Task::Vector, inputs, outputs, work }
+    LaunchedOperation {
+        name: name.to_owned(),
+        kernel: kernel.to_owned(),
+        task: TaskEngine::Vector,
+        inputs,
+        outputs,
+        work,
+    }
 }
 
 /// The word that aclnn has for a function: `npu_rms_norm` is `RmsNorm`, `copy_` is `InplaceCopy`.

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Launch, Session, Task};
+use super::{ApiSession, LoggedLaunch, TaskEngine};
 use crate::{
-    model::{CaseId, Kind, Nanos},
-    rehearsal::{Config, Model, faults::Faults},
-    render::{Manifest, ManifestArgument, ManifestCase, Sentinels},
+    domain::{CaseId, DataKind, Nanos},
+    rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
+    render::{Manifest, ManifestArgument, ManifestCase, SentinelLengths},
 };
 
 const START: Nanos = Nanos(1_764_246_877_073_569_650);
 
-fn session(kernels: &[&str]) -> Session {
+fn session(kernels: &[&str]) -> ApiSession {
     let case = |(ordinal, kernel): (u32, &&str)| ManifestCase {
         ordinal,
         case: CaseId::from_stored("0"),
@@ -29,26 +29,26 @@ fn session(kernels: &[&str]) -> Session {
     let manifest = Manifest {
         run: "r".to_owned(),
         collection: 0,
-        kind: Kind::Rehearsal,
+        kind: DataKind::Rehearsal,
         device: 0,
         gang: Vec::new(),
         seed: 0,
         warm_up: 1,
         measured: 1,
         expert_skew: 0.0,
-        sentinels: Sentinels::default(),
+        sentinels: SentinelLengths::default(),
         cases: (0..).zip(kernels).map(case).collect(),
     };
-    let config = Config { model: Model::Steady, devices: 2, ..Config::default() };
+    let config = HostConfig { model: NoiseModel::Steady, devices: 2, ..HostConfig::default() };
     let mut session =
-        Session::new(&config, Some(&manifest), START, Faults::new(&config, None, Some(&manifest)))
+        ApiSession::new(&config, Some(&manifest), START, ActiveFaults::new(&config, None, Some(&manifest)))
             .expect("the built-in catalogue");
     call(&mut session, "torch.npu.set_device", json!([0]), json!({})).expect("a device");
     session
 }
 
 /// What Python would get: a value, or the exception's type and message.
-fn call(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Result<Value, (String, String)> {
+fn call(session: &mut ApiSession, api: &str, args: Value, kwargs: Value) -> Result<Value, (String, String)> {
     let line = Value::from_iter([("call", Value::from(api)), ("args", args), ("kwargs", kwargs)]).to_string();
     let answer: Value = serde_json::from_str(&session.answer(&line).0).expect("a line of JSON");
     let text = |key: &str| answer["error"][key].as_str().map(str::to_owned);
@@ -58,38 +58,38 @@ fn call(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Result<
     }
 }
 
-fn made(session: &mut Session, api: &str, args: Value, dtype: &str) -> Value {
+fn made(session: &mut ApiSession, api: &str, args: Value, dtype: &str) -> Value {
     let kwargs = json!({ "dtype": { "dtype": dtype }, "device": "npu:0" });
     let value = call(session, api, args, kwargs).expect("a tensor");
     json!({ "tensor": value["tensor"]["handle"] })
 }
 
-fn random(session: &mut Session, shape: &[u64], dtype: &str) -> Value {
+fn random(session: &mut ApiSession, shape: &[u64], dtype: &str) -> Value {
     made(session, "torch.randn", json!([shape]), dtype)
 }
 
-fn transposed(session: &mut Session, tensor: &Value) -> Value {
+fn transposed(session: &mut ApiSession, tensor: &Value) -> Value {
     let value = call(session, "torch.Tensor.transpose", json!([tensor, -1, -2]), json!({})).expect("a view");
     json!({ "tensor": value["tensor"]["handle"] })
 }
 
 /// Calls, and gives the launches that this call alone made, as `kernel inputs -> outputs`.
-fn launched(session: &mut Session, api: &str, args: Value, kwargs: Value) -> Vec<String> {
+fn launched(session: &mut ApiSession, api: &str, args: Value, kwargs: Value) -> Vec<String> {
     session.take_launches();
     call(session, api, args, kwargs).unwrap_or_else(|(class, message)| panic!("{class}: {message}"));
     session.take_launches().iter().map(shown).collect()
 }
 
-fn shown(launch: &Launch) -> String {
-    let side = |tensors: &[crate::model::Tensor]| {
+fn shown(launch: &LoggedLaunch) -> String {
+    let side = |tensors: &[crate::domain::Tensor]| {
         tensors.iter().map(|t| format!("{t}{}", t.format)).collect::<Vec<_>>().join(" ")
     };
     let operation = &launch.operation;
-    let inputs: Vec<crate::model::Tensor> = operation.inputs.iter().flatten().cloned().collect();
+    let inputs: Vec<crate::domain::Tensor> = operation.inputs.iter().flatten().cloned().collect();
     format!("{} {} -> {}", operation.kernel, side(&inputs), side(&operation.outputs))
 }
 
-fn refused(session: &mut Session, api: &str, args: Value, kwargs: Value) -> (String, String) {
+fn refused(session: &mut ApiSession, api: &str, args: Value, kwargs: Value) -> (String, String) {
     session.take_launches();
     let error = call(session, api, args, kwargs).expect_err("must be refused");
     assert_eq!(session.take_launches(), Vec::new(), "a refused call leaves no record");
@@ -152,7 +152,7 @@ fn matrix_products_follow_what_lies_in_memory_and_the_case_in_hand() {
     let b = random(s, &[32, 64], "bfloat16");
     let b = transposed(s, &b);
     let sentinels: Vec<Value> = (2..=5).map(|n| made(s, "torch.ones", json!([[n]]), "int32")).collect();
-    let kernel = |s: &mut Session| launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
+    let kernel = |s: &mut ApiSession| launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
     let shapes = "DT_BF16[16,64]ND DT_BF16[32,64]ND -> DT_BF16[16,32]ND";
     assert_eq!(kernel(s), format!("MatMulCommon {shapes}"), "outside of cases the first entry is played");
     for (sentinel, expected) in sentinels.iter().zip(["MatMulV3", "MatMulCommon", "MatMulV2", "MatMulCommon"])
@@ -274,8 +274,8 @@ fn helpers_are_recorded_as_on_a_device() {
     assert_eq!(launched(s, "torch.tensor", json!([[1, 2]]), on_device()), Vec::<String>::new());
     s.take_launches();
     random(s, &[8], "float16");
-    let tasks: Vec<Task> = s.take_launches().iter().map(|launch| launch.operation.task).collect();
-    assert_eq!(tasks, [Task::Random, Task::Vector]);
+    let tasks: Vec<TaskEngine> = s.take_launches().iter().map(|launch| launch.operation.task).collect();
+    assert_eq!(tasks, [TaskEngine::Random, TaskEngine::Vector]);
     let wrong_place = json!({ "device": "npu:0", "generator": { "generator": "cpu" } });
     assert!(refused(s, "torch.randn", json!([[8]]), wrong_place).1.contains("generator"));
     let unsigned = json!({ "device": "npu:0", "dtype": { "dtype": "uint8" } });
@@ -335,7 +335,7 @@ fn the_clock_runs_on_and_steady_durations_repeat_in_every_bracket() {
 /// A call of DispatchFFNCombine: so many tokens of so many features, 8 of so many experts of this rank each, named
 /// below a bound.
 fn dispatched(
-    session: &mut Session,
+    session: &mut ApiSession,
     (tokens, features, experts): (u64, u64, u64),
     bound: u64,
     ranks: &str,

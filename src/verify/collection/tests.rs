@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
-    model::{Attributes, CaseId, KernelName, Kind, Tensor},
-    render::Sentinels,
-    verify::journal::Raised,
+    domain::{CaseAttributes, CaseId, DataKind, KernelName, Tensor},
+    render::SentinelLengths,
+    verify::journal::PythonException,
 };
 
 const WARM_UP: u32 = 2;
@@ -15,7 +15,7 @@ fn case(rows: u64) -> Case {
         kernel: KernelName::new("Add").expect("a name"),
         inputs: vec![tensor.clone(), Some(Tensor::new(vec![], Dtype::Float))],
         outputs: vec![tensor],
-        attributes: Attributes::default(),
+        attributes: CaseAttributes::default(),
     }
 }
 
@@ -23,9 +23,9 @@ fn case(rows: u64) -> Case {
 struct Collection {
     manifest: Manifest,
     cases: Vec<Case>,
-    journal: Journal,
+    journal: LaunchJournal,
     records: Vec<RawRecord>,
-    end: CollectionEnd,
+    end: CollectionVerdicts,
 }
 
 impl Collection {
@@ -44,14 +44,14 @@ impl Collection {
         let manifest = Manifest {
             run: "r".to_owned(),
             collection: 1,
-            kind: Kind::Rehearsal,
+            kind: DataKind::Rehearsal,
             device: 3,
             gang: Vec::new(),
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
             expert_skew: 0.0,
-            sentinels: Sentinels::default(),
+            sentinels: SentinelLengths::default(),
             cases: listed.collect(),
         };
         let mut records = Vec::new();
@@ -65,9 +65,13 @@ impl Collection {
         let lines = (0..2).map(|ordinal| {
             (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None, seconds: None })
         });
-        let journal =
-            Journal { lines: lines.collect(), is_started: true, is_done: true, ..Journal::default() };
-        let mut collection = Self { manifest, cases, journal, records, end: CollectionEnd::ByItself };
+        let journal = LaunchJournal {
+            lines: lines.collect(),
+            is_started: true,
+            is_done: true,
+            ..LaunchJournal::default()
+        };
+        let mut collection = Self { manifest, cases, journal, records, end: CollectionVerdicts::ByItself };
         collection.restamp();
         collection
     }
@@ -83,7 +87,7 @@ impl Collection {
         self.records.iter_mut().filter(move |record| record.inputs == inputs)
     }
 
-    fn findings(&self) -> Vec<Finding> {
+    fn findings(&self) -> Vec<CaseOutcome> {
         self.attempts().into_iter().map(|attempt| attempt.finding).collect()
     }
 
@@ -113,7 +117,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
 fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
     let mut collection = Collection::good();
     change(&mut collection);
-    let [first, second] = <[Finding; 2]>::try_from(collection.findings()).expect("two cases");
+    let [first, second] = <[CaseOutcome; 2]>::try_from(collection.findings()).expect("two cases");
     assert_eq!(second.verdict, Verdict::Ok, "the other case is healthy: {}", second.reason);
     (first.verdict, first.reason)
 }
@@ -122,7 +126,7 @@ fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
 fn a_good_collection_is_ok() {
     let attempts = Collection::good().attempts();
     for attempt in &attempts {
-        assert_eq!(attempt.finding, Finding::new(Verdict::Ok, "every launch recorded"));
+        assert_eq!(attempt.finding, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
         assert_eq!(attempt.launches.len(), (WARM_UP + MEASURED) as usize);
         assert_eq!(attempt.launches.iter().filter(|launch| launch.is_accepted).count(), MEASURED as usize);
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
@@ -160,7 +164,7 @@ fn no_records_at_all_are_lost_records() {
     let mut collection = Collection::good();
     collection.records.clear();
     for finding in collection.findings() {
-        assert_eq!(finding, Finding::new(Verdict::LostRecords, "msprof left no records"));
+        assert_eq!(finding, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
     }
 }
 
@@ -256,7 +260,7 @@ fn what_python_raised_decides() {
         ("OutOfMemoryError", "NPU out of memory", Verdict::Oom),
         ("RuntimeError", "aclrtSynchronizeStream failed, error code is 507015", Verdict::Crashed),
     ] {
-        let raised = Raised { class: class.to_owned(), message: message.to_owned() };
+        let raised = PythonException { class: class.to_owned(), message: message.to_owned() };
         let (found, reason) = after(|c| c.journal.lines.get_mut(&0).expect("a line").error = Some(raised));
         assert_eq!((found, reason), (verdict, format!("{class}: {message}")));
     }
@@ -264,7 +268,7 @@ fn what_python_raised_decides() {
 
 #[test]
 fn launches_whose_records_were_cut_off_by_us_are_not_run() {
-    for end in [CollectionEnd::TimedOut, CollectionEnd::Stopped] {
+    for end in [CollectionVerdicts::TimedOut, CollectionVerdicts::Stopped] {
         let mut collection = Collection::good();
         collection.records.clear();
         collection.end = end;
@@ -287,19 +291,19 @@ fn more_records_than_launches_are_another_call() {
 #[test]
 fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
     for (end, verdict) in [
-        (CollectionEnd::ByItself, Verdict::Crashed),
-        (CollectionEnd::TimedOut, Verdict::Hung),
-        (CollectionEnd::Stopped, Verdict::NotRun),
+        (CollectionVerdicts::ByItself, Verdict::Crashed),
+        (CollectionVerdicts::TimedOut, Verdict::Hung),
+        (CollectionVerdicts::Stopped, Verdict::NotRun),
     ] {
         let mut collection = Collection::good();
-        collection.journal = Journal { is_started: true, ..Journal::default() };
+        collection.journal = LaunchJournal { is_started: true, ..LaunchJournal::default() };
         collection.end = end;
         let findings = collection.findings();
         assert_eq!(findings[0].verdict, verdict);
-        assert_eq!(findings[1], Finding::new(Verdict::NotRun, "the collection ended before its turn"));
+        assert_eq!(findings[1], CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn"));
     }
     let mut collection = Collection::good();
-    collection.journal = Journal::default();
+    collection.journal = LaunchJournal::default();
     for finding in collection.findings() {
         assert_eq!(finding.verdict, Verdict::NotRun, "a script that never began blames no case");
     }
@@ -311,7 +315,7 @@ fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
 }
 
 /// The collection as a gang of devices 3 and 6 leaves it: the second device took as much longer.
-fn gang(longer: i64) -> (Collection, Vec<Journal>) {
+fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
     let mut collection = Collection::good();
     collection.manifest.gang = vec![3, 6];
     let others = collection.records.iter().cloned().map(|record| RawRecord {
@@ -327,11 +331,11 @@ fn gang(longer: i64) -> (Collection, Vec<Journal>) {
     (collection, journals)
 }
 
-fn judged(collection: &Collection, journals: &[Journal]) -> Vec<Attempt> {
-    let expected: Vec<Expected<'_>> = collection
+fn judged(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {
+    let expected: Vec<ExpectedLaunches<'_>> = collection
         .cases
         .iter()
-        .map(|case| Expected {
+        .map(|case| ExpectedLaunches {
             case,
             names: vec!["Add", "AddAiCore"],
             beside: &[],
@@ -366,11 +370,11 @@ fn a_sample_of_a_gang_is_the_slowest_rank_s() {
 
 #[test]
 fn every_rank_accounts_for_its_own_launches() {
-    let said = |change: &dyn Fn(&mut Collection, &mut Vec<Journal>)| {
+    let said = |change: &dyn Fn(&mut Collection, &mut Vec<LaunchJournal>)| {
         let (mut collection, mut journals) = gang(20);
         change(&mut collection, &mut journals);
         let attempts = judged(&collection, &journals);
-        let told = |Finding { verdict, reason }: Finding| format!("{verdict} ({reason})");
+        let told = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
         attempts.into_iter().map(|attempt| told(attempt.finding)).collect::<Vec<_>>()
     };
     let ok = "ok (every launch recorded)";
@@ -403,8 +407,9 @@ fn every_rank_accounts_for_its_own_launches() {
     assert!(crashed[1].starts_with("not_run"), "only the first case is suspected: {crashed:?}");
     let all = said(&|_, journals| journals.iter_mut().for_each(|journal| journal.lines.clear()));
     assert_eq!(all[0], "crashed (the process ended while it ran)", "torchrun ends all when one fails");
-    let other =
-        |class: &str, message: &str| Some(Raised { class: class.to_owned(), message: message.to_owned() });
+    let other = |class: &str, message: &str| {
+        Some(PythonException { class: class.to_owned(), message: message.to_owned() })
+    };
     let fault = said(&|_, journals| {
         journals[0].lines.clear();
         journals[1].lines.remove(&1);
@@ -413,7 +418,7 @@ fn every_rank_accounts_for_its_own_launches() {
     });
     assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
     let stopped = said(&|collection, journals| {
-        collection.end = CollectionEnd::Stopped;
+        collection.end = CollectionVerdicts::Stopped;
         journals[0].lines.remove(&1);
         journals[0].lines.get_mut(&0).expect("is there").error = other("RuntimeError", "a peer is gone");
         journals[1].lines.clear();

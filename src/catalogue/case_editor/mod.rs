@@ -1,0 +1,329 @@
+//! A case taken apart by the form that reads it, and put together again with other parts.
+//!
+//! Inputs and outputs are built anew from the form's terms, so that a dimension that several slots share stays
+//! one. What follows from what was changed is changed with it: names that a condition equates with others, and
+//! dimensions of lists that stand side by side. Whether what comes out can be called is for [`CatalogueEntry::read`] to say.
+
+mod variants;
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{
+    Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
+    expr::{AlignedLists, NameEquality},
+    resolve::{blocked_dims, known, logical_dims},
+    shape_rule::{OutputTerm, PatternTerm},
+};
+use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
+
+/// A dimension of a form: a name, or one of those that stand for a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FormDimension {
+    name: String,
+    place: Option<usize>,
+}
+
+impl fmt::Display for FormDimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            None => f.write_str(&self.name),
+            Some(place) => write!(f, "{}[{place}]", self.name),
+        }
+    }
+}
+
+/// A case and the form that it is read by.
+#[derive(Clone, Debug)]
+pub struct CaseEditor<'a> {
+    entry: &'a CatalogueEntry,
+    form: &'a EntryForm,
+    case: &'a Case,
+    bindings: Bindings,
+    equalities: Vec<NameEquality>,
+    pairs: Vec<AlignedLists>,
+}
+
+impl CatalogueEntry {
+    /// Takes a case apart.
+    ///
+    /// # Errors
+    /// [`NotReplayable`] where the case cannot be read.
+    pub fn anatomy<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
+        let (form, bindings) = self.form_of(case)?;
+        let conditions = &form.rule.conditions;
+        let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
+        let terms = form.rule.outputs.iter().flatten().filter_map(|term| match term {
+            OutputTerm::Expr(expr) => Some(expr),
+            OutputTerm::Sequence(_) => None,
+        });
+        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::side_by_side).collect();
+        Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
+    }
+}
+
+impl<'a> CaseEditor<'a> {
+    /// The form.
+    #[must_use]
+    pub const fn form(&self) -> &'a EntryForm {
+        self.form
+    }
+
+    /// The entry.
+    #[must_use]
+    pub const fn entry(&self) -> &'a CatalogueEntry {
+        self.entry
+    }
+
+    /// The case.
+    #[must_use]
+    pub const fn case(&self) -> &'a Case {
+        self.case
+    }
+
+    /// The dimensions that can be changed by themselves, in the order in which the form names them: none that
+    /// follows from others, and one of those that are always alike.
+    #[must_use]
+    pub fn dimensions(&self) -> Vec<FormDimension> {
+        let mut found: Vec<FormDimension> = Vec::new();
+        for name in self.free_names() {
+            let places = match self.bindings.get(name) {
+                Some(ExprValue::Number(_)) => vec![None],
+                Some(ExprValue::List(dims)) => (0..dims.len()).map(Some).collect(),
+                _ => continue,
+            };
+            for place in places {
+                let dimension = FormDimension { name: name.to_owned(), place };
+                if !self.alike(&dimension).iter().any(|other| found.contains(other)) {
+                    found.push(dimension);
+                }
+            }
+        }
+        found
+    }
+
+    /// Names of the form's tensors that neither follow from a condition nor are inferred.
+    fn free_names(&self) -> Vec<&'a str> {
+        let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
+        let inputs = tensors.flatten().flatten().filter_map(|term| match term {
+            PatternTerm::Name(name) | PatternTerm::Sequence(name) => Some(name.as_str()),
+            PatternTerm::Number(_) => None,
+        });
+        let outputs = self.form.rule.outputs.iter().flatten().filter_map(|term| match term {
+            OutputTerm::Sequence(name) => Some(name.as_str()),
+            OutputTerm::Expr(expr) => expr.bare_name(),
+        });
+        let follows = |name: &str| {
+            self.equalities.iter().any(|equality| equality.name == name && !equality.names().is_empty())
+        };
+        let inferred = |name: &str| self.form.rule.inferred.iter().any(|(inferred, _)| inferred == name);
+        let mut seen = BTreeSet::new();
+        inputs.chain(outputs).filter(|name| !follows(name) && !inferred(name) && seen.insert(*name)).collect()
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn value(&self, dimension: &FormDimension) -> Option<u64> {
+        let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
+            (ExprValue::Number(number), None) => *number,
+            (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
+            _ => return None,
+        };
+        u64::try_from(value).ok()
+    }
+
+    /// What the entry says that it is.
+    #[must_use]
+    pub fn role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
+        let role = *self.entry.roles.get(&dimension.name)?;
+        (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
+    }
+
+    /// Bytes of an element of the first tensor whose rows are along this dimension.
+    #[must_use]
+    pub fn element_of_rows(&self, dimension: &FormDimension) -> Option<u64> {
+        let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
+            let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
+            match terms.and_then(|terms| terms.last()) {
+                Some(PatternTerm::Name(name)) => *name == dimension.name,
+                Some(PatternTerm::Sequence(name)) => {
+                    let length =
+                        self.bindings.get(name).and_then(|value| value.list().ok()).map(<[i64]>::len);
+                    *name == dimension.name && length == dimension.place.map(|place| place + 1)
+                }
+                _ => false,
+            }
+        })?;
+        self.case.inputs.get(slot)?.as_ref()?.dtype.bytes()
+    }
+
+    /// The dimension that stands in a place of an input slot.
+    #[must_use]
+    pub fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
+        match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
+            PatternTerm::Name(name) => Some(FormDimension { name: name.clone(), place: None }),
+            _ => None,
+        }
+    }
+
+    /// Dimensions that stand beside one and have its value, those of further lists included.
+    fn alike(&self, dimension: &FormDimension) -> Vec<FormDimension> {
+        let mut alike = vec![dimension.clone()];
+        let mut next = 0;
+        while let Some(one) = alike.get(next).cloned() {
+            next += 1;
+            let Some(place) = one.place else { continue };
+            for AlignedLists { names: [left, right], from_the_end } in &self.pairs {
+                let other = match (one.name == *left, one.name == *right) {
+                    (true, _) => right,
+                    (_, true) => left,
+                    _ => continue,
+                };
+                let length =
+                    |name: &str| self.bindings.get(name).and_then(|v| v.list().ok()).map(<[i64]>::len);
+                let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
+                let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
+                let Some(place) = place.filter(|place| *place < theirs) else { continue };
+                let other = FormDimension { name: other.clone(), place: Some(place) };
+                if self.value(&other) == self.value(&one) && !alike.contains(&other) {
+                    alike.push(other);
+                }
+            }
+        }
+        alike
+    }
+
+    /// The case with other dimensions, and with other attributes where some are given.
+    ///
+    /// # Errors
+    /// The reason in words, where a shape cannot be built.
+    pub fn with(
+        &self,
+        changes: &[(FormDimension, u64)],
+        attributes: Option<&CaseAttributes>,
+    ) -> Result<Case, String> {
+        let mut bindings = self.bindings.clone();
+        let attributes = attributes.unwrap_or(&self.case.attributes);
+        for (column, _) in attributes.iter() {
+            let name = CaseAttributes::variable(column);
+            if let Some(value) = known(attributes).get(&name) {
+                bindings.set(&name, value.clone());
+            }
+        }
+        for (dimension, value) in changes {
+            let value = i64::try_from(*value).map_err(|_| format!("{dimension} does not fit 63 bits"))?;
+            for FormDimension { name, place } in self.alike(dimension) {
+                match (bindings.get(&name).cloned(), place) {
+                    (Some(ExprValue::List(mut dims)), Some(place)) if place < dims.len() => {
+                        dims[place] = value;
+                        bindings.set(&name, ExprValue::List(dims));
+                    }
+                    _ => bindings.set(&name, ExprValue::Number(value)),
+                }
+            }
+        }
+        self.settle(&mut bindings, changes);
+        let shape = |(index, slot): (usize, &Slot)| match (self.form.rule.inputs.get(index), slot) {
+            (Some(Some(terms)), Some(tensor)) => {
+                let dims = input_dims(terms, &bindings)?;
+                let (dtype, format) = (tensor.dtype.clone(), tensor.format.clone());
+                Ok(Some(stored(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
+            }
+            _ => Ok(slot.clone()),
+        };
+        let inputs = self.case.inputs.iter().enumerate().map(shape).collect::<Result<_, String>>()?;
+        let mut shapes = self.form.rule.outputs(&bindings)?.into_iter();
+        let mut outputs = self.case.outputs.clone();
+        for tensor in outputs.iter_mut().flatten() {
+            tensor.dims = positive(shapes.next().ok_or("an output that the form does not have")?)?;
+        }
+        let attributes = rewritten(attributes, &bindings);
+        Ok(Case { kernel: self.case.kernel.clone(), inputs, outputs, attributes })
+    }
+
+    /// Gives names that follow from others the values that they have now.
+    fn settle(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
+        for _ in 0..self.equalities.len() {
+            let mut is_settled = true;
+            for equality in &self.equalities {
+                let is_given = changes.iter().any(|(dimension, _)| dimension.name == equality.name);
+                if let Some(value) = equality.value(bindings).filter(|_| !is_given)
+                    && bindings.get(&equality.name) != Some(&value)
+                {
+                    bindings.set(&equality.name, value);
+                    is_settled = false;
+                }
+            }
+            if is_settled {
+                break;
+            }
+        }
+    }
+}
+
+/// The tensor argument in a slot of a form.
+fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
+    match form.inputs.get(index) {
+        Some(InputSlot::Tensor(slot)) => Some(slot),
+        _ => None,
+    }
+}
+
+/// A tensor as the profiler shows it. `like` is the one it stands for, which tells whether blocks are shown.
+fn stored(
+    slot: Option<&TensorSlot>,
+    dims: Vec<u64>,
+    dtype: Dtype,
+    format: TensorFormat,
+    like: Option<&Tensor>,
+) -> Result<Tensor, String> {
+    let shows_blocks = match (slot, like) {
+        (Some(slot), Some(tensor)) => logical_dims(slot, tensor).is_ok_and(|logical| logical != tensor.dims),
+        (Some(slot), None) => !slot.shown_whole,
+        (None, _) => false,
+    };
+    let dims = match &format {
+        TensorFormat::Private(_) if shows_blocks => {
+            blocked_dims(&dims, &dtype).ok_or("no matrix to lay in blocks")?
+        }
+        _ => dims,
+    };
+    Ok(Tensor { dims, dtype, format })
+}
+
+fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, String> {
+    let mut dims = Vec::with_capacity(terms.len());
+    for term in terms {
+        match term {
+            PatternTerm::Number(number) => dims.push(*number),
+            PatternTerm::Name(name) | PatternTerm::Sequence(name) => match bindings.get(name) {
+                Some(ExprValue::Number(number)) => dims.push(*number),
+                Some(ExprValue::List(list)) => dims.extend(list),
+                _ => return Err(format!("`{name}` has no value")),
+            },
+        }
+    }
+    positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
+}
+
+fn positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
+    if dims.contains(&0) { Err("a dimension of 0".to_owned()) } else { Ok(dims) }
+}
+
+/// Attributes with what their names are now.
+fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
+    let mut rewritten = attributes.clone();
+    let before = known(attributes);
+    for (column, _) in attributes.iter() {
+        let name = CaseAttributes::variable(column);
+        match (bindings.get(&name), before.get(&name)) {
+            (Some(now), Some(then)) if now != then => {
+                if let Ok(items) = now.items() {
+                    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+                    rewritten.set(column, &items.join(","));
+                }
+            }
+            _ => {}
+        }
+    }
+    rewritten
+}

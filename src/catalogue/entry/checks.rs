@@ -1,0 +1,136 @@
+//! What an entry's parts must say of each other: the function, the schema, the forms and the slots.
+
+use std::collections::BTreeSet;
+
+use super::{
+    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot,
+    build::{EntryError, fault, no_such_argument},
+};
+use crate::catalogue::{OperatorSchema, SchemaType};
+
+/// The function is the schema's; torch names an overload behind it.
+pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
+    let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
+    let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
+    let function = without.rsplit('.').next().unwrap_or(without);
+    if function == entry.schema.short_name() {
+        return Ok(());
+    }
+    let problem =
+        format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
+    Err(fault("api:", problem))
+}
+
+pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
+    if entry.forms.is_empty() {
+        return Err(fault("forms:", "there is no form, so nothing can be replayed".to_owned()));
+    }
+    for form in &entry.forms {
+        let rule = &form.rule;
+        let counts = [
+            ("input", rule.input_count(), form.inputs.len()),
+            ("output", rule.output_count(), form.output_dtypes.len()),
+        ];
+        for (side, in_form, declared) in counts {
+            if in_form != declared {
+                let problem =
+                    format!("form `{}` has {in_form} {side} slots, `{side}s:` has {declared}", rule.name);
+                return Err(fault(rule.source(), problem));
+            }
+        }
+        let unused = form.inputs.iter().enumerate();
+        let mut unused =
+            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
+        if let Some((index, _)) = unused.next() {
+            let problem =
+                format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
+            return Err(fault(rule.source(), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Roles are those of dimensions that some form names.
+pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
+    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
+    let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
+    let known = names.into_iter().collect::<Vec<_>>().join(", ");
+    Err(fault("roles:", format!("no form has a dimension `{name}`; there are {known}")))
+}
+
+/// Every argument of the call exists in the schema, every one without default is given once, and constants
+/// are of the types that it takes.
+pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
+    let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
+    let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
+    check_names(entry, form, &given)?;
+    check_others(entry, form)?;
+    form.arguments.iter().try_for_each(|(name, argument)| check_argument(&entry.schema, name, argument))
+}
+
+/// What is given exists, once, and nothing is missing.
+fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
+    let transposed = form.rule.transposed.iter().map(String::as_str);
+    for name in given.iter().copied().chain(transposed) {
+        if entry.schema.argument(name).is_none() {
+            return Err(no_such_argument(&entry.schema, name));
+        }
+    }
+    for (index, name) in given.iter().enumerate() {
+        let is_list = entry.schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
+        if given[..index].contains(name) && !(is_list && form.tensor(name).is_some()) {
+            return Err(fault(name, format!("argument `{name}` is given twice")));
+        }
+    }
+    let missing = entry.schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
+    if let Some(argument) = missing {
+        let problem = format!("argument `{}` has no default and is not given", argument.name);
+        return Err(fault("schema:", problem));
+    }
+    Ok(())
+}
+
+/// Where one tensor is said to be like another, there is that other.
+fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
+    let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
+    if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
+        let problem =
+            format!("form `{}` has no tensor `{name}` whose type another could have", form.rule.name);
+        return Err(fault(name, problem));
+    }
+    for (_, slot) in form.tensors() {
+        let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
+        if let DeclaredFill::SameAs(other) = &slot.values
+            && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
+        {
+            let problem =
+                format!("`{}` cannot be the same as `{other}`, no tensor in front of it", slot.argument);
+            return Err(fault(other, problem));
+        }
+    }
+    Ok(())
+}
+
+/// What is given is of the type that the schema takes.
+fn check_argument(
+    schema: &OperatorSchema,
+    name: &str,
+    argument: &DeclaredArgument,
+) -> Result<(), EntryError> {
+    let Some(declared) = schema.argument(name) else { return Ok(()) };
+    match argument {
+        DeclaredArgument::Constant(constant)
+            if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
+        {
+            let problem =
+                format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
+            Err(fault(name, problem))
+        }
+        DeclaredArgument::Tensor { .. }
+            if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) =>
+        {
+            Err(fault(name, format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind)))
+        }
+        _ => Ok(()),
+    }
+}

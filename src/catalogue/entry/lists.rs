@@ -1,0 +1,90 @@
+//! Rules with lists of tensors, such as `*X... -> joined(D, X...)`: a form for every length of the list.
+
+use super::{
+    EntryForm,
+    build::{EntryError, entry_form, fault, is_identifier},
+    raw::{RawEntry, RawForm},
+};
+
+/// Behind a name in a rule: a slot for each tensor of a list.
+const LIST: &str = "...";
+/// Longer lists than CANN's kernels take.
+const LONGEST_LIST: usize = 64;
+
+/// A form whose rule has a list such as `*X...` is a form for every length of the list from 2 on: its slots are
+/// `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`. Lists such as `S,D...` are slots of just these
+/// dimensions. Several lists of a rule have one length.
+pub(crate) fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, EntryError> {
+    let left = raw.shapes.split("->").next().unwrap_or_default();
+    let mut lists = Vec::new();
+    for (place, term) in left.split(';').map(str::trim).enumerate().filter(|(_, term)| term.ends_with(LIST)) {
+        lists.push(ListTerm::parse(place, term)?);
+    }
+    if lists.is_empty() {
+        return Ok(vec![entry_form(raw, entry)?]);
+    }
+    (2..=LONGEST_LIST).map(|length| of_length(raw, entry, &lists, length)).collect()
+}
+
+/// A term of a rule that stands for a list.
+struct ListTerm<'a> {
+    place: usize,
+    term: &'a str,
+    /// Its name, where it has one.
+    name: Option<&'a str>,
+}
+
+impl<'a> ListTerm<'a> {
+    fn parse(place: usize, term: &'a str) -> Result<Self, EntryError> {
+        let each = term.trim_end_matches(LIST);
+        let name = each.strip_prefix('*');
+        let is_list =
+            name.map_or_else(|| each.split(',').all(|dim| is_identifier(dim.trim())), is_identifier);
+        if is_list {
+            return Ok(Self { place, term, name });
+        }
+        Err(fault(term, format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions")))
+    }
+
+    /// Its slots in a list of that length, and the names that stand for its name in expressions.
+    fn of_length(&self, length: usize) -> (String, Option<(String, String)>) {
+        let Some(name) = self.name else {
+            return (vec![self.term.trim_end_matches(LIST); length].join("; "), None);
+        };
+        let each = |prefix: &str, between: &str| {
+            let names: Vec<String> = (0..length).map(|index| format!("{prefix}{name}_{index}")).collect();
+            names.join(between)
+        };
+        (each("*", "; "), Some((format!("{name}{LIST}"), each("", ", "))))
+    }
+}
+
+fn of_length(
+    raw: &RawForm,
+    entry: &RawEntry,
+    lists: &[ListTerm<'_>],
+    length: usize,
+) -> Result<EntryForm, EntryError> {
+    let mut form = raw.clone();
+    form.arguments = entry.arguments.clone();
+    form.arguments.extend(raw.arguments.clone());
+    let mut inputs = raw.inputs.as_ref().unwrap_or(&entry.inputs).clone();
+    // From the last one on, so that places in front stay what they are.
+    for list in lists.iter().rev() {
+        let (slots, names) = list.of_length(length);
+        form.shapes = form.shapes.replace(list.term, &slots);
+        if let Some(slot) = inputs.get(list.place).cloned() {
+            inputs.splice(list.place..=list.place, vec![slot; length]);
+        }
+        let Some((name, names)) = names else { continue };
+        let in_full = |text: &String| text.replace(&name, &names);
+        form.shapes = in_full(&form.shapes);
+        form.conditions.iter_mut().for_each(|condition| *condition = in_full(condition));
+        form.infer.values_mut().for_each(|inferred| *inferred = in_full(inferred));
+        for argument in form.arguments.values_mut() {
+            argument.expression = argument.expression.as_ref().map(in_full);
+        }
+    }
+    form.inputs = Some(inputs);
+    Ok(EntryForm { of_list: true, ..entry_form(&form, entry)? })
+}

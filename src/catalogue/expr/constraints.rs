@@ -1,0 +1,170 @@
+//! What a condition says of its names beside whether it holds: which follows from which, and which lists of
+//! dimensions run side by side. Those who change one dimension of a case ask, to keep the others consistent.
+
+use std::collections::BTreeSet;
+
+use super::{BinaryOperator, Expr, ExprFunction, ExprNode, ExprValue, collect_names, evaluate};
+use crate::catalogue::Bindings;
+
+/// A name whose value is that of an expression.
+#[derive(Clone, Debug)]
+pub(crate) struct NameEquality {
+    pub(crate) name: String,
+    value: ExprNode,
+}
+
+impl NameEquality {
+    /// What the name must be under other bindings, where that has a value.
+    pub(crate) fn value(&self, bindings: &Bindings) -> Option<ExprValue> {
+        evaluate(&self.value, bindings).ok()
+    }
+
+    /// The names that it follows from.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        collect_names(&self.value, &mut names);
+        names
+    }
+}
+
+/// Two lists of dimensions that are compared dimension by dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AlignedLists {
+    pub(crate) names: [String; 2],
+    /// Whether their last dimensions stand beside each other, as when they are broadcast; else their first do.
+    pub(crate) from_the_end: bool,
+}
+
+impl Expr {
+    /// The equalities of a condition that hold under bindings: of several that exclude each other, those of the
+    /// first that is true.
+    pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
+        let mut found = Vec::new();
+        collect_equalities(&self.root, bindings, &mut found);
+        found
+    }
+
+    /// The first value that an equality gives a name which has none, whichever alternative it is in.
+    pub(crate) fn value_of(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
+        value_of(&self.root, name, bindings)
+    }
+
+    /// The lists that stand side by side in an expression.
+    pub(crate) fn side_by_side(&self) -> Vec<AlignedLists> {
+        let mut found = Vec::new();
+        collect_pairs(&self.root, &mut found);
+        found
+    }
+}
+
+fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
+    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Truth(true)));
+    match node {
+        ExprNode::Binary(BinaryOperator::And, left, right) => {
+            collect_equalities(left, bindings, found);
+            collect_equalities(right, bindings, found);
+        }
+        ExprNode::Binary(BinaryOperator::Or, left, right) => {
+            let taken = if holds(left) { left } else { right };
+            collect_equalities(taken, bindings, found);
+        }
+        ExprNode::Binary(BinaryOperator::Equal, left, right) if holds(node) => match (&**left, &**right) {
+            (ExprNode::Name(name), value) | (value, ExprNode::Name(name)) => {
+                let equality = NameEquality { name: name.clone(), value: value.clone() };
+                if !equality.names().contains(name.as_str()) {
+                    found.push(equality);
+                }
+            }
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+fn value_of(node: &ExprNode, wanted: &str, bindings: &Bindings) -> Option<ExprValue> {
+    let ExprNode::Binary(operator, left, right) = node else { return None };
+    match (operator, &**left, &**right) {
+        (BinaryOperator::And | BinaryOperator::Or, left, right) => {
+            value_of(left, wanted, bindings).or_else(|| value_of(right, wanted, bindings))
+        }
+        (BinaryOperator::Equal, ExprNode::Name(name), value)
+        | (BinaryOperator::Equal, value, ExprNode::Name(name))
+            if name == wanted =>
+        {
+            evaluate(value, bindings).ok()
+        }
+        _ => None,
+    }
+}
+
+fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
+    match node {
+        ExprNode::Number(_) | ExprNode::Name(_) => {}
+        ExprNode::Not(inner) | ExprNode::Negative(inner) => collect_pairs(inner, found),
+        ExprNode::Binary(_, left, right) => {
+            collect_pairs(left, found);
+            collect_pairs(right, found);
+        }
+        ExprNode::Call(function, arguments) => {
+            if matches!(function, ExprFunction::Broadcast | ExprFunction::Within | ExprFunction::Joined) {
+                let names: Vec<&String> = arguments
+                    .iter()
+                    .skip(usize::from(*function == ExprFunction::Joined))
+                    .filter_map(
+                        |argument| if let ExprNode::Name(name) = argument { Some(name) } else { None },
+                    )
+                    .collect();
+                let from_the_end = *function == ExprFunction::Broadcast;
+                found.extend(
+                    names
+                        .windows(2)
+                        .map(|pair| AlignedLists { names: [pair[0].clone(), pair[1].clone()], from_the_end }),
+                );
+            }
+            arguments.iter().for_each(|argument| collect_pairs(argument, found));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bindings() -> Bindings {
+        let mut bindings = Bindings::default();
+        for (name, value) in [("S", 1), ("N", 64), ("W", 192), ("C", 128), ("R", 64)] {
+            bindings.set(name, ExprValue::Number(value));
+        }
+        bindings
+    }
+
+    fn equalities(source: &str) -> Vec<(String, Option<ExprValue>)> {
+        let known = bindings();
+        let found = Expr::parse(source).expect("an expression").equalities(&known);
+        found.iter().map(|equality| (equality.name.clone(), equality.value(&known))).collect()
+    }
+
+    #[test]
+    fn the_alternative_that_holds_is_the_one_that_counts() {
+        assert_eq!(equalities("S == N or S == 1"), [("S".to_owned(), Some(ExprValue::Number(1)))]);
+        assert_eq!(equalities("N == R and W == C + R").len(), 2);
+        assert_eq!(equalities("C + R == W"), [("W".to_owned(), Some(ExprValue::Number(192)))]);
+        assert_eq!(equalities("C + R == W + 0"), [], "no name by itself");
+        assert_eq!(equalities("S == N"), [], "it does not hold");
+        assert_eq!(equalities("max(N, R) == N"), [], "nothing follows from itself");
+        let first = Expr::parse("T == N or T == 1").expect("an expression").value_of("T", &bindings());
+        assert_eq!(first, Some(ExprValue::Number(64)));
+    }
+
+    #[test]
+    fn lists_stand_side_by_side() {
+        let pairs = |source: &str| Expr::parse(source).expect("an expression").side_by_side();
+        assert_eq!(
+            pairs("broadcast(X, Y) == Y"),
+            [AlignedLists { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]
+        );
+        assert!(!pairs("within(Y, X)")[0].from_the_end);
+        assert_eq!(pairs("joined(D, X_0, X_1, X_2)").len(), 2);
+        assert_eq!(pairs("rank(X) == R"), []);
+    }
+}

@@ -1,0 +1,32 @@
+//! The catalogue: how each kernel is called, as `op_replay/<Kernel>.yaml` declares it; with the shape rules and
+//! expressions of these files, and the resolution of a case to its call.
+
+mod arguments;
+mod case_editor;
+mod compiled_rule;
+mod entry;
+mod expr;
+mod loader;
+mod resolve;
+mod scaffold;
+mod schema;
+mod shape_rule;
+
+pub use arguments::{CallArgument, ResolvedFill, TensorArgument};
+pub use case_editor::{CaseEditor, FormDimension};
+pub use compiled_rule::CompiledRule;
+pub use entry::{
+    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, DimensionRole, EntryCheckMethod,
+    EntryForm, InputSlot, OutputDtype, TensorSlot,
+};
+pub use expr::{
+    Expr, ExprError,
+    bindings::{Bindings, ExprValue},
+    compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
+};
+pub use loader::Catalogue;
+pub(crate) use resolve::logical_dims;
+pub use resolve::{NotReplayable, ResolvedCall};
+pub use scaffold::draft_entry;
+pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
+pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};

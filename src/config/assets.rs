@@ -1,0 +1,204 @@
+//! The files that ship inside the program (templates, catalogue, grids), and a folder that may
+//! stand in front of them.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use include_dir::{Dir, include_dir};
+
+use super::{YamlError, device_profile::from_assets};
+use crate::domain::nearest;
+
+static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
+static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
+static GRIDS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/grids");
+
+/// In front of the paths of embedded files, in messages.
+const BUILT_IN: &str = "built-in";
+
+/// The embedded files, overlaid by those of a folder.
+#[derive(Clone, Debug, Default)]
+pub struct AssetFiles {
+    folder: Option<PathBuf>,
+}
+
+/// A folder of assets that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read `{}`", path.display())]
+pub struct AssetError {
+    /// File or folder.
+    pub path: PathBuf,
+    /// The system's reason.
+    #[source]
+    pub source: io::Error,
+}
+
+/// One file: where it is (for messages) and its text.
+pub(crate) struct AssetFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+impl AssetFile {
+    /// A file of somebody's.
+    pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
+        let failed = |source| AssetError { path: path.to_owned(), source };
+        let text = String::from_utf8(fs::read(path).map_err(failed)?).map_err(|error| {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+            failed(io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8")))
+        })?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Whether it ships with the program.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.path.starts_with(BUILT_IN)
+    }
+}
+
+impl AssetFiles {
+    /// Only what ships with the program.
+    #[must_use]
+    pub const fn embedded() -> Self {
+        Self { folder: None }
+    }
+
+    /// What ships with the program, with the files of `folder/templates`, `folder/op_replay` and
+    /// `folder/grids` in place of embedded ones of the same name and beside the others.
+    ///
+    /// # Errors
+    /// Where the folder cannot be listed.
+    pub fn overlaid(folder: &Path) -> Result<Self, AssetError> {
+        fs::read_dir(folder).map_err(|source| AssetError { path: folder.to_owned(), source })?;
+        Ok(Self { folder: Some(folder.to_owned()) })
+    }
+
+    /// Whether a folder of assets has what somebody meant it to have: one of the folders at least, under their right
+    /// names, and in them files of the right names.
+    ///
+    /// # Errors
+    /// [`YamlError`] of the first thing that would be passed over.
+    pub fn check(&self) -> Result<(), YamlError> {
+        const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let wrong = |path: &Path, problem: &str, hint: String| {
+            Err(YamlError {
+                file: path.to_owned(),
+                line: None,
+                column: None,
+                problem: problem.to_owned(),
+                hint,
+            })
+        };
+        let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
+        let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for path in &folders {
+            let near = nearest(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
+            if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
+                return wrong(
+                    path,
+                    "nothing is read from a folder of that name",
+                    format!("did you mean `{near}`?"),
+                );
+            }
+        }
+        if !folders.iter().any(|path| FOLDERS.contains(&&*name_of(path))) {
+            let hint = format!(
+                "files of assets stand in {} there",
+                FOLDERS.map(|name| format!("`{name}`")).join(", ")
+            );
+            return wrong(folder, "has no assets", hint);
+        }
+        for under in ["op_replay", "grids", "grids/models", "grids/devices"] {
+            for path in Self::listed(&folder.join(under))? {
+                let name = name_of(&path);
+                if let Some(stem) = name.strip_suffix(".yml") {
+                    return wrong(&path, "only `*.yaml` is read", format!("call it `{stem}.yaml`"));
+                }
+                if name.ends_with(".yaml") && !path.is_file() {
+                    let hint = "give a file of that name, or another name".to_owned();
+                    return wrong(&path, "is no file, and leads to none", hint);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands in a folder, in the order of names; nothing where it is missing.
+    fn listed(folder: &Path) -> Result<Vec<PathBuf>, YamlError> {
+        if !folder.is_dir() {
+            return Ok(Vec::new());
+        }
+        let failed = |source| from_assets(&AssetError { path: folder.to_owned(), source });
+        let entries = fs::read_dir(folder).map_err(failed)?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+        let mut paths = paths.map_err(failed)?;
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// The text of one template.
+    ///
+    /// # Errors
+    /// Where the folder's file cannot be read.
+    ///
+    /// # Panics
+    /// If the program asks for a template that it does not carry.
+    pub fn template(&self, name: &str) -> Result<String, AssetError> {
+        let mut all = self.files("templates", &TEMPLATES, "")?;
+        Ok(all.remove(name).map(|asset| asset.text).expect("templates are asked for by constant names"))
+    }
+
+    pub(crate) fn catalogue(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
+        self.files("op_replay", &OP_REPLAY, ".yaml")
+    }
+
+    pub(crate) fn grids(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
+        self.files("grids", &GRIDS, ".yaml")
+    }
+
+    pub(crate) fn device_profiles(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
+        let devices = GRIDS.get_dir("devices").unwrap_or(&GRIDS);
+        self.files("grids/devices", devices, ".yaml")
+    }
+
+    pub(crate) fn models(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
+        let models = GRIDS.get_dir("models").unwrap_or(&GRIDS);
+        self.files("grids/models", models, ".yaml")
+    }
+
+    /// Files of one asset folder by name.
+    fn files(
+        &self,
+        under: &str,
+        embedded: &Dir<'_>,
+        suffix: &str,
+    ) -> Result<BTreeMap<String, AssetFile>, AssetError> {
+        let mut found = BTreeMap::new();
+        for file in embedded.files() {
+            let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let (true, Some(text)) = (name.ends_with(suffix), file.contents_utf8()) {
+                let path = Path::new(BUILT_IN).join(under).join(&name);
+                found.insert(name, AssetFile { path, text: text.to_owned() });
+            }
+        }
+        let Some(folder) =
+            self.folder.as_ref().map(|folder| folder.join(under)).filter(|folder| folder.is_dir())
+        else {
+            return Ok(found);
+        };
+        let failed = |path: &Path, source| AssetError { path: path.to_owned(), source };
+        for file in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
+            let path = file.map_err(|error| failed(&folder, error))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.ends_with(suffix) && path.is_file() {
+                found.insert(name, AssetFile::read(&path)?);
+            }
+        }
+        Ok(found)
+    }
+}

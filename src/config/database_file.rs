@@ -1,0 +1,78 @@
+//! `database.yaml`, which says what a database folder is.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceProfile, YamlError, yaml};
+use crate::domain::{DataKind, SoftwareVersions};
+
+/// The content of `database.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseFile {
+    /// Version of this file's layout; grows when a field changes its meaning.
+    pub npubench_database: u32,
+    /// Measured or rehearsed; given when the folder is made, never changed.
+    pub kind: DataKind,
+    /// Device profile whose roofline the rows are held against.
+    pub device: String,
+    /// Software that the production profiles were taken on; profiles of others are not mixed in silently.
+    #[serde(default, skip_serializing_if = "SoftwareVersions::is_unknown")]
+    pub profiled_on: SoftwareVersions,
+}
+
+const LAYOUT: u32 = 1;
+
+impl DatabaseFile {
+    /// What a new folder of that kind gets.
+    #[must_use]
+    pub fn new(kind: DataKind) -> Self {
+        let device = DeviceProfile::default_name().to_owned();
+        Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
+    }
+
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// [`YamlError`] with the line, also where a newer npubench wrote the file.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
+        let file: Self = yaml::parse(path, text)?;
+        if file.npubench_database > LAYOUT {
+            return Err(YamlError::at(
+                path,
+                text,
+                "npubench_database",
+                format!("layout {}, this npubench knows up to {LAYOUT}", file.npubench_database),
+                "use the npubench that wrote it, or a newer one",
+            ));
+        }
+        Ok(file)
+    }
+
+    /// The text of the file.
+    #[must_use]
+    pub fn print(&self) -> String {
+        format!("# Written by npubench. The kind is given once and never changes.\n{}", yaml::print(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printing_and_parsing_are_inverse() {
+        let mut file = DatabaseFile::new(DataKind::Rehearsal);
+        assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file.clone()));
+        file.profiled_on.cann = Some("8.3.RC1".to_owned());
+        assert_eq!(DatabaseFile::parse(Path::new("d"), &file.print()), Ok(file));
+    }
+
+    #[test]
+    fn a_newer_layout_is_refused() {
+        let text = "kind: npu\ndevice: x\nnpubench_database: 2\n";
+        let error = DatabaseFile::parse(Path::new("database.yaml"), text).expect_err("too new");
+        assert_eq!(error.line, Some(3));
+    }
+}

@@ -1,0 +1,167 @@
+//! Device profiles: peak rates and memory of a device, and the fastest time they allow.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AssetError, AssetFiles, YamlError, yaml};
+use crate::domain::{Dtype, Nanos};
+
+/// The unit of the device that bounds a kernel's arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeUnit {
+    /// Matrix unit.
+    Cube,
+    /// Vector unit.
+    Vector,
+    /// Nothing but data movement.
+    Mte,
+}
+
+/// What a kernel has to do at the least.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelWork {
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that must be read and written once.
+    pub bytes: f64,
+    /// Which unit computes.
+    pub unit: ComputeUnit,
+    /// In which type.
+    pub dtype: Dtype,
+}
+
+/// Peak rates of one device, from `grids/devices/<NAME>.yaml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceProfile {
+    /// Name, as performance models use it.
+    pub device: String,
+    /// Peak of the matrix unit in tera-operations per second, by type.
+    pub cube_tflops: BTreeMap<String, f64>,
+    /// Peak of the vector unit in tera-operations per second, by type.
+    pub vector_tflops: BTreeMap<String, f64>,
+    /// Device memory in GiB.
+    pub hbm_gib: u64,
+    /// Bandwidth of device memory in TiB/s.
+    pub hbm_tib_per_s: f64,
+    /// Cache shared by all cores, in MiB.
+    pub l2_mib: u64,
+    /// More than the bandwidth of that cache, in TB/s; only a bound for plausibility.
+    pub l2_ceiling_tb_per_s: f64,
+    /// Matrix cores.
+    pub cube_cores: u32,
+    /// Vector cores.
+    pub vector_cores: u32,
+    /// Rated clock in MHz.
+    pub clock_mhz: u32,
+}
+
+/// The profile used where nothing names another.
+pub(crate) const DEFAULT_DEVICE: &str = "ATLAS_800_A3_752T_128G_DIE";
+
+impl DeviceProfile {
+    /// The name of the profile used where nothing names another.
+    #[must_use]
+    pub const fn default_name() -> &'static str {
+        DEFAULT_DEVICE
+    }
+
+    /// Loads the profile of that name.
+    ///
+    /// # Errors
+    /// [`YamlError`] where there is none of that name, with those there are, or its file is bad.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
+        let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
+        let Some(asset) = files.get(&format!("{name}.yaml")) else {
+            let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
+            return Err(YamlError {
+                file: PathBuf::new(),
+                line: None,
+                column: None,
+                problem: format!("there is no device profile `{name}`"),
+                hint: format!("known profiles: {}", names.join(", ")),
+            });
+        };
+        yaml::parse(&asset.path, &asset.text)
+    }
+
+    /// Device memory in bytes.
+    #[must_use]
+    pub const fn hbm_bytes(&self) -> u64 {
+        self.hbm_gib << 30
+    }
+
+    /// The shortest time in which the device could do the work, were everything perfect: arithmetic at
+    /// peak, all traffic through the cache at its ceiling, and only what the cache cannot hold through
+    /// device memory. A recorded duration below it cannot be that work.
+    #[must_use]
+    pub fn fastest(&self, work: &KernelWork) -> Nanos {
+        let (rates, fallback) = match work.unit {
+            ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
+            ComputeUnit::Vector | ComputeUnit::Mte => {
+                (&self.vector_tflops, self.vector_tflops.values().copied().fold(0.0, f64::max))
+            }
+        };
+        let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(fallback) * 1e12;
+        let compute = if peak > 0.0 { work.flops / peak } else { 0.0 };
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred MiB")]
+        let l2_bytes = (self.l2_mib << 20) as f64;
+        let cached = work.bytes / (self.l2_ceiling_tb_per_s * 1e12);
+        let hbm = (work.bytes - l2_bytes).max(0.0) / self.hbm_bytes_per_second();
+        Nanos::from_seconds(compute.max(cached).max(hbm))
+    }
+
+    /// Bandwidth of device memory in bytes per second.
+    #[must_use]
+    pub fn hbm_bytes_per_second(&self) -> f64 {
+        self.hbm_tib_per_s * 1024_f64.powi(4)
+    }
+}
+
+pub(crate) fn from_assets(error: &AssetError) -> YamlError {
+    YamlError {
+        file: error.path.clone(),
+        line: None,
+        column: None,
+        problem: format!("cannot be read: {}", error.source),
+        hint: "check the folder given with `--assets`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> DeviceProfile {
+        DeviceProfile::load(&AssetFiles::embedded(), DEFAULT_DEVICE).expect("the default profile")
+    }
+
+    fn work(flops: f64, bytes: f64, unit: ComputeUnit) -> KernelWork {
+        KernelWork { flops, bytes, unit, dtype: Dtype::Bf16 }
+    }
+
+    #[test]
+    fn arithmetic_bounds_large_matmuls() {
+        // 4096 x 4096 x 4096 in bf16 at 353.9 TFLOPS.
+        let fastest = profile().fastest(&work(2.0 * 4096_f64.powi(3), 1e8, ComputeUnit::Cube));
+        assert_eq!(fastest, Nanos::from_seconds(2.0 * 4096_f64.powi(3) / 353.9e12));
+    }
+
+    #[test]
+    fn only_traffic_beyond_the_cache_needs_device_memory() {
+        let profile = profile();
+        let small = profile.fastest(&work(0.0, 50e6, ComputeUnit::Mte));
+        let large = profile.fastest(&work(0.0, 2e9, ComputeUnit::Mte));
+        assert!(small.seconds() < 50e6 / profile.hbm_bytes_per_second());
+        let beyond = 2e9 - f64::from(192 << 20);
+        assert_eq!(large, Nanos::from_seconds(beyond / profile.hbm_bytes_per_second()));
+    }
+
+    #[test]
+    fn a_wrong_name_lists_the_right_ones() {
+        let error = DeviceProfile::load(&AssetFiles::embedded(), "ATLAS").expect_err("no such profile");
+        assert!(error.hint.contains(DEFAULT_DEVICE), "{}", error.hint);
+    }
+}

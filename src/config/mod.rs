@@ -1,0 +1,12 @@
+//! Declarations in YAML with their positions: assets of the product, `database.yaml`, device profiles.
+
+pub(crate) mod assets;
+pub(crate) mod database_file;
+pub(crate) mod device_profile;
+pub(crate) mod locate;
+pub(crate) mod yaml;
+
+pub use assets::{AssetError, AssetFiles};
+pub use database_file::DatabaseFile;
+pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
+pub use yaml::{YamlError, check_yaml};

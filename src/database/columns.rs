@@ -1,0 +1,129 @@
+//! Names of the columns of a kernel's CSV.
+
+use std::sync::LazyLock;
+
+use crate::{
+    domain::{EP_SIZE, RUNTIME},
+    profile::COUNTERS,
+};
+
+/// State and core, then the six cells of the signature.
+pub(crate) const STATE: &str = "OP State";
+pub(crate) const CORE: &str = "Accelerator Core";
+pub(crate) const SIGNATURE: [&str; 6] = [
+    "Input Shapes",
+    "Input Data Types",
+    "Input Formats",
+    "Output Shapes",
+    "Output Data Types",
+    "Output Formats",
+];
+/// The state of the replay's measurement, and the samples behind it.
+pub(crate) const VERDICT: &str = "MicroBench Verdict";
+pub(crate) const SAMPLES: &str = "MicroBench Samples";
+/// The replay's measurement: mean of the accepted samples.
+pub(crate) const AVERAGE: &str = "Average Duration(us)";
+/// From production profiles: mean, median, sample standard deviation.
+pub(crate) const PROFILING: [&str; 3] =
+    ["Profiling Average Duration(us)", "Profiling Median Duration(us)", "Profiling Std Duration(us)"];
+
+/// The 62 columns that readers of such databases expect, in order.
+pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut columns: Vec<String> = vec![STATE.into(), CORE.into()];
+    columns.extend(SIGNATURE.map(String::from));
+    columns.push(AVERAGE.into());
+    columns.extend(PROFILING.map(String::from));
+    for counter in COUNTERS {
+        columns.extend([microbench(counter), profiling_average(counter)]);
+    }
+    columns
+});
+
+/// The columns that npubench appends when it first measures a row of a file.
+pub const MICROBENCH_COLUMNS: [&str; 12] = [
+    "MicroBench Median Duration(us)",
+    "MicroBench Std Duration(us)",
+    "MicroBench Min Duration(us)",
+    "MicroBench P95 Duration(us)",
+    "MicroBench CI95 Low(us)",
+    "MicroBench CI95 High(us)",
+    SAMPLES,
+    "MicroBench Collections",
+    VERDICT,
+    "MicroBench Reason",
+    "MicroBench Case",
+    "MicroBench Run",
+];
+
+pub(crate) fn microbench(counter: &str) -> String {
+    format!("MicroBench {counter}")
+}
+
+pub(crate) fn profiling_average(counter: &str) -> String {
+    format!("Profiling Average {counter}")
+}
+
+/// Whether the runtime values of a row are all known, and where they are from.
+pub(crate) const COMPLETENESS: &str = "Runtime metadata_completeness";
+pub(crate) const SOURCE: &str = "Runtime source_profile";
+
+/// Which grid a row is from that nobody has profiled; rows with a [`SOURCE`] say it there.
+pub(crate) const GRID: &str = "Grid";
+
+/// What older tools called [`AVERAGE`].
+pub(crate) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
+
+/// The latency in tables that are no more than a profile's.
+pub(crate) const OLD_DURATION: &str = "Duration(us)";
+
+/// Whether a kernel's CSV may have the column by the contract; all others are somebody's own.
+pub(crate) fn is_known(column: &str) -> bool {
+    COMPUTE_COLUMNS.iter().any(|known| known == column)
+        || MICROBENCH_COLUMNS.contains(&column)
+        || column.starts_with(RUNTIME)
+        || column == EP_SIZE
+        || column == GRID
+}
+
+/// What the cells of a measured column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MeasureKind {
+    /// Microseconds, never 0.
+    Duration,
+    /// Microseconds that may be 0: a deviation.
+    Deviation,
+    /// A mean of a counter.
+    Counter,
+    /// A whole number.
+    Count,
+}
+
+/// Whether a column holds measurements, under its own or an older name.
+pub(crate) fn measure(column: &str) -> Option<MeasureKind> {
+    let counter = || {
+        let bare = ["MicroBench ", "Profiling Average ", "Average "]
+            .iter()
+            .find_map(|prefix| column.strip_prefix(prefix));
+        bare.is_some_and(|bare| COUNTERS.contains(&bare)).then_some(MeasureKind::Counter)
+    };
+    match column {
+        "MicroBench Samples" | "MicroBench Collections" => Some(MeasureKind::Count),
+        "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(MeasureKind::Duration),
+        _ if column.ends_with("Std Duration(us)") => Some(MeasureKind::Deviation),
+        _ if column.ends_with("Duration(us)") => Some(MeasureKind::Duration),
+        _ => counter(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_62_columns() {
+        assert_eq!(COMPUTE_COLUMNS.len(), 62);
+        assert_eq!(COMPUTE_COLUMNS[8], "Average Duration(us)");
+        assert_eq!(COMPUTE_COLUMNS[12], "MicroBench aicore_time(us)");
+        assert_eq!(COMPUTE_COLUMNS[61], "Profiling Average cube_utilization(%)");
+    }
+}

@@ -1,0 +1,154 @@
+//! Making a database folder: whole or not at all, and only one at a time.
+
+use std::{
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use super::{Database, StoreError, folder::DATABASE_FILE};
+use crate::config::DatabaseFile;
+use crate::files::{
+    atomic::sync_folder,
+    stale::{DRAFT, is_empty, remove_unfinished_folders},
+    write_atomic,
+};
+
+impl Database {
+    /// Whether nothing is in the way of a new database: there is no such folder, or it has nothing but what a
+    /// creation has left that was killed.
+    ///
+    /// # Errors
+    /// [`StoreError::NoFolder`] where the path is a file's.
+    pub fn is_new(folder: &Path) -> Result<bool, StoreError> {
+        if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
+            return Err(StoreError::NoFolder { path: folder.to_owned() });
+        }
+        Ok(is_empty(folder))
+    }
+
+    /// Makes a folder of that kind from its parts, all at once: `fill` puts files into a folder that
+    /// becomes the database when it is complete. Where the folder appears in the meantime, nothing is made.
+    ///
+    /// # Errors
+    /// [`StoreError::JustMade`], [`StoreError::NoFolder`], and whatever `fill` returns.
+    pub fn create<E: From<StoreError>>(
+        folder: &Path,
+        file: &DatabaseFile,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let just_made = || StoreError::JustMade { path: folder.to_owned() };
+        if !Self::is_new(folder)? {
+            return Err(just_made().into());
+        }
+        // An empty folder is filled and not replaced: somebody may be in it.
+        let is_there = folder.is_dir();
+        let parent =
+            folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = if is_there { folder } else { parent };
+        fs::create_dir_all(place).map_err(StoreError::io("create", place))?;
+        remove_unfinished_folders(place);
+        let draft = tempfile::Builder::new()
+            .prefix(DRAFT)
+            .tempdir_in(place)
+            .map_err(StoreError::io("write into", place))?;
+        // Says that somebody is at it. Where a file system has no locks, what a killed creation leaves stays.
+        let owned = File::open(draft.path()).map_err(StoreError::io("open", draft.path()))?;
+        let _ = owned.try_lock();
+        write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())?;
+        fill(draft.path())?;
+        sync_folder(draft.path())?;
+        if is_there {
+            // One that fills the same folder holds this until its files are there.
+            let one_at_a_time = File::open(folder).map_err(StoreError::io("open", folder))?;
+            let _ = one_at_a_time.lock();
+            if !is_empty(folder) {
+                return Err(just_made().into());
+            }
+            move_files(draft.path(), folder)?;
+            return Ok(sync_folder(folder)?);
+        }
+        let mode = Permissions::from_mode(0o777 & !current_umask());
+        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
+        fs::rename(draft.path(), folder).map_err(|source| match source.kind() {
+            io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::NotADirectory => just_made(),
+            _ => StoreError::io("create", folder)(source),
+        })?;
+        // It has its name now.
+        let _ = draft.keep();
+        Ok(sync_folder(parent)?)
+    }
+}
+
+/// Moves all files of a folder into another; where one cannot be moved, those that were are taken back out.
+fn move_files(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let mut moved = Vec::new();
+    let result = fs::read_dir(from).and_then(|entries| {
+        for entry in entries {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            fs::rename(entry.path(), &target)?;
+            moved.push(target);
+        }
+        Ok(())
+    });
+    result.map_err(|source| {
+        for file in &moved {
+            let _ = fs::remove_file(file);
+        }
+        StoreError::io("write into", to)(source)
+    })
+}
+
+/// The mode bits that new files do not get.
+fn current_umask() -> u32 {
+    // There is no way to read it but to set it; /proc tells without touching it.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::DataKind;
+
+    fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), StoreError> {
+        Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {
+            meanwhile();
+            fs::write(draft.join("Add.csv"), "mine").map_err(StoreError::io("write", draft))
+        })
+    }
+
+    #[test]
+    fn of_two_at_once_one_makes_the_folder_and_the_other_is_told() {
+        for is_there in [false, true] {
+            let root = tempfile::tempdir().expect("a folder");
+            let folder = root.path().join("db");
+            if is_there {
+                fs::create_dir(&folder).expect("made");
+            }
+            let other = || {
+                make(&folder, || ()).expect("nobody else was at it");
+                fs::write(folder.join("Add.csv"), "theirs").expect("written");
+            };
+            let error = make(&folder, other).expect_err("it is there now");
+            assert!(matches!(error, StoreError::JustMade { .. }), "{error}");
+            assert_eq!(fs::read_to_string(folder.join("Add.csv")).expect("there"), "theirs");
+            let names: Vec<_> =
+                fs::read_dir(&folder).expect("listed").map(|e| e.expect("one").file_name()).collect();
+            assert_eq!(names.len(), 2, "{names:?}");
+            assert_eq!(fs::read_dir(root.path()).expect("listed").count(), 1, "a draft is left");
+        }
+    }
+
+    #[test]
+    fn a_file_is_no_folder() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let error = make(file.path(), || ()).expect_err("a file");
+        assert!(matches!(error, StoreError::NoFolder { .. }), "{error}");
+    }
+}

@@ -1,0 +1,318 @@
+//! A database folder: its kind, its kernels' files, its state.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{COMPUTE_COLUMNS, KernelCsv, MICROBENCH_COLUMNS, StoreError, columns};
+use crate::{
+    config::DatabaseFile,
+    domain::{DataKind, KernelName, SoftwareVersions},
+    profile::COUNTERS,
+};
+use crate::{
+    files::{FolderLock, LockState, stale, write_atomic},
+    ledger::Ledger,
+};
+
+/// How the ids of rehearsed runs begin, in a cell of their own.
+pub const REHEARSAL_RUN: &str = "rehearsal-";
+
+const MAPPING_FILE: &str = "op_mapping.yaml";
+pub(crate) const DATABASE_FILE: &str = "database.yaml";
+const STATE_FOLDER: &str = ".npubench";
+
+/// A database folder that exists.
+#[derive(Clone, Debug)]
+pub struct Database {
+    folder: PathBuf,
+    file: DatabaseFile,
+    has_file: bool,
+    /// Stems of tables that were handed out and may not be written yet: two new kernels whose names differ
+    /// only by case do not get one file.
+    new_stems: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Database {
+    /// Opens a folder. One without `database.yaml` is of kind `npu`, as older tools leave it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoDatabase`] where there is no such folder; [`StoreError::Spec`].
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+        let folder = resolved.ok_or_else(|| StoreError::NoDatabase { path: folder.to_owned() })?;
+        let path = folder.join(DATABASE_FILE);
+        let (file, has_file) = match fs::read_to_string(&path) {
+            Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (DatabaseFile::new(DataKind::Npu), false)
+            }
+            Err(error) => return Err(StoreError::io("read", &path)(error)),
+        };
+        Ok(Self { folder, file, has_file, new_stems: Arc::default() })
+    }
+
+    /// Opens a folder that must be of that kind.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongKind`], and as [`Database::open`].
+    pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, StoreError> {
+        let database = Self::open(folder)?;
+        if database.kind() != wanted {
+            return Err(StoreError::WrongKind { path: folder.to_owned(), actual: database.kind(), wanted });
+        }
+        Ok(database)
+    }
+
+    /// Measured or rehearsed.
+    #[must_use]
+    pub const fn kind(&self) -> DataKind {
+        self.file.kind
+    }
+
+    /// Whether it has anything yet; an empty folder can become any database.
+    #[must_use]
+    pub fn has_tables(&self) -> bool {
+        self.has_file || self.kernels().is_ok_and(|kernels| !kernels.is_empty())
+    }
+
+    /// Name of the device profile.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.file.device
+    }
+
+    /// Software that the production profiles were taken on.
+    #[must_use]
+    pub const fn profiled_on(&self) -> &SoftwareVersions {
+        &self.file.profiled_on
+    }
+
+    /// Writes down the software that the production profiles were taken on, where that is news.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), StoreError> {
+        if *stack == self.file.profiled_on {
+            return Ok(());
+        }
+        let file = DatabaseFile { profiled_on: stack.clone(), ..self.file.clone() };
+        write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())
+    }
+
+    /// The folder, resolved.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where ledger, lock and runs are kept.
+    #[must_use]
+    pub fn state_folder(&self) -> PathBuf {
+        self.folder.join(STATE_FOLDER)
+    }
+
+    /// Where the ledger is.
+    #[must_use]
+    pub fn ledger_path(&self) -> PathBuf {
+        self.state_folder().join("ledger.db")
+    }
+
+    /// Where the scripts, logs and raw output of a run are.
+    #[must_use]
+    pub fn run_folder(&self, run: &str) -> PathBuf {
+        self.state_folder().join("runs").join(run)
+    }
+
+    /// Takes the folder's lock for writing, and clears away what writers that were killed have left.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
+    pub fn lock(&self) -> Result<FolderLock, StoreError> {
+        let lock = FolderLock::take(&self.folder, &self.state_folder())?;
+        stale::remove_unfinished_files(&self.folder);
+        Ok(lock)
+    }
+
+    /// Who holds the folder's lock; takes nothing and makes nothing.
+    #[must_use]
+    pub fn lock_state(&self) -> LockState {
+        LockState::look(&self.state_folder())
+    }
+
+    /// Makes the state folder where it is missing, for what is to wait there for the next run.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn make_state_folder(&self) -> Result<(), StoreError> {
+        let state = self.state_folder();
+        fs::create_dir_all(&state).map_err(StoreError::io("create", &state))?;
+        crate::files::lock::ignore_state(&state).map_err(StoreError::io("write into", &state))
+    }
+
+    /// Gives a folder of older tools its `database.yaml`, before its first row is written.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn adopt(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
+        lock.keep();
+        if self.has_file {
+            Ok(())
+        } else {
+            write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())
+        }
+    }
+
+    /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml`
+    /// does not turn simulated durations into measured ones.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`], and [`StoreError::WrongKind`].
+    pub fn ledger(&self) -> Result<Ledger, StoreError> {
+        let ledger = Ledger::open(&self.ledger_path())?;
+        match ledger.kind()? {
+            Some(kind) if kind != self.kind() => {
+                Err(StoreError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
+            }
+            _ => Ok(ledger),
+        }
+    }
+
+    /// Opens the ledger where there is one; makes none.
+    ///
+    /// # Errors
+    /// As [`Database::ledger`].
+    pub fn existing_ledger(&self) -> Result<Option<Ledger>, StoreError> {
+        if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
+    }
+
+    /// The CSV of a kernel, whether it exists or not. Its name is no other kernel's, also where the file
+    /// system does not tell case apart.
+    #[must_use]
+    pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
+        self.folder.join(format!("{}.csv", self.stem_of(kernel)))
+    }
+
+    fn stem_of(&self, kernel: &KernelName) -> String {
+        // A folder that cannot be listed cannot be written either, which is said then.
+        let there = self.stems().unwrap_or_default();
+        let new = self.new_stems.lock().unwrap_or_else(PoisonError::into_inner);
+        kernel.file_stem_among(there.iter().chain(&*new).map(String::as_str))
+    }
+
+    /// Stems of everything in the folder that is named like a table.
+    fn stems(&self) -> Result<Vec<String>, StoreError> {
+        let mut stems = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(StoreError::io("list", &self.folder))? {
+            let name = entry.map_err(StoreError::io("list", &self.folder))?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".csv"));
+            stems.extend(stem.filter(|stem| !stem.starts_with('.')).map(str::to_owned));
+        }
+        Ok(stems)
+    }
+
+    /// Every kernel with a CSV, in the order of names. Collectives are left out, they have a schema of
+    /// their own.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the folder cannot be listed.
+    pub fn kernels(&self) -> Result<Vec<KernelName>, StoreError> {
+        let mut kernels = BTreeSet::new();
+        for stem in self.stems()? {
+            // A file under a name that no kernel's has is somebody else's; `db check` tells of it.
+            let kernel = KernelName::from_file_stem(&stem).filter(|kernel| kernel.may_have_file_stem(&stem));
+            if !self.folder.join(format!("{stem}.csv")).is_dir() {
+                kernels.extend(kernel.filter(|kernel| !kernel.is_collective()));
+            }
+        }
+        Ok(kernels.into_iter().collect())
+    }
+
+    /// Loads a kernel's CSV, or an empty one with the 62 columns.
+    ///
+    /// # Errors
+    /// As [`KernelCsv::load`].
+    pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, StoreError> {
+        let path = self.kernel_path(kernel);
+        if !path.exists() {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            self.new_stems.lock().unwrap_or_else(PoisonError::into_inner).insert(stem);
+            return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
+        }
+        let table = KernelCsv::load(&path)?;
+        if self.kind() == DataKind::Npu && table.contains(REHEARSAL_RUN) {
+            return Err(StoreError::RehearsedRows { path });
+        }
+        Ok(table)
+    }
+}
+
+/// Copies the shapes of a database into a new folder of that kind: all rows and columns, with every
+/// measurement of the replay left empty. What production profiles measured stays, unless the source is a
+/// rehearsal and the copy is not: what profiles say there may be simulated. Returns the number of rows.
+///
+/// # Errors
+/// [`StoreError::Exists`] where the new folder is there already, and any error of reading or writing;
+/// nothing is made then.
+pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, StoreError> {
+    if target.exists() {
+        return Err(StoreError::Exists { path: target.to_owned() });
+    }
+    if source.kernels()?.is_empty() {
+        return Err(StoreError::NoDatabase { path: source.folder.clone() });
+    }
+    let mut measured: Vec<String> = COUNTERS
+        .iter()
+        .map(|counter| columns::microbench(counter))
+        .chain(MICROBENCH_COLUMNS.map(String::from))
+        .chain([columns::AVERAGE.to_owned()])
+        .collect();
+    if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {
+        measured.extend(columns::PROFILING.map(String::from));
+        measured.extend(COUNTERS.map(columns::profiling_average));
+    }
+    let mut rows = 0;
+    let file = DatabaseFile { kind, ..source.file.clone() };
+    Database::create(target, &file, |draft| {
+        for kernel in source.kernels()? {
+            let mut table = source.kernel_csv(&kernel)?;
+            let cleared: Vec<(&str, String)> = measured
+                .iter()
+                .filter(|name| table.column(name).is_some())
+                .map(|name| (name.as_str(), String::new()))
+                .collect();
+            for row in 0..table.len() {
+                table.update(row, &cleared)?;
+            }
+            rows += table.len();
+            table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
+        }
+        let mapping = source.folder.join(MAPPING_FILE);
+        if mapping.is_file() {
+            let text = fs::read(&mapping).map_err(StoreError::io("read", &mapping))?;
+            write_atomic(&draft.join(MAPPING_FILE), &text)?;
+        }
+        Ok::<(), StoreError>(())
+    })?;
+    Ok(rows)
+}
+
+/// The tables of a database that a copy of its shapes does not have: collectives, and names of no kernel.
+///
+/// # Errors
+/// [`StoreError::Io`] where the folder cannot be listed.
+pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, StoreError> {
+    let mut left_out = Vec::new();
+    for entry in fs::read_dir(&source.folder).map_err(StoreError::io("list", &source.folder))? {
+        let name = entry.map_err(StoreError::io("list", &source.folder))?.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".csv") && !name.starts_with('.') && !copy.join(&*name).exists() {
+            left_out.push(name.into_owned());
+        }
+    }
+    left_out.sort();
+    Ok(left_out)
+}

@@ -1,0 +1,216 @@
+//! The cells of rows: signatures, numbers, keys.
+
+use std::{collections::HashMap, ops::Range};
+
+use csv::{ByteRecord, StringRecord};
+
+use super::{FileIssues, LintIssueKind, listed, shown, table::rows_of};
+use crate::{
+    database::{
+        columns::{self, MeasureKind},
+        row_cases::{NO_SHAPES, RowColumns},
+        zero_placeholders::ZeroFilled,
+    },
+    domain::{CaseId, KernelName, Verdict},
+    table::raw_records::{CsvPosition, RawRecords},
+};
+
+/// Rows of a kernel.
+pub(crate) struct KernelRows<'a> {
+    header: &'a [String],
+    kernel: Option<KernelName>,
+    /// `None` where the signature is not all there.
+    columns: Option<RowColumns>,
+    measures: Vec<(usize, MeasureKind)>,
+    verdict: Option<usize>,
+    zeros: ZeroFilled,
+    zero_rows: Option<(u64, usize)>,
+    seen: HashMap<CaseId, (u64, Range<usize>)>,
+}
+
+impl<'a> KernelRows<'a> {
+    pub(crate) fn new(kernel: Option<&KernelName>, header: &'a [String]) -> Self {
+        let find = |name: &str| header.iter().position(|column| column == name);
+        let measures = header.iter().enumerate();
+        let measures = measures.filter_map(|(index, name)| Some((index, columns::measure(name)?))).collect();
+        Self {
+            header,
+            // Rows of a file whose name is wrong are compared all the same.
+            kernel: kernel.cloned().or_else(|| KernelName::new("unnamed").ok()),
+            columns: RowColumns::find(header).ok(),
+            measures,
+            verdict: find("MicroBench Verdict"),
+            zeros: ZeroFilled::of(header),
+            zero_rows: None,
+            seen: HashMap::new(),
+        }
+    }
+
+    /// A row whose cells are as many as the columns, and UTF-8.
+    pub(crate) fn check(
+        &mut self,
+        bytes: &[u8],
+        record: &ByteRecord,
+        place: &CsvPosition,
+        remarks: &mut FileIssues,
+    ) {
+        if let (Some(columns), Some(kernel)) = (&self.columns, &self.kernel) {
+            match columns.case(kernel, record) {
+                Ok(case) => self.check_duplicate(case.id(), bytes, record, place, remarks),
+                Err(problem) if problem == NO_SHAPES => {
+                    remarks.add(place.line, LintIssueKind::NoShapes, problem);
+                }
+                Err(problem) => remarks.add(place.line, LintIssueKind::Signature, shown_problem(&problem)),
+            }
+        }
+        let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
+        let is_zero_filled = !self.zeros.cells(&cells).is_empty();
+        if is_zero_filled {
+            self.zero_rows = Some(self.zero_rows.map_or((place.line, 1), |(line, count)| (line, count + 1)));
+        }
+        for &(index, measure) in &self.measures {
+            if let Err(problem) = check_number(&cells[index], measure, is_zero_filled) {
+                remarks.add(
+                    place.line,
+                    LintIssueKind::Number,
+                    format!("`{}` {problem}", shown(&self.header[index])),
+                );
+            }
+        }
+        if let Some(word) = self.verdict.map(|index| cells[index].trim()).filter(|word| !word.is_empty())
+            && word.parse::<Verdict>().is_err()
+        {
+            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", shown(word));
+            remarks.add(place.line, LintIssueKind::Number, text);
+        }
+    }
+
+    fn check_duplicate(
+        &mut self,
+        case: CaseId,
+        bytes: &[u8],
+        record: &ByteRecord,
+        place: &CsvPosition,
+        remarks: &mut FileIssues,
+    ) {
+        let Some((line, range)) = self.seen.get(&case) else {
+            self.seen.insert(case, (place.line, place.range.clone()));
+            return;
+        };
+        let mut first = ByteRecord::new();
+        RawRecords::new(&bytes[range.clone()]).read(&mut first);
+        let columns = self.header.iter().zip(first.iter().zip(record));
+        let differs: Vec<&str> =
+            columns.filter(|(_, (one, other))| one != other).map(|(name, _)| name.as_str()).collect();
+        let text = if differs.is_empty() {
+            format!("the same row as line {line}")
+        } else {
+            format!("the same signature as line {line}; what differs: {}", listed(differs.into_iter()))
+        };
+        remarks.add(place.line, LintIssueKind::Duplicate, text);
+    }
+
+    /// Says what was counted.
+    pub(crate) fn close(self, remarks: &mut FileIssues) {
+        if let Some((line, count)) = self.zero_rows {
+            let has = if count == 1 { "has" } else { "have" };
+            let text = format!(
+                "{} from here on {has} 0 in place of every measurement, which means not measured",
+                rows_of(count)
+            );
+            remarks.add(line, LintIssueKind::Zeros, text);
+        }
+    }
+}
+
+/// A text of the parser, which repeats cells in full.
+fn shown_problem(problem: &str) -> String {
+    const LONGEST: usize = 200;
+    let text: String = problem.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    text.char_indices().nth(LONGEST).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
+}
+
+/// Says what is wrong with a measured cell. Cells that were not measured are empty or `N/A`.
+fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
+    let cell = cell.trim();
+    if matches!(cell, "" | "N/A" | "NA") {
+        return Ok(());
+    }
+    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", shown(cell)))?;
+    if !value.is_finite() {
+        return Err(format!("is `{}`, which is not finite", shown(cell)));
+    }
+    if value < 0.0 {
+        return Err(format!("is `{}`, which is negative", shown(cell)));
+    }
+    match measure {
+        MeasureKind::Count if cell.parse::<u64>().is_err() => {
+            Err(format!("is `{}`, which is no whole number", shown(cell)))
+        }
+        MeasureKind::Duration if value == 0.0 && !may_be_zero => {
+            Err("is 0, which no duration is; a cell that was not measured is empty".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows of a collective.
+pub(crate) struct CollectiveRows<'a> {
+    header: &'a [String],
+    /// Columns in the order of [`Self::COLUMNS`].
+    columns: [Option<usize>; 6],
+    seen: HashMap<Vec<String>, u64>,
+}
+
+impl<'a> CollectiveRows<'a> {
+    /// The key, then what was measured.
+    pub(crate) const COLUMNS: [&'static str; 6] =
+        ["message_bytes", "num_devices", "dtype", "topology_tier", "Duration(us)", "bandwidth_gbps"];
+    /// How many of them are the key.
+    const KEY: usize = 4;
+
+    pub(crate) fn new(header: &'a [String]) -> Self {
+        let find = |name: &str| header.iter().position(|column| column == name);
+        Self { header, columns: Self::COLUMNS.map(find), seen: HashMap::new() }
+    }
+
+    pub(crate) fn check(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
+        let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
+        for (name, index) in Self::COLUMNS.into_iter().zip(self.columns) {
+            let Some(cell) = index.map(|index| cells[index].trim()) else { continue };
+            let problem = match name {
+                _ if matches!(cell, "" | "N/A" | "NA") => Err("is empty".to_owned()),
+                "dtype" => Ok(()),
+                "Duration(us)" => check_number(cell, MeasureKind::Duration, false),
+                "bandwidth_gbps" => check_number(cell, MeasureKind::Counter, false),
+                _ => check_number(cell, MeasureKind::Count, false),
+            };
+            if let Err(problem) = problem {
+                remarks.add(line, LintIssueKind::Number, format!("`{name}` {problem}"));
+            }
+        }
+        let Some(key) = Self::key(self.header, &cells) else { return };
+        match self.seen.get(&key) {
+            Some(first) => {
+                let text = format!(
+                    "the same {} as line {first}: {}",
+                    Self::COLUMNS[..Self::KEY].join(", "),
+                    key.join(", ")
+                );
+                remarks.add(line, LintIssueKind::Duplicate, shown_problem(&text));
+            }
+            None => {
+                self.seen.insert(key, line);
+            }
+        }
+    }
+
+    /// What makes two rows of a collective the same; `None` where a column of it is missing.
+    pub(crate) fn key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
+        let cell = |name: &&str| {
+            let index = header.iter().position(|column| column == name)?;
+            Some(cells.get(index)?.trim().to_owned())
+        };
+        Self::COLUMNS[..Self::KEY].iter().map(cell).collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! `db check`: reads a database folder and says what is wrong in it. It writes nothing and takes no lock.
+
+mod cells;
+mod remark;
+mod table;
+
+pub(crate) use remark::{FileIssues, listed, shown};
+pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
+pub(crate) use table::check_table;
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use csv::StringRecord;
+
+use super::{Database, StoreError};
+use crate::table::raw_records::LFS;
+use crate::{
+    config::check_yaml,
+    domain::{DataKind, KernelName},
+};
+
+const DATABASE: &str = "database.yaml";
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LintReport {
+    /// Files that were looked at.
+    pub files: usize,
+    /// By file, then by line.
+    pub remarks: Vec<LintIssue>,
+}
+
+impl LintReport {
+    /// How many remarks are of that severity.
+    #[must_use]
+    pub fn count(&self, severity: IssueSeverity) -> usize {
+        self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
+    }
+}
+
+/// What a file of a folder holds, going by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileContent {
+    /// Rows of a kernel; `None` where the name stands for none.
+    Kernel(Option<KernelName>),
+    /// Rows of a collective.
+    Collective,
+}
+
+impl FileContent {
+    pub(crate) fn of(stem: &str) -> Self {
+        match KernelName::from_file_stem(stem) {
+            Some(kernel) if kernel.is_collective() => Self::Collective,
+            kernel => Self::Kernel(kernel),
+        }
+    }
+}
+
+/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. What is wrong with one file
+/// does not keep the others from being read.
+///
+/// # Errors
+/// [`StoreError::NoDatabase`] where the folder is none, [`StoreError::Io`] where it cannot be listed.
+pub fn check(folder: &Path) -> Result<LintReport, StoreError> {
+    let mut of_database = FileIssues::new(DATABASE);
+    let kind = match Database::open(folder) {
+        Ok(database) => Some(database.kind()),
+        Err(StoreError::Spec(error)) => {
+            let line = error.line.and_then(|line| u64::try_from(line).ok()).unwrap_or(1);
+            of_database.add(line, LintIssueKind::Unreadable, shown(&error.problem));
+            None
+        }
+        Err(StoreError::Io { source, .. }) => {
+            of_database.add(1, LintIssueKind::Unreadable, format!("cannot be read: {source}"));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let mut checked = LintReport::default();
+    let names = file_names(folder)?;
+    let mut alike: BTreeMap<String, &str> = BTreeMap::new();
+    for name in &names {
+        let mut remarks = FileIssues::new(name);
+        if let Some(stem) = table_stem(name) {
+            if let Some(other) = alike.insert(name.to_lowercase(), name) {
+                let text =
+                    format!("`{}` differs only by case; some file systems keep one of them", shown(other));
+                remarks.add(1, LintIssueKind::NameCase, text);
+            }
+            checked.files += 1;
+            match read(&folder.join(name)) {
+                Ok(bytes) => check_table(&FileContent::of(stem), stem, kind, &bytes, &mut remarks),
+                Err(error) => remarks.add(1, LintIssueKind::Unreadable, format!("cannot be read: {error}")),
+            }
+        } else if name.starts_with(".npubench-") {
+            let text = "an interrupted npubench left it behind; it can be removed when none is running";
+            remarks.add(1, LintIssueKind::LeftBehind, text);
+        } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
+            checked.files += 1;
+            if fs::read(folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
+                remarks.add(
+                    1,
+                    LintIssueKind::LfsPointer,
+                    "a Git LFS pointer, not the data; `git lfs pull` fetches it",
+                );
+            } else if name == DATABASE {
+                remarks.list.append(&mut of_database.list);
+            } else if let Err((line, problem)) = check_mapping(&folder.join(name)) {
+                remarks.add(line, LintIssueKind::Unreadable, problem);
+            }
+        }
+        remarks.list.sort_by_key(|remark| remark.line);
+        checked.remarks.append(&mut remarks.list);
+    }
+    Ok(checked)
+}
+
+/// Whether a mapping of operators can be read at all, or the line and what is wrong.
+fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
+    let text = fs::read_to_string(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
+    check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
+}
+
+/// Names of the files in a database folder, in order; folders are left out. A folder without a table and
+/// without `database.yaml` is none.
+pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, StoreError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(StoreError::io("list", folder))? {
+        let entry = entry.map_err(StoreError::io("list", folder))?;
+        if !entry.path().is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    if !names.iter().any(|name| name == DATABASE || table_stem(name).is_some()) {
+        return Err(StoreError::NoDatabase { path: folder.to_owned() });
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The stem of a table's file name.
+pub(crate) fn table_stem(name: &str) -> Option<&str> {
+    name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
+}
+
+/// Reads a file; a pipe or a device, which may never end, is refused.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    fs::read(path)
+}
+
+/// What makes two rows of a collective the same; `None` where a column of it is missing.
+pub(crate) fn collective_key(header: &[String], row: &StringRecord) -> Option<Vec<String>> {
+    cells::CollectiveRows::key(header, row)
+}
+
+/// Whether rows of the rehearsal host may stand in a folder of that kind.
+const fn may_be_rehearsed(kind: Option<DataKind>) -> bool {
+    !matches!(kind, Some(DataKind::Npu))
+}

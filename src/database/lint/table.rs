@@ -1,0 +1,207 @@
+//! One table: whether it is one, its header, and the shape of its rows.
+
+use csv::ByteRecord;
+
+use super::{
+    FileContent, FileIssues, LintIssueKind,
+    cells::{CollectiveRows, KernelRows},
+    listed, may_be_rehearsed, shown,
+};
+use crate::{
+    database::{
+        REHEARSAL_RUN,
+        columns::{self, COMPUTE_COLUMNS},
+    },
+    domain::DataKind,
+    table::raw_records::{BOM, LFS, RawRecords, ending, is_unified, raggedness},
+};
+
+/// Checks the bytes of a table.
+pub(crate) fn check_table(
+    content: &FileContent,
+    stem: &str,
+    kind: Option<DataKind>,
+    bytes: &[u8],
+    remarks: &mut FileIssues,
+) {
+    check_name(content, stem, remarks);
+    if let Some((kind, text)) = no_table(bytes) {
+        remarks.add(1, kind, text);
+        return;
+    }
+    if bytes.starts_with(BOM) {
+        let text = "begins with a byte-order mark, which hides the first column from some readers";
+        remarks.add(1, LintIssueKind::ByteOrderMark, text);
+    }
+    let mut records = RawRecords::new(bytes);
+    let mut record = ByteRecord::new();
+    let Some(place) = records.read(&mut record) else {
+        remarks.add(1, LintIssueKind::Empty, "nothing is in it, expected a header");
+        return;
+    };
+    let newline = ending(&bytes[place.range.clone()]);
+    let mut mixed = (!is_unified(&bytes[place.range.clone()], newline)).then_some(place.line);
+    let header = check_header(content, &record, place.line, remarks);
+    let mut rows = match content {
+        FileContent::Collective => TableRows::Collectives(CollectiveRows::new(&header)),
+        FileContent::Kernel(kernel) => TableRows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header))),
+    };
+    let mut rehearsed: Option<(u64, usize)> = None;
+    let mut end = place.range.end;
+    let mut last = place;
+    while let Some(place) = records.read(&mut record) {
+        let raw = &bytes[place.range.clone()];
+        if mixed.is_none() && !is_unified(raw, newline) {
+            mixed = Some(place.line);
+        }
+        if record.iter().any(|cell| cell.starts_with(REHEARSAL_RUN.as_bytes())) {
+            rehearsed = Some(rehearsed.map_or((place.line, 1), |(line, count)| (line, count + 1)));
+        }
+        if let Some(problem) = raggedness(record.len(), &header) {
+            remarks.add(place.line, LintIssueKind::Ragged, problem);
+        } else if let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) {
+            let name = shown(&header[column]);
+            let text = format!("`{name}` (column {}) is not UTF-8", column + 1);
+            remarks.add(place.line, LintIssueKind::NotUtf8, text);
+        } else {
+            match &mut rows {
+                TableRows::Kernel(rows) => rows.check(bytes, &record, &place, remarks),
+                TableRows::Collectives(rows) => rows.check(&record, place.line, remarks),
+            }
+        }
+        end = place.range.end;
+        last = place;
+    }
+    if mixed.is_none() && !is_unified(&bytes[end..], newline) {
+        mixed = Some(last.line);
+    }
+    if is_open(&bytes[last.range.clone()]) {
+        remarks.add(
+            last.line,
+            LintIssueKind::OpenQuote,
+            "a quote in this row is not closed before the file ends",
+        );
+    }
+    if let Some(line) = mixed {
+        let text = format!("the header ends in {newline:?}, this line does not");
+        remarks.add(line, LintIssueKind::LineEndings, text);
+    }
+    if let Some((line, count)) = rehearsed.filter(|_| !may_be_rehearsed(kind)) {
+        let text = format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", rows_of(count));
+        remarks.add(line, LintIssueKind::Rehearsed, text);
+    }
+    if let TableRows::Kernel(rows) = rows {
+        rows.close(remarks);
+    }
+}
+
+enum TableRows<'a> {
+    Kernel(Box<KernelRows<'a>>),
+    Collectives(CollectiveRows<'a>),
+}
+
+/// `1 row`, `2 rows`.
+pub(crate) fn rows_of(count: usize) -> String {
+    format!("{count} row{}", if count == 1 { "" } else { "s" })
+}
+
+/// Whether a record would go on: what is written behind it belongs to it.
+fn is_open(last: &[u8]) -> bool {
+    let longer = [last, b"\nx"].concat();
+    let mut records = RawRecords::new(&longer);
+    let mut record = ByteRecord::new();
+    records.read(&mut record).is_some() && records.read(&mut record).is_none()
+}
+
+fn check_name(content: &FileContent, stem: &str, remarks: &mut FileIssues) {
+    let FileContent::Kernel(kernel) = content else { return };
+    let Some(kernel) = kernel else {
+        let text = format!(
+            "`{}` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits",
+            shown(stem)
+        );
+        remarks.add(1, LintIssueKind::FileName, text);
+        return;
+    };
+    if !kernel.may_have_file_stem(stem) {
+        let (name, expected) = (shown(kernel.as_str()), kernel.file_stem());
+        let text = format!("is read as kernel `{name}`, whose file is `{expected}.csv`");
+        remarks.add(1, LintIssueKind::FileName, text);
+    }
+}
+
+/// Why the bytes are no table at all.
+fn no_table(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
+    if bytes.starts_with(LFS) {
+        let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
+        return Some((LintIssueKind::LfsPointer, text.to_owned()));
+    }
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Some((LintIssueKind::NotCsv, "is UTF-16, expected UTF-8".to_owned()));
+    }
+    let at = memchr::memchr(0, bytes)?;
+    let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+    Some((LintIssueKind::NotCsv, format!("is no text: a NUL byte in line {line}")))
+}
+
+fn check_header(
+    content: &FileContent,
+    record: &ByteRecord,
+    line: u64,
+    remarks: &mut FileIssues,
+) -> Vec<String> {
+    let header: Vec<String> =
+        record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+    if let Some(column) = record.iter().position(|name| std::str::from_utf8(name).is_err()) {
+        let text = format!("the name of column {} is not UTF-8", column + 1);
+        remarks.add(line, LintIssueKind::NotUtf8, text);
+    }
+    if let ([only], Some(separator)) = (&*header, [';', '\t'].into_iter().find(|c| header[0].contains(*c))) {
+        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", shown(only));
+        remarks.add(line, LintIssueKind::NotCsv, text);
+        return header;
+    }
+    for (column, name) in header.iter().enumerate() {
+        if let Some(first) = header[..column].iter().position(|other| other == name) {
+            let text = format!("`{}` is the name of columns {} and {}", shown(name), first + 1, column + 1);
+            remarks.add(line, LintIssueKind::DoubleColumn, text);
+        }
+    }
+    let has = |name: &str| header.iter().any(|column| column == name);
+    let needed: &[&str] = match content {
+        FileContent::Kernel(_) => &columns::SIGNATURE,
+        FileContent::Collective => &CollectiveRows::COLUMNS,
+    };
+    let missing: Vec<&str> = needed.iter().copied().filter(|name| !has(name)).collect();
+    if !missing.is_empty() {
+        let text = format!("the header lacks {}", listed(missing.into_iter()));
+        remarks.add(line, LintIssueKind::NoColumn, text);
+    }
+    let is_old = |name: &str| name == columns::OLD_AVERAGE && !has(columns::AVERAGE);
+    if matches!(content, FileContent::Kernel(_)) {
+        if header.iter().any(|name| is_old(name)) {
+            let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
+            remarks.add(line, LintIssueKind::OldColumn, text);
+        }
+        let absent: Vec<&str> = COMPUTE_COLUMNS
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !needed.contains(name) && !has(name))
+            .collect();
+        if !absent.is_empty() {
+            let text =
+                format!("{} of the 62 columns are not there: {}", absent.len(), listed(absent.into_iter()));
+            remarks.add(line, LintIssueKind::Missing, text);
+        }
+    }
+    let is_own = |name: &str| match content {
+        FileContent::Kernel(_) => !columns::is_known(name) && !is_old(name),
+        FileContent::Collective => !needed.contains(&name),
+    };
+    let own: Vec<&str> = header.iter().map(String::as_str).filter(|name| is_own(name)).collect();
+    if !own.is_empty() {
+        let text = format!("not in the contract, kept as they are: {}", listed(own.into_iter()));
+        remarks.add(line, LintIssueKind::OwnColumn, text);
+    }
+    header
+}

@@ -1,0 +1,65 @@
+//! Which rows of a table answer a lookup: those with a latency.
+
+use super::{
+    KernelCsv, StoreError,
+    columns::{self, OLD_DURATION},
+    row_cases::RowColumns,
+};
+use crate::domain::{Case, KernelName};
+
+/// Visits the case of each row, and whether the row has a latency: a positive finite number in the first column
+/// that readers of such databases look at, or in one that they look at next. Rows that are no case are counted.
+///
+/// # Errors
+/// [`StoreError::NotRows`] where a signature column is missing.
+pub fn for_each_point(
+    kernel: &KernelName,
+    table: &KernelCsv,
+    mut visit: impl FnMut(&Case, bool),
+) -> Result<usize, StoreError> {
+    let columns = RowColumns::of(table)?;
+    let latencies = [columns::AVERAGE, columns::PROFILING[0], columns::OLD_AVERAGE, OLD_DURATION];
+    let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column(name)).collect();
+    let mut unread = 0;
+    table.for_each_row(|_, cells| {
+        let is_latency = |column: &usize| {
+            let text = cells.get(*column).and_then(|cell| std::str::from_utf8(cell).ok());
+            let number = text.and_then(|text| text.trim().parse::<f64>().ok());
+            number.is_some_and(|number| number.is_finite() && number > 0.0)
+        };
+        match columns.case(kernel, cells) {
+            Ok(case) => visit(&case, latencies.iter().any(is_latency)),
+            Err(_) => unread += 1,
+        }
+        Ok(())
+    })?;
+    Ok(unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn only_positive_finite_numbers_are_latencies() {
+        let text =
+            "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
+                    Average Duration(us),Profiling Average Duration(us)\n"
+                .to_owned()
+                + &[("1.5", ""), ("", "2"), ("0", "0"), ("inf", ""), ("nan", "-1"), ("", ""), ("n/a", "3")]
+                    .map(|(average, profiled)| format!("8,DT_BF16,ND,8,DT_BF16,ND,{average},{profiled}\n"))
+                    .concat()
+                + ",,,,,,1,1\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("Neg.csv");
+        std::fs::write(&path, text).expect("written");
+        let table = KernelCsv::load(Path::new(&path)).expect("a table");
+        let mut seen = Vec::new();
+        let kernel = KernelName::new("Neg").expect("a name");
+        let unread = for_each_point(&kernel, &table, |_, measured| seen.push(measured)).expect("rows");
+        assert_eq!(seen, [true, true, false, false, false, false, true]);
+        assert_eq!(unread, 1);
+    }
+}

@@ -1,0 +1,31 @@
+//! Everything that is kept: atomic files, the lock, the CSV database, the ledger.
+//!
+//! Layer 2: imports `model`, `stats`, `spec` and `profile`. It keeps what it is given and decides
+//! nothing about it.
+
+mod backfill;
+pub(crate) mod columns;
+mod create;
+pub(crate) mod error;
+pub(crate) mod folder;
+mod kernel_csv;
+pub(crate) mod lint;
+mod measured_rows;
+mod merge;
+mod normalize;
+mod numbers;
+pub(crate) mod row_cases;
+mod write_back;
+mod zero_placeholders;
+
+pub use backfill::{BackfillReport, FilledRow, backfill, backfill_database};
+pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
+pub use error::StoreError;
+pub use folder::{Database, REHEARSAL_RUN, copy_shapes, tables_left_out};
+pub use kernel_csv::KernelCsv;
+pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, check};
+pub use measured_rows::for_each_point;
+pub use merge::{MergeReport, merge_groups};
+pub use normalize::{NormalizeChange, NormalizeReport, normalize};
+pub use row_cases::{RowCase, row_cases};
+pub use write_back::{Measurement, RowResult, WriteBackReport, write_back, write_back_kernel};

@@ -1,0 +1,208 @@
+//! `db normalize`: mends what can be mended in a database folder without losing anything.
+
+mod csv_editor;
+mod duplicates;
+
+use std::{collections::HashMap, path::Path};
+
+use csv::StringRecord;
+use csv_editor::CsvEditor;
+use duplicates::merge_rows;
+
+use super::{
+    Database, StoreError, columns,
+    lint::{FileContent, FileIssues, check_table, collective_key, file_names, read, table_stem},
+    row_cases::RowColumns,
+    zero_placeholders::ZeroFilled,
+};
+use crate::domain::{DataKind, KernelName};
+use crate::{
+    files::{FolderLock, write_atomic},
+    table::raw_records::BOM,
+};
+
+/// One thing that was done, or left, at its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NormalizeChange {
+    /// Line in the file as it was, from 1; 1 for what is about the whole file.
+    pub line: u64,
+    /// In words.
+    pub text: String,
+}
+
+/// What was done to one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NormalizeReport {
+    /// Name of the file in the folder.
+    pub file: String,
+    /// What was mended.
+    pub done: Vec<NormalizeChange>,
+    /// Duplicates that contradict each other; all of them stay.
+    pub left: Vec<NormalizeChange>,
+    /// Why the file was not touched, where it was not sound enough.
+    pub refused: Option<NormalizeChange>,
+}
+
+/// Mends every table of a database, each file at once or not at all, under the database's lock. Says what
+/// was done to the files where there is something to say; with `dry_run`, what would be, and nothing is
+/// written or locked.
+///
+/// # Errors
+/// [`StoreError::NoDatabase`], [`StoreError::Locked`], [`StoreError::LedgerKind`], and [`StoreError::Io`] where the folder cannot be
+/// listed or written. A file that cannot be mended is no error here, and does not stop the others.
+pub fn normalize(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
+    let names = file_names(database.folder())?;
+    let mut lock = if dry_run { None } else { Some(database.lock()?) };
+    if lock.is_some() {
+        database.existing_ledger()?;
+    }
+    let mut all = Vec::new();
+    for name in names {
+        let Some(stem) = table_stem(&name) else { continue };
+        let path = database.folder().join(&name);
+        let (mut mended, bytes) = match read(&path) {
+            Ok(bytes) => mend(&name, stem, database.kind(), &bytes),
+            Err(error) => (refused(&name, 1, format!("cannot be read: {error}")), None),
+        };
+        if let (Some(bytes), Some(lock)) = (bytes, &mut lock)
+            && let Err(error) = write(database, lock, &path, &bytes)
+        {
+            mended = refused(&name, 1, error.to_string());
+        }
+        if !mended.done.is_empty() || !mended.left.is_empty() || mended.refused.is_some() {
+            all.push(mended);
+        }
+    }
+    Ok(all)
+}
+
+fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    database.adopt(lock)?;
+    write_atomic(path, bytes)
+}
+
+fn refused(name: &str, line: u64, text: String) -> NormalizeReport {
+    NormalizeReport {
+        file: name.to_owned(),
+        refused: Some(NormalizeChange { line, text }),
+        ..NormalizeReport::default()
+    }
+}
+
+/// Mends the bytes of a table; the new ones are `None` where they are the old ones.
+fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeReport, Option<Vec<u8>>) {
+    let content = FileContent::of(stem);
+    let mut remarks = FileIssues::new(name);
+    check_table(&content, stem, Some(kind), original, &mut remarks);
+    remarks.list.sort_by_key(|remark| remark.line);
+    if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_mending()) {
+        return (refused(name, remark.line, remark.text), None);
+    }
+    let mut mended = NormalizeReport { file: name.to_owned(), ..NormalizeReport::default() };
+    let mut bytes = original;
+    while let Some(rest) = bytes.strip_prefix(BOM) {
+        bytes = rest;
+    }
+    let whole = |text: &str| NormalizeChange { line: 1, text: text.to_owned() };
+    if bytes.len() < original.len() {
+        mended.done.push(whole("the byte-order mark is gone"));
+    }
+    let Some(mut sheet) = CsvEditor::new(bytes) else { return (mended, None) };
+    if let Some(newline) = sheet.unify() {
+        mended.done.push(whole(&format!("every line ends in {newline:?} now, as the header does")));
+    }
+    let groups = match &content {
+        FileContent::Collective => collective_groups(&sheet),
+        FileContent::Kernel(kernel) => {
+            if sheet.rename(columns::OLD_AVERAGE, columns::AVERAGE) {
+                let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
+                mended.done.push(whole(&text));
+            }
+            empty_zeros(&mut sheet, &mut mended);
+            kernel.as_ref().map(|kernel| kernel_groups(kernel, &sheet)).unwrap_or_default()
+        }
+    };
+    for rows in groups {
+        merge_rows(&mut sheet, &rows, &mut mended);
+    }
+    mended.done.sort_by_key(|change| change.line);
+    mended.left.sort_by_key(|change| change.line);
+    let bytes = (!mended.done.is_empty()).then(|| sheet.to_bytes());
+    (mended, bytes)
+}
+
+/// Empties the zeros that stand for "not measured".
+fn empty_zeros(sheet: &mut CsvEditor<'_>, mended: &mut NormalizeReport) {
+    let zeros = ZeroFilled::of(sheet.header());
+    let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();
+    sheet.for_each_row(|row, record| {
+        let cells = zeros.cells(&StringRecord::from_byte_record_lossy(record.clone()));
+        if !cells.is_empty() {
+            rows.push((row, cells));
+        }
+    });
+    let Some((first, _)) = rows.first() else { return };
+    let (line, count) = (sheet.line(*first), rows.len());
+    for (row, zeros) in rows {
+        let mut cells = sheet.cells(row);
+        for index in zeros {
+            cells[index].clear();
+        }
+        sheet.set(row, cells);
+    }
+    let rows = if count == 1 { "row".to_owned() } else { format!("{count} rows from here on") };
+    mended.done.push(NormalizeChange {
+        line,
+        text: format!("{rows} never measured: the zeros are empty cells now"),
+    });
+}
+
+/// Rows of each signature that has more than one, in the order of the file.
+fn kernel_groups(kernel: &KernelName, sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
+    let Ok(columns) = RowColumns::find(sheet.header()) else { return Vec::new() };
+    let mut groups = DuplicateGroups::default();
+    sheet.for_each_row(|row, record| {
+        if let Ok(case) = columns.case(kernel, record) {
+            groups.add(case.id(), row);
+        }
+    });
+    groups.with_duplicates()
+}
+
+fn collective_groups(sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
+    let mut groups = DuplicateGroups::default();
+    sheet.for_each_row(|row, record| {
+        let cells = StringRecord::from_byte_record_lossy(record.clone());
+        if let Some(key) = collective_key(sheet.header(), &cells) {
+            groups.add(key, row);
+        }
+    });
+    groups.with_duplicates()
+}
+
+/// Rows by what makes them the same.
+struct DuplicateGroups<K>(HashMap<K, usize>, Vec<Vec<usize>>);
+
+impl<K> Default for DuplicateGroups<K> {
+    fn default() -> Self {
+        Self(HashMap::new(), Vec::new())
+    }
+}
+
+impl<K: std::hash::Hash + Eq> DuplicateGroups<K> {
+    fn add(&mut self, key: K, row: usize) {
+        let next = self.1.len();
+        let group = *self.0.entry(key).or_insert(next);
+        if group == next {
+            self.1.push(Vec::new());
+        }
+        self.1[group].push(row);
+    }
+
+    fn with_duplicates(self) -> Vec<Vec<usize>> {
+        self.1.into_iter().filter(|rows| rows.len() > 1).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

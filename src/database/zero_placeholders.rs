@@ -1,0 +1,89 @@
+//! Zeros that stand for "not measured": the superseded grid tool fills every measurement of a row it makes
+//! with `0`.
+
+use csv::StringRecord;
+
+use super::columns::{self, MeasureKind};
+
+/// Where a table's measurements are.
+#[derive(Debug)]
+pub(crate) struct ZeroFilled {
+    replay: MeasuredColumns,
+    profile: MeasuredColumns,
+    verdict: Option<usize>,
+}
+
+/// Measurements that come from one source.
+#[derive(Debug)]
+struct MeasuredColumns {
+    durations: Vec<usize>,
+    others: Vec<usize>,
+}
+
+impl ZeroFilled {
+    pub(crate) fn of(header: &[String]) -> Self {
+        let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
+            let columns = header.iter().enumerate();
+            let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
+            let columns = columns.filter(|(_, name)| columns::measure(name).is_some_and(wanted));
+            columns.map(|(index, _)| index).collect()
+        };
+        let block = |is_profile| MeasuredColumns {
+            durations: of(is_profile, &|measure| measure == MeasureKind::Duration),
+            others: of(is_profile, &|measure| {
+                matches!(measure, MeasureKind::Deviation | MeasureKind::Counter)
+            }),
+        };
+        Self {
+            replay: block(false),
+            profile: block(true),
+            verdict: header.iter().position(|name| name == columns::VERDICT),
+        }
+    }
+
+    /// The cells that say nothing: the zeros of a row in which every measurement of the replay is 0 or empty,
+    /// with a duration among them and no verdict, and likewise of what production profiles say. Where one of
+    /// them was measured, a zero beside it may have been measured too.
+    pub(crate) fn cells(&self, row: &StringRecord) -> Vec<usize> {
+        let cell = |index: usize| row.get(index).unwrap_or_default().trim();
+        let is_zero = |index: usize| cell(index).parse().is_ok_and(|value: f64| value == 0.0);
+        let says_nothing = |index: usize| cell(index).is_empty() || is_zero(index);
+        if self.verdict.is_some_and(|index| !cell(index).is_empty()) {
+            return Vec::new();
+        }
+        let mut cells = Vec::new();
+        for MeasuredColumns { durations, others } in [&self.replay, &self.profile] {
+            let all = || durations.iter().chain(others).copied();
+            if durations.iter().any(|&index| is_zero(index)) && all().all(says_nothing) {
+                cells.extend(all().filter(|&index| is_zero(index)));
+            }
+        }
+        cells.sort_unstable();
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rows_without_any_measurement_count() {
+        let header = ["Average Duration(us)", "MicroBench Std Duration(us)", "MicroBench aiv_vec_ratio"];
+        let header = [&header[..], &["MicroBench Verdict", "Runtime num_tokens"]].concat();
+        let zeros = ZeroFilled::of(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let cells = |row: [&str; 5]| zeros.cells(&StringRecord::from(row.to_vec()));
+        assert_eq!(cells(["0", "0", "0", "", "0"]), [0, 1, 2]);
+        assert_eq!(cells(["0.000000", "", "", "", ""]), [0]);
+        assert!(cells(["", "0", "0", "", ""]).is_empty(), "no duration is claimed");
+        assert!(cells(["3.5", "0", "0", "", ""]).is_empty(), "it was measured once");
+        assert!(cells(["0", "0", "0.5", "", ""]).is_empty(), "a counter was measured");
+        assert!(cells(["0", "", "", "oom", ""]).is_empty(), "npubench wrote it");
+        assert!(cells(["-0x", "0", "", "", ""]).is_empty());
+        let header = ["Average Duration(us)", "Profiling Average Duration(us)"].map(String::from);
+        let cells = |row: [&str; 2]| ZeroFilled::of(&header).cells(&StringRecord::from(row.to_vec()));
+        assert_eq!(cells(["0", "0"]), [0, 1]);
+        assert_eq!(cells(["0", "3.5"]), [0], "a profile went in since");
+        assert_eq!(cells(["3.5", "0"]), [1]);
+    }
+}

@@ -1,0 +1,298 @@
+//! What the shapes of a `FusedInferAttentionScore` say, and what they leave open.
+//!
+//! The kernel's time depends on the lengths of the sequences, which are values of its inputs, and on
+//! arguments such as the layout, which no profile shows. Both are attributes. What follows from the shapes
+//! alone is known here; it is never taken for more than that.
+
+mod call;
+mod sequences;
+
+pub(crate) use call::joined;
+pub use call::{AttentionCall, ShapeMatch, agreed, best_fits};
+pub use sequences::SequenceLengths;
+
+use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
+
+/// Names of the attributes that make a case complete.
+pub mod attention_attribute {
+    /// Lengths of the queries, cumulative where the layout packs them (`TND`).
+    pub const QUERY_LENGTHS: &str = "Runtime actual_seq_lengths_values";
+    /// Lengths of keys and values: of each sequence where they are paged, else as those of the queries.
+    pub const KV_LENGTHS: &str = "Runtime actual_seq_lengths_kv_values";
+    /// Mean length of keys and values.
+    pub const AVG_SEQ_LEN: &str = super::AVG_SEQ_LEN;
+    /// Blocks of the table that each sequence uses.
+    pub const VALID_BLOCKS: &str = "Runtime block_table_valid_blocks";
+    /// Heads of the queries.
+    pub const HEADS: &str = "Runtime num_heads";
+    /// Heads of keys and values.
+    pub const KV_HEADS: &str = "Runtime num_key_value_heads";
+    /// How the mask is read: 0 in full or none, 3 causal from the lower right.
+    pub const SPARSE_MODE: &str = "Runtime sparse_mode";
+    /// Order of the dimensions, such as `TND`, `BSH`, `BNSD`.
+    pub const LAYOUT: &str = "Runtime input_layout";
+    /// How far back a token looks, where that is limited.
+    pub const PRE_TOKENS: &str = "Runtime pre_tokens";
+    /// How far ahead a token looks, where that is limited.
+    pub const NEXT_TOKENS: &str = "Runtime next_tokens";
+    /// Lengths of a prefix that all sequences share.
+    pub const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
+    /// Tokens in a block of the paged keys and values; 0 where they are not paged.
+    pub const BLOCK_SIZE: &str = "Runtime block_size";
+    /// All of them.
+    pub const ALL: [&str; 12] = [
+        QUERY_LENGTHS,
+        KV_LENGTHS,
+        AVG_SEQ_LEN,
+        VALID_BLOCKS,
+        HEADS,
+        KV_HEADS,
+        SPARSE_MODE,
+        LAYOUT,
+        PRE_TOKENS,
+        NEXT_TOKENS,
+        SHARED_PREFIX,
+        BLOCK_SIZE,
+    ];
+}
+use attention_attribute as name;
+
+/// Slots of the kernel's 31 inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionSlot {
+    /// Queries.
+    Query = 0,
+    /// Keys, in blocks where there is a block table.
+    Key = 1,
+    /// Values, likewise.
+    Value = 2,
+    /// Mask.
+    Mask = 4,
+    /// Lengths of the queries.
+    QueryLengths = 5,
+    /// Lengths of keys and values.
+    KvLengths = 6,
+    /// Which blocks hold each sequence.
+    BlockTable = 14,
+    /// The rotary part of the queries (MLA).
+    QueryRope = 24,
+    /// The rotary part of the keys (MLA).
+    KeyRope = 25,
+}
+
+/// A case of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionCase<'a> {
+    pub(super) case: &'a Case,
+}
+
+impl<'a> AttentionCase<'a> {
+    /// The kernel's name.
+    pub const KERNEL: &'static str = "FusedInferAttentionScore";
+
+    /// A view of a case of the kernel.
+    #[must_use]
+    pub const fn new(case: &'a Case) -> Self {
+        Self { case }
+    }
+
+    /// The shape of an input, `None` where it was left out.
+    #[must_use]
+    pub fn dims(&self, slot: AttentionSlot) -> Option<&'a [u64]> {
+        let tensor = self.case.inputs.get(slot as usize).and_then(Slot::as_ref)?;
+        (!tensor.is_scalar()).then_some(tensor.dims.as_slice())
+    }
+
+    /// Whether keys and values are in blocks.
+    #[must_use]
+    pub fn is_paged(&self) -> bool {
+        self.dims(AttentionSlot::BlockTable).is_some()
+    }
+
+    /// What a reader of the shapes takes the arguments to be where nobody says otherwise: the rules by
+    /// which such databases have been replayed.
+    #[must_use]
+    pub fn implied(&self) -> CaseAttributes {
+        let mut implied = CaseAttributes::default();
+        let mut set = |name: &str, value: Option<u64>| {
+            if let Some(value) = value {
+                implied.set(name, &value.to_string());
+            }
+        };
+        let (query, key) = (self.dims(AttentionSlot::Query), self.dims(AttentionSlot::Key));
+        let paged = self.is_paged();
+        set(name::HEADS, query.filter(|dims| dims.len() >= 3).map(|dims| dims[1]));
+        let head = query.and_then(|dims| dims.last().copied()).filter(|&head| head > 0);
+        set(
+            name::KV_HEADS,
+            match key {
+                Some(&[_, heads, _] | &[_, heads, _, _])
+                    if !paged || key.is_some_and(|dims| dims.len() == 4) =>
+                {
+                    Some(heads)
+                }
+                // Blocks of whole rows: all heads side by side.
+                Some(&[_, _, row]) => head.filter(|head| row % head == 0).map(|head| row / head),
+                _ => None,
+            },
+        );
+        set(
+            name::BLOCK_SIZE,
+            match key {
+                _ if !paged => Some(0),
+                Some(&[_, size, _] | &[_, _, size, _]) => Some(size),
+                _ => None,
+            },
+        );
+        set(name::SPARSE_MODE, Some(if self.dims(AttentionSlot::Mask).is_some() { 3 } else { 0 }));
+        match (query.map(<[u64]>::len), self.dims(AttentionSlot::QueryRope)) {
+            (Some(3), _) => implied.set(name::LAYOUT, "TND"),
+            (Some(4), Some(_)) => implied.set(name::LAYOUT, "BNSD_NBSD"),
+            _ => {}
+        }
+        implied
+    }
+
+    /// The attributes that tell this case from others of the same shapes: without those that say what the
+    /// shapes imply, and without means and counts where the lengths themselves are there.
+    #[must_use]
+    pub(super) fn deciding(&self) -> CaseAttributes {
+        let mut deciding = self.case.attributes.without(&self.implied());
+        if self.case.attributes.get(name::KV_LENGTHS).is_some() {
+            deciding.remove(name::AVG_SEQ_LEN);
+            deciding.remove(name::VALID_BLOCKS);
+        }
+        deciding
+    }
+
+    /// `complete`, or what a faithful replay needs and nobody has said.
+    #[must_use]
+    pub fn completeness(&self) -> String {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return "complete".to_owned();
+        }
+        let names: Vec<&str> =
+            missing.iter().map(|name| name.strip_prefix(RUNTIME).unwrap_or(name)).collect();
+        format!("partial: no {}", names.join(", "))
+    }
+
+    /// The attributes that a faithful replay needs and nobody has said.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let has = |slot| self.dims(slot).is_some();
+        let paged = self.is_paged();
+        let needed = [
+            (name::LAYOUT, true),
+            (name::HEADS, true),
+            (name::KV_HEADS, true),
+            (name::SPARSE_MODE, true),
+            (name::BLOCK_SIZE, paged),
+            (name::QUERY_LENGTHS, has(AttentionSlot::QueryLengths)),
+            (name::KV_LENGTHS, paged || has(AttentionSlot::KvLengths)),
+        ];
+        let missing = needed
+            .into_iter()
+            .filter(|(name, is_needed)| *is_needed && self.case.attributes.get(name).is_none());
+        missing.map(|(name, _)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{KernelName, SignatureCells};
+
+    /// A case from the shapes of slots by number.
+    fn case(slots: &[(AttentionSlot, &str)]) -> Case {
+        let mut shapes = vec![""; 31];
+        for (slot, shape) in slots {
+            shapes[*slot as usize] = shape;
+        }
+        let dtypes: Vec<&str> =
+            shapes.iter().map(|shape| if shape.is_empty() { "DT_UNDEFINED" } else { "DT_BF16" }).collect();
+        let cells = SignatureCells { shapes: &shapes.join(";"), dtypes: &dtypes.join(";"), formats: "" };
+        Case {
+            kernel: KernelName::new(AttentionCase::KERNEL).expect("a name"),
+            inputs: cells.parse().expect("cells"),
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    fn decode() -> Case {
+        case(&[
+            (AttentionSlot::Query, "128,4,128"),
+            (AttentionSlot::Key, "12307,128,128"),
+            (AttentionSlot::Value, "12307,128,128"),
+            (AttentionSlot::Mask, "2048,2048"),
+            (AttentionSlot::QueryLengths, "128"),
+            (AttentionSlot::KvLengths, "128"),
+            (AttentionSlot::BlockTable, "128,512"),
+        ])
+    }
+
+    fn implied(case: &Case) -> String {
+        let mut text = String::new();
+        AttentionCase::new(case).implied().append_to(&mut text);
+        text.replace("Runtime ", "")
+    }
+
+    #[test]
+    fn shapes_imply_what_such_rows_were_replayed_with() {
+        assert_eq!(
+            implied(&decode()),
+            "|block_size=128;input_layout=TND;num_heads=4;num_key_value_heads=1;sparse_mode=3"
+        );
+        let prefill = case(&[
+            (AttentionSlot::Query, "24624,4,128"),
+            (AttentionSlot::Key, "24624,1,128"),
+            (AttentionSlot::Value, "24624,1,128"),
+            (AttentionSlot::Mask, "2048,2048"),
+        ]);
+        assert_eq!(
+            implied(&prefill),
+            "|block_size=0;input_layout=TND;num_heads=4;num_key_value_heads=1;sparse_mode=3"
+        );
+        let mla = case(&[
+            (AttentionSlot::Query, "4,16,1,512"),
+            (AttentionSlot::Key, "1135,1,128,512"),
+            (AttentionSlot::Value, "1135,1,128,512"),
+            (AttentionSlot::BlockTable, "4,1135"),
+            (AttentionSlot::QueryRope, "4,16,1,64"),
+            (AttentionSlot::KeyRope, "1135,1,128,64"),
+        ]);
+        assert_eq!(
+            implied(&mla),
+            "|block_size=128;input_layout=BNSD_NBSD;num_heads=16;num_key_value_heads=1;sparse_mode=0"
+        );
+    }
+
+    #[test]
+    fn lengths_tell_cases_apart_and_what_is_implied_does_not() {
+        let bare = decode();
+        let mut said = bare.clone();
+        for (name, value) in AttentionCase::new(&bare).implied().iter() {
+            said.attributes.set(name, value);
+        }
+        assert_eq!(said.signature(), bare.signature());
+        said.attributes.set(name::AVG_SEQ_LEN, "4096.0");
+        assert_ne!(said.signature(), bare.signature(), "as recorded in tables without the lengths");
+        let mut lengths = bare.clone();
+        lengths.attributes.set(name::KV_LENGTHS, "4096,4096");
+        let short = lengths.signature();
+        lengths.attributes.set(name::AVG_SEQ_LEN, "4096");
+        lengths.attributes.set(name::VALID_BLOCKS, "32,32");
+        assert_eq!(lengths.signature(), short, "they follow from the lengths");
+        lengths.attributes.set(name::SPARSE_MODE, "0");
+        assert_ne!(lengths.signature(), short);
+    }
+
+    #[test]
+    fn what_is_not_said_is_missing_even_if_shapes_imply_it() {
+        let mut case = decode();
+        assert_eq!(AttentionCase::new(&case).missing().len(), 7);
+        case.attributes.set(name::LAYOUT, "TND");
+        assert!(!AttentionCase::new(&case).missing().contains(&name::LAYOUT));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a case needs besides its tensors: sequence lengths, layout, number of heads, EP size.
+//!
+//! Such values stand in columns of their own: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of older
+//! tools. Of the runtime columns some say what was launched, which decides sameness; others only say where
+//! that is known from.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use super::attention_attribute;
+
+/// In front of the columns that hold what was known at run time.
+pub const RUNTIME: &str = "Runtime ";
+/// Ranks that share the experts; a kernel that talks to them takes longer with more.
+pub const EP_SIZE: &str = "EP Size";
+
+/// What older tools call [`AVG_SEQ_LEN`].
+const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
+/// Mean length of the keys and values of a batch, where the lengths themselves are not known.
+pub(super) const AVG_SEQ_LEN: &str = "Runtime avg_seq_len";
+
+/// Runtime columns that say where values are from, or repeat what the shapes say.
+const LABELS: [&str; 8] = [
+    "source_profile",
+    "metadata_completeness",
+    "operator_input_shapes_raw",
+    "actual_seq_lengths_shape",
+    "actual_seq_lengths_kv_shape",
+    "block_table_shape",
+    "attn_state",
+    "kv_cache_mode",
+];
+
+/// Columns that a row's maker fills in itself.
+const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
+
+/// Values by column, each in one spelling; a value that is not there is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CaseAttributes(BTreeMap<String, String>);
+
+impl CaseAttributes {
+    /// The name under which a column's values are kept, `None` for a column that is no attribute.
+    #[must_use]
+    pub fn name_of(column: &str) -> Option<&str> {
+        match column {
+            EP_SIZE => Some(EP_SIZE),
+            OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN),
+            _ => {
+                let bare = column.strip_prefix(RUNTIME)?;
+                (!bare.is_empty() && !LABELS.contains(&bare)).then_some(column)
+            }
+        }
+    }
+
+    /// The name that expressions have for a column: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+    #[must_use]
+    pub fn variable(column: &str) -> String {
+        column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
+    }
+
+    /// The columns that a grid may set without an entry that asks for more: the attributes that are known here, and
+    /// what explains them.
+    pub fn columns() -> impl Iterator<Item = String> {
+        let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
+        let labels = labels.map(|label| format!("{RUNTIME}{label}"));
+        attention_attribute::ALL.into_iter().chain([EP_SIZE]).map(str::to_owned).chain(labels)
+    }
+
+    /// Whether a column's cells follow from the row, and are nobody's to give.
+    #[must_use]
+    pub fn is_made(column: &str) -> bool {
+        column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
+    }
+
+    /// Whether a cell says anything; `N/A`, `nan` and the like do not.
+    #[must_use]
+    pub fn is_said(cell: &str) -> bool {
+        normal(cell).is_some()
+    }
+
+    /// Whether two sets say different things of one attribute. Tables of older tools round the mean length.
+    #[must_use]
+    pub fn contradicts(&self, other: &Self) -> Option<&str> {
+        let differs = |name: &str, value: &str| match other.get(name) {
+            Some(theirs) if name == AVG_SEQ_LEN => !is_rounded(value, theirs),
+            Some(theirs) => theirs != value,
+            None => false,
+        };
+        self.iter().find(|(name, value)| differs(name, value)).map(|(name, _)| name)
+    }
+
+    /// Takes the cell of a column; cells without a value and columns that are no attribute change nothing.
+    pub fn set(&mut self, column: &str, cell: &str) {
+        if let Some(name) = Self::name_of(column)
+            && let Some(value) = normal(cell)
+        {
+            self.0.insert(name.to_owned(), value);
+        }
+    }
+
+    /// The value of an attribute.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The value of an attribute that is a list of whole numbers; `None` where it is not.
+    #[must_use]
+    pub fn numbers(&self, name: &str) -> Option<Vec<u64>> {
+        self.get(name)?.split(',').map(|number| number.parse().ok()).collect()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names and values, in the order of names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Without those that `other` says as well.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        let differs = self.0.iter().filter(|(name, value)| other.0.get(*name) != Some(*value));
+        Self(differs.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    /// With what `other` says where this says nothing.
+    #[must_use]
+    pub fn joined_with(&self, other: &Self) -> Self {
+        let mut joined = other.clone();
+        joined.0.extend(self.0.clone());
+        joined
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    /// `|name=value;name=value`, nothing where nothing is known.
+    pub(super) fn append_to(&self, text: &mut String) {
+        for (index, (name, value)) in self.iter().enumerate() {
+            let _ = write!(text, "{}{name}=", if index == 0 { '|' } else { ';' });
+            for c in value.chars() {
+                // Somebody's text must not look like two attributes.
+                let _ = if matches!(c, '|' | ';' | '=' | '%') {
+                    write!(text, "%{:02X}", c as u32)
+                } else {
+                    write!(text, "{c}")
+                };
+            }
+        }
+    }
+}
+
+/// One spelling of a cell: lists of numbers as `1,2,3`, whatever encloses and separates them, numbers without
+/// leading or trailing zeros, other text as it stands. `None` where nothing is said.
+fn normal(cell: &str) -> Option<String> {
+    let enclosing = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '[' | ']' | '(' | ')');
+    let bare = cell.trim_matches(enclosing);
+    if matches!(bare.to_ascii_uppercase().as_str(), "" | "N/A" | "NA" | "NAN" | "NULL" | "NONE") {
+        return None;
+    }
+    let words = bare.split(|c: char| enclosing(c) || matches!(c, ',' | ';')).filter(|word| !word.is_empty());
+    let numbers: Option<Vec<&str>> = words.map(plain_number).collect();
+    let text = numbers.map_or_else(|| bare.to_owned(), |numbers| numbers.join(","));
+    (!text.is_empty()).then_some(text)
+}
+
+/// Whether the shorter of two numbers is the longer one, rounded.
+fn is_rounded(left: &str, right: &str) -> bool {
+    let digits = |text: &str| text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let (Ok(one), Ok(other)) = (left.parse::<f64>(), right.parse::<f64>()) else { return left == right };
+    let fewest = i32::try_from(digits(left).min(digits(right))).unwrap_or(0);
+    (one - other).abs() <= 0.500_001 * 10_f64.powi(-fewest)
+}
+
+/// `007` as `7`, `4096.000000` as `4096`, `0.50` as `0.5`; `None` for what is not a plain number. Negative
+/// numbers have one spelling.
+fn plain_number(word: &str) -> Option<&str> {
+    if let Some(digits) = word.strip_prefix('-') {
+        return (!digits.is_empty()
+            && !digits.starts_with('0')
+            && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then_some(word);
+    }
+    let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let leading = whole.len() - whole.trim_start_matches('0').len().max(1);
+    let number = &word[leading..];
+    Some(if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_spelling_for_each_value() {
+        for (cell, value) in [
+            ("[128, 256]", "128,256"),
+            ("128;256", "128,256"),
+            ("\"128,0256\"", "128,256"),
+            ("4096.000000", "4096"),
+            ("0.50", "0.5"),
+            ("000", "0"),
+            (" TND ", "TND"),
+            ("-1", "-1"),
+            ("[-1, 2]", "-1,2"),
+        ] {
+            assert_eq!(normal(cell).as_deref(), Some(value), "{cell}");
+        }
+        for nothing in ["", " ", "N/A", "None", "nan", "[]", "\"\"", ",", "[[], []]"] {
+            assert_eq!(normal(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_rounded_mean_is_no_contradiction() {
+        let mean = |text: &str| {
+            let mut attributes = CaseAttributes::default();
+            attributes.set(AVG_SEQ_LEN, text);
+            attributes
+        };
+        // 24624 tokens of 7 sequences, as recorded and as computed.
+        assert_eq!(mean("3518").contradicts(&mean("3517.714286")), None);
+        assert_eq!(mean("3517.714286").contradicts(&mean("3518")), None);
+        assert_eq!(mean("3517").contradicts(&mean("3517.714286")), Some(AVG_SEQ_LEN));
+    }
+
+    #[test]
+    fn text_cannot_look_like_another_attribute() {
+        let mut odd = CaseAttributes::default();
+        odd.set("Runtime a", "1;Runtime b=2");
+        let mut text = String::new();
+        odd.append_to(&mut text);
+        assert_eq!(text, "|Runtime a=1%3BRuntime b%3D2");
+    }
+
+    #[test]
+    fn columns_that_only_explain_are_no_attributes() {
+        assert_eq!(CaseAttributes::name_of("Runtime sparse_mode"), Some("Runtime sparse_mode"));
+        assert_eq!(CaseAttributes::name_of("avg_seq_len"), Some(AVG_SEQ_LEN));
+        assert_eq!(CaseAttributes::name_of("EP Size"), Some(EP_SIZE));
+        for label in
+            ["Runtime source_profile", "Runtime block_table_shape", "Runtime ", "OP State", "Runtimes"]
+        {
+            assert_eq!(CaseAttributes::name_of(label), None, "{label}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A case: one kernel at one signature, under an id that is the same on every machine and day.
+
+use std::fmt::{self, Write as _};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{CaseAttributes, KernelName, Slot, signature::canonical};
+
+/// One kernel at one signature.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: KernelName,
+    /// Input slots in the profiler's order; `None` is an optional input left out.
+    pub inputs: Vec<Slot>,
+    /// Output slots; empty where the profiler shows none (kernels that work in place).
+    pub outputs: Vec<Slot>,
+    /// What shapes do not carry: sequence lengths, layout, EP size.
+    pub attributes: CaseAttributes,
+}
+
+/// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CaseId(String);
+
+impl Case {
+    /// The canonical signature, which is the same for two cases that are the same: kernel, inputs and outputs,
+    /// each slot as `dims:type:format`, then the attributes that decide.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        canonical(self)
+    }
+
+    /// The id.
+    #[must_use]
+    pub fn id(&self) -> CaseId {
+        CaseId(short_hash(self.signature().as_bytes()))
+    }
+
+    /// Device memory of all inputs and outputs in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let slots = self.inputs.iter().chain(&self.outputs).flatten();
+        slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
+    }
+
+    /// Inputs and outputs as a person would write them: `4096,1024;1024 -> 4096,1024`.
+    #[must_use]
+    pub fn shapes(&self) -> String {
+        let side = |slots: &[Slot]| {
+            let shapes = slots.iter().map(|slot| {
+                slot.as_ref().map_or_else(String::new, |tensor| {
+                    tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+                })
+            });
+            shapes.collect::<Vec<_>>().join(";")
+        };
+        format!("{} -> {}", side(&self.inputs), side(&self.outputs))
+    }
+}
+
+impl CaseId {
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A number made from the id, for seeding.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.0, 16).unwrap_or_default()
+    }
+
+    /// An id that was written down earlier, such as in the ledger.
+    #[must_use]
+    pub fn from_stored(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// The first 16 hexadecimal digits of a SHA-256.
+pub(super) fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{CaseAttributes, SignatureCells};
+
+    fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
+        let inputs = SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells");
+        Case {
+            kernel: KernelName::new("RmsNorm").expect("a name"),
+            inputs,
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    #[test]
+    fn ids_do_not_change() {
+        // Written into users' CSVs: a change here orphans their evidence.
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(id.as_str(), "7ac111b11286573d");
+    }
+
+    #[test]
+    fn ids_of_kernels_with_rules_do_not_change() {
+        let case =
+            |kernel: &str, shapes: &str, formats: &str, output: &str, attribute: Option<(&str, &str)>| {
+                let dtypes = vec!["DT_BF16"; shapes.matches(';').count() + 1].join(";");
+                let mut attributes = CaseAttributes::default();
+                if let Some((column, cell)) = attribute {
+                    attributes.set(column, cell);
+                }
+                let side = |shapes, dtypes, formats| {
+                    SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
+                };
+                let kernel = KernelName::new(kernel).expect("a name");
+                let (inputs, outputs) = (side(shapes, &dtypes, formats), side(output, "DT_BF16", "ND"));
+                Case { kernel, inputs, outputs, attributes }.id().as_str().to_owned()
+            };
+        let lengths = ("Runtime actual_seq_lengths_kv_values", "[4096, 100]");
+        let ids = [
+            case("MatMulV2", "1,1024;64,160,16,16", "ND;FRACTAL_NZ", "1,2560", None),
+            case("Index", "4096,128;1;2;77", "ND;ND;ND;ND", "77,128", None),
+            case("Slice", "64,128;2;2", "NCHW;ND;ND", "64,32", None),
+            case("Add", "4096;", "ND;ND", "4096", None),
+            case("DispatchFFNCombine", "64,128", "ND", "64,128", Some(("EP Size", "16"))),
+            case(
+                "FusedInferAttentionScore",
+                "2,4,128;9,128,128;9,128,128",
+                "ND;ND;ND",
+                "2,4,128",
+                Some(lengths),
+            ),
+        ];
+        insta::assert_debug_snapshot!(ids);
+    }
+
+    #[test]
+    fn spelling_does_not_decide_the_id() {
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(case("4096,1,1024;1024;;", "BF16;DT_BF16", "FORMAT_ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "FLOAT;DT_BF16", "ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "BF16;BF16", "ND;NCL").id(), id);
+    }
+}

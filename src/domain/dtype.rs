@@ -1,0 +1,162 @@
+//! Element types of tensors, under the names that the profiler uses.
+
+use std::fmt;
+
+/// The element type of a tensor. Names are normalised, so that `BF16`, `DT_BF16` and `BFLOAT16` are
+/// one type; a name that is not known is kept as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dtype {
+    /// IEEE single precision.
+    Float,
+    /// IEEE half precision.
+    Float16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE double precision.
+    Double,
+    /// Signed 8 bit.
+    Int8,
+    /// Unsigned 8 bit.
+    Uint8,
+    /// Signed 16 bit.
+    Int16,
+    /// Signed 32 bit.
+    Int32,
+    /// Signed 64 bit.
+    Int64,
+    /// One byte, 0 or 1.
+    Bool,
+    /// A type that npubench has no name for; the text is the profiler's.
+    Other(String),
+}
+
+/// (type, the profiler's name, torch's name, bytes, further spellings)
+type DtypeSpellings = (Dtype, &'static str, &'static str, u64, &'static [&'static str]);
+
+const KNOWN: [DtypeSpellings; 10] = [
+    (Dtype::Float, "FLOAT", "float32", 4, &["FLOAT32", "FP32"]),
+    (Dtype::Float16, "FLOAT16", "float16", 2, &["FP16"]),
+    (Dtype::Bf16, "DT_BF16", "bfloat16", 2, &["BF16", "BFLOAT16"]),
+    (Dtype::Double, "DOUBLE", "float64", 8, &["FLOAT64"]),
+    (Dtype::Int8, "INT8", "int8", 1, &[]),
+    (Dtype::Uint8, "UINT8", "uint8", 1, &[]),
+    (Dtype::Int16, "INT16", "int16", 2, &[]),
+    (Dtype::Int32, "INT32", "int32", 4, &[]),
+    (Dtype::Int64, "INT64", "int64", 8, &[]),
+    (Dtype::Bool, "BOOL", "bool", 1, &[]),
+];
+
+impl Dtype {
+    /// Reads a name as the profiler, a database or a catalogue file writes it. `None` stands for a
+    /// slot that holds no tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let name = name.trim();
+        let bare = name.strip_prefix("DT_").unwrap_or(name);
+        if matches!(bare, "" | "UNDEFINED" | "NULL" | "NONE" | "None" | "N/A" | "NA") {
+            return None;
+        }
+        let known = KNOWN.iter().find(|(_, profiler, _, _, more)| {
+            profiler.strip_prefix("DT_").unwrap_or(profiler) == bare || more.contains(&bare)
+        });
+        Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
+    }
+
+    /// The profiler's names of all types that are known.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|entry| entry.1)
+    }
+
+    /// Reads torch's name, such as `bfloat16`.
+    #[must_use]
+    pub fn from_torch(name: &str) -> Option<Self> {
+        KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
+    }
+
+    fn known(&self) -> Option<&'static DtypeSpellings> {
+        KNOWN.iter().find(|entry| entry.0 == *self)
+    }
+
+    /// The profiler's name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Other(name) => name,
+            known => known.known().map_or("", |entry| entry.1),
+        }
+    }
+
+    /// The name of the attribute of `torch`, where there is one.
+    #[must_use]
+    pub fn torch_name(&self) -> Option<&'static str> {
+        self.known().map(|entry| entry.2)
+    }
+
+    /// Bytes of one element, where known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        self.known().map(|entry| entry.3)
+    }
+
+    /// Whether values are floating point.
+    #[must_use]
+    pub const fn is_float(&self) -> bool {
+        matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
+    }
+
+    /// The type of the result of a binary operation on tensors, by torch's promotion rule for tensors
+    /// of one or more dimensions.
+    #[must_use]
+    pub fn promote(&self, other: &Self) -> Option<Self> {
+        if self == other {
+            return Some(self.clone());
+        }
+        let rank = |dtype: &Self| match dtype {
+            Self::Bool => Some(0),
+            Self::Uint8 | Self::Int8 => Some(1),
+            Self::Int16 => Some(2),
+            Self::Int32 => Some(3),
+            Self::Int64 => Some(4),
+            Self::Float16 | Self::Bf16 => Some(5),
+            Self::Float => Some(6),
+            Self::Double => Some(7),
+            Self::Other(_) => None,
+        };
+        let (left, right) = (rank(self)?, rank(other)?);
+        match (left, right) {
+            (1, 1) => Some(Self::Int16),
+            (5, 5) => Some(Self::Float),
+            _ if left > right => Some(self.clone()),
+            _ => Some(other.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_type_are_one_type() {
+        for name in ["BF16", "DT_BF16", "BFLOAT16", "DT_BFLOAT16"] {
+            assert_eq!(Dtype::parse(name), Some(Dtype::Bf16), "{name}");
+        }
+        assert_eq!(Dtype::parse("DT_FLOAT"), Some(Dtype::Float));
+        assert_eq!(Dtype::parse("HIFLOAT8"), Some(Dtype::Other("HIFLOAT8".to_owned())));
+        assert_eq!(Dtype::parse("DT_UNDEFINED"), None);
+    }
+
+    #[test]
+    fn promotion_follows_torch() {
+        assert_eq!(Dtype::Float.promote(&Dtype::Bf16), Some(Dtype::Float));
+        assert_eq!(Dtype::Bf16.promote(&Dtype::Float16), Some(Dtype::Float));
+        assert_eq!(Dtype::Int64.promote(&Dtype::Bf16), Some(Dtype::Bf16));
+        assert_eq!(Dtype::Uint8.promote(&Dtype::Int8), Some(Dtype::Int16));
+    }
+}

@@ -1,0 +1,59 @@
+//! Memory formats of tensors, under the names that the profiler uses.
+
+use std::fmt;
+
+/// How the elements of a tensor lie in device memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TensorFormat {
+    /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`,
+    /// `NCHW`, `NCL`, `FORMAT_ND` …) which differ by rank and by the library that built the
+    /// tensor, not by layout.
+    Base(String),
+    /// A blocked layout such as `FRACTAL_NZ`, which is another kernel variant.
+    Private(String),
+}
+
+const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
+
+impl TensorFormat {
+    /// Row-major under its plainest name.
+    #[must_use]
+    pub fn nd() -> Self {
+        Self::Base("ND".to_owned())
+    }
+
+    /// Reads a name as the profiler or a database writes it; `None` for a slot without a tensor.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let name = name.trim();
+        let bare = name.strip_prefix("FORMAT_").unwrap_or(name);
+        match bare {
+            "" | "NULL" | "NONE" | "None" | "N/A" | "NA" | "UNDEFINED" => None,
+            base if BASE.contains(&base) => Some(Self::Base(base.to_owned())),
+            private => Some(Self::Private(private.to_owned())),
+        }
+    }
+
+    /// The profiler's name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Base(name) | Self::Private(name) => name,
+        }
+    }
+
+    /// Whether two formats lay elements out alike.
+    #[must_use]
+    pub fn same_layout(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Base(_), Self::Base(_)) => true,
+            (left, right) => left == right,
+        }
+    }
+}
+
+impl fmt::Display for TensorFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,41 @@
+//! The words of npubench as types: kernels, tensors, cases, verdicts, kinds, time.
+//!
+//! Layer 0: imports nothing of this crate and does no IO.
+
+mod attention;
+mod attributes;
+mod case;
+mod collection_purpose;
+mod data_kind;
+mod dtype;
+mod format;
+mod kernel;
+mod signature;
+mod signature_cells;
+mod software_versions;
+mod suggest;
+mod tensor;
+mod time;
+mod vendor_check;
+mod verdict;
+
+pub(crate) use attention::joined;
+pub use attention::{
+    AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, agreed, attention_attribute,
+    best_fits,
+};
+pub use attributes::{CaseAttributes, EP_SIZE, RUNTIME};
+pub use case::{Case, CaseId};
+pub use collection_purpose::CollectionPurpose;
+pub use data_kind::DataKind;
+pub use dtype::Dtype;
+pub use format::TensorFormat;
+pub use kernel::{KernelName, KernelNameError};
+pub use signature::keeps_input_shapes;
+pub use signature_cells::{CellsError, SignatureCells};
+pub use software_versions::SoftwareVersions;
+pub use suggest::{meant, nearest, shortened};
+pub use tensor::{Slot, Tensor};
+pub use time::{Nanos, NanosError};
+pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict, UnknownOutcome};
+pub use verdict::{CaseOutcome, Verdict};

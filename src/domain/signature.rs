@@ -1,0 +1,328 @@
+//! The canonical signature: the one place that decides whether two cases are the same.
+//!
+//! Ingest, grids, write-back, lookup and the ledger all ask here. In general a signature is the kernel with
+//! shape, type and format of each input and output, and the attributes that shapes do not carry. Some kernels
+//! have rules of their own, because the profiler shows one computation in several ways:
+//!
+//! | kernels | rule |
+//! |---|---|
+//! | MatMulV2, MatMulV3, MatMulCommon | `(M,K);(N,K)` in whatever orientation and layout it is stored |
+//! | Index | the source, and one index vector as long as the output's first dimension |
+//! | Slice, Transpose, and both with suffix `AiCore` | the first input, row-major |
+//! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`AttentionCase`] |
+
+use super::{AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
+
+/// Writes the canonical signature of a case.
+pub(super) fn canonical(case: &Case) -> String {
+    let by_rule = rule(&case.kernel).and_then(|rule| rule(case));
+    by_rule.unwrap_or_else(|| written(case, &views(&case.inputs), &views(&case.outputs)))
+}
+
+/// The rule of a kernel; `None` from the rule is a case that it does not cover.
+fn rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
+    match kernel.as_str() {
+        "MatMulV2" | "MatMulV3" | "MatMulCommon" => Some(matmul),
+        "Index" => Some(index),
+        "Slice" | "SliceAiCore" | "Transpose" | "TransposeAiCore" => Some(first_input),
+        _ => None,
+    }
+}
+
+/// Whether two cases of a kernel can only be the same if their input shapes are; for all kernels, their output
+/// shapes must be. Tells those who search many rows where to look.
+#[must_use]
+pub fn keeps_input_shapes(kernel: &KernelName) -> bool {
+    rule(kernel).is_none()
+}
+
+/// A slot as it goes into a signature.
+#[derive(Clone, Copy)]
+struct SignatureSlot<'a> {
+    dims: &'a [u64],
+    dtype: &'a Dtype,
+    format: &'a str,
+}
+
+fn view(tensor: &Tensor) -> SignatureSlot<'_> {
+    SignatureSlot { dims: &tensor.dims, dtype: &tensor.dtype, format: tensor.format.as_str() }
+}
+
+/// The slots of one side. Beside tensors with dimensions an empty shape says nothing, and tools differ in the
+/// types they give it. Where there is nothing else, the types do decide: an `Add` of two INT64 scalars takes
+/// three times as long as one of two FLOAT.
+fn views(slots: &[Slot]) -> Vec<Option<SignatureSlot<'_>>> {
+    let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
+    let said = |slot: &&Tensor| only_scalars || !slot.is_scalar();
+    slots.iter().map(|slot| slot.as_ref().filter(said).map(view)).collect()
+}
+
+fn written(
+    case: &Case,
+    inputs: &[Option<SignatureSlot<'_>>],
+    outputs: &[Option<SignatureSlot<'_>>],
+) -> String {
+    let mut text = String::with_capacity(128);
+    text.push_str(case.kernel.as_str());
+    for slots in [inputs, outputs] {
+        text.push('|');
+        let count = slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        for (index, slot) in slots[..count].iter().enumerate() {
+            if index > 0 {
+                text.push(';');
+            }
+            let Some(tensor) = slot else {
+                text.push('-');
+                continue;
+            };
+            for (position, dim) in tensor.dims.iter().enumerate() {
+                if position > 0 {
+                    text.push(',');
+                }
+                push_number(&mut text, *dim);
+            }
+            for name in [tensor.dtype.as_str(), tensor.format] {
+                text.push(':');
+                text.push_str(name);
+            }
+        }
+    }
+    if case.kernel.as_str() == AttentionCase::KERNEL {
+        AttentionCase::new(case).deciding().append_to(&mut text);
+    } else {
+        case.attributes.append_to(&mut text);
+    }
+    text
+}
+
+/// Grids ask for signatures by the million, and formatting would take most of their time.
+fn push_number(text: &mut String, number: u64) {
+    let (mut digits, mut first, mut rest) = ([b'0'; 20], 20, number);
+    loop {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.extend(digits[first..].iter().map(|digit| char::from(*digit)));
+}
+
+/// `(M,K);(N,K) -> (M,N)`; a bias and whatever else follows stays as it is.
+fn matmul(case: &Case) -> Option<String> {
+    let (a, b) = (case.inputs.first()?.as_ref()?, case.inputs.get(1)?.as_ref()?);
+    let output = case.outputs.first()?.as_ref()?;
+    let &[m, n] = output.dims.as_slice() else { return None };
+    let k = shared_dim((StoredMatrix::of(a)?, m), (StoredMatrix::of(b)?, n))?;
+    let mut inputs = views(&case.inputs);
+    let (left, right) = ([m, k], [n, k]);
+    inputs[0] = Some(SignatureSlot { dims: &left, ..view(a) });
+    inputs[1] = Some(SignatureSlot { dims: &right, ..view(b) });
+    Some(written(case, &inputs, &views(&case.outputs)))
+}
+
+/// A matrix as it is stored: its two dimensions, each a multiple of its block.
+struct StoredMatrix([(u64, u64); 2]);
+
+impl StoredMatrix {
+    /// Two dimensions stand for themselves. In FRACTAL_NZ a matrix of r rows and c columns is stored as
+    /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0).
+    fn of(tensor: &Tensor) -> Option<Self> {
+        match (tensor.dims.as_slice(), tensor.format.as_str()) {
+            (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
+            (&[c1, r1, r0, c0], "FRACTAL_NZ") if r0 > 0 && c0 > 0 => {
+                Some(Self([(r1.checked_mul(r0)?, r0), (c1.checked_mul(c0)?, c0)]))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the other dimension is when one of them holds `outer`.
+    fn beside(&self, outer: u64) -> impl Iterator<Item = (u64, u64)> {
+        let [rows, columns] = self.0;
+        let pairs = [(rows, columns), (columns, rows)];
+        pairs.into_iter().filter(move |(one, _)| holds(*one, outer)).map(|(_, other)| other)
+    }
+}
+
+/// Whether a stored dimension is that length, filled up to whole blocks.
+fn holds((stored, block): (u64, u64), length: u64) -> bool {
+    length.div_ceil(block).checked_mul(block) == Some(stored)
+}
+
+/// The dimension that is summed over, given each matrix and its dimension of the output. The output decides
+/// which dimension of a matrix is the shared one, so that a square operand leaves nothing open.
+fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Option<u64> {
+    for one in a.beside(m) {
+        for other in b.beside(n) {
+            // The one of the smaller block is the more exact.
+            let (exact, rough) = if one.1 <= other.1 { (one, other) } else { (other, one) };
+            if holds(rough, exact.0) {
+                return Some(exact.0);
+            }
+        }
+    }
+    None
+}
+
+/// The profiler lists sizes and strides beside the index tensors; source and output say it all.
+fn index(case: &Case) -> Option<String> {
+    let source = case.inputs.first()?.as_ref()?;
+    let last = case.inputs.iter().skip(1).flatten().next_back()?;
+    let length = case.outputs.first()?.as_ref()?.dims.first()?;
+    let dims = [*length];
+    let inputs = [Some(view(source)), Some(SignatureSlot { dims: &dims, ..view(last) })];
+    Some(written(case, &inputs, &views(&case.outputs)))
+}
+
+/// Offsets, sizes and permutations arrive as further inputs; what they say is in the output's shape.
+fn first_input(case: &Case) -> Option<String> {
+    let source = case.inputs.first()?.as_ref()?;
+    let plain = TensorFormat::nd();
+    let inputs = [Some(SignatureSlot { format: plain.as_str(), ..view(source) })];
+    Some(written(case, &inputs, &views(&case.outputs)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::{CaseAttributes, KernelName, SignatureCells};
+
+    fn slots([shapes, dtypes, formats]: [&str; 3]) -> Vec<Slot> {
+        SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
+    }
+
+    fn case(kernel: &str, inputs: [&str; 3], outputs: [&str; 3]) -> Case {
+        Case {
+            kernel: KernelName::new(kernel).expect("a name"),
+            inputs: slots(inputs),
+            outputs: slots(outputs),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    fn gemm(shapes: &str, formats: &str, output: &str) -> String {
+        canonical(&case("MatMulV2", [shapes, "DT_BF16;DT_BF16", formats], [output, "DT_BF16", "ND"]))
+    }
+
+    #[test]
+    fn the_four_orientations_of_a_matmul_are_one() {
+        let expected = "MatMulV2|32,4096:DT_BF16:ND;1024,4096:DT_BF16:ND|32,1024:DT_BF16:ND";
+        for shapes in ["32,4096;1024,4096", "32,4096;4096,1024", "4096,32;1024,4096", "4096,32;4096,1024"] {
+            assert_eq!(gemm(shapes, "ND;ND", "32,1024"), expected, "{shapes}");
+        }
+        assert_ne!(gemm("32,4096;512,4096", "ND;ND", "32,512"), expected);
+        // Written by other kernels, it is another case.
+        let other = case("MatMulV3", ["32,4096;1024,4096", "BF16;BF16", "ND;ND"], ["32,1024", "BF16", "ND"]);
+        assert_ne!(canonical(&other), expected);
+    }
+
+    #[test]
+    fn blocked_weights_are_read_as_the_matrix_they_hold() {
+        // Recorded on a 910B: 64 blocks of 16 columns, 160 of 16 rows.
+        let blocked = gemm("1,1024;64,160,16,16", "ND;FRACTAL_NZ", "1,2560");
+        assert_eq!(blocked, "MatMulV2|1,1024:DT_BF16:ND;2560,1024:DT_BF16:FRACTAL_NZ|1,2560:DT_BF16:ND");
+        assert_eq!(gemm("1,1024;2560,1024", "ND;FRACTAL_NZ", "1,2560"), blocked);
+        assert_eq!(gemm("1,1024;160,64,16,16", "ND;FRACTAL_NZ", "1,2560"), blocked, "stored (K,N)");
+        assert_ne!(gemm("1,1024;2560,1024", "ND;ND", "1,2560"), blocked, "the layout decides the time");
+        // K = 1000 and N = 100 fill 63 and 7 blocks.
+        assert_eq!(
+            gemm("8,1000;63,7,16,16", "ND;FRACTAL_NZ", "8,100"),
+            gemm("8,1000;100,1000", "ND;FRACTAL_NZ", "8,100")
+        );
+        // Eight-bit blocks are 32 wide.
+        assert_eq!(
+            gemm("8,4096;128,16,16,32", "ND;FRACTAL_NZ", "8,256"),
+            gemm("8,4096;256,4096", "ND;FRACTAL_NZ", "8,256")
+        );
+    }
+
+    #[test]
+    fn a_matmul_whose_shapes_contradict_each_other_stays_as_it_is() {
+        let odd = gemm("32,4096;1024,512", "ND;ND", "32,1024");
+        assert_eq!(odd, "MatMulV2|32,4096:DT_BF16:ND;1024,512:DT_BF16:ND|32,1024:DT_BF16:ND");
+        let batched = case("MatMulV2", ["2,8,4;4,8", "BF16;BF16", "ND;ND"], ["2,8,8", "BF16", "ND"]);
+        assert!(canonical(&batched).starts_with("MatMulV2|2,8,4:"));
+    }
+
+    #[test]
+    fn a_bias_is_another_computation() {
+        let with = case("MatMulV2", ["8,64;32,64;32", "BF16;BF16;BF16", "ND;ND;ND"], ["8,32", "BF16", "ND"]);
+        assert!(canonical(&with).contains("8,64:DT_BF16:ND;32,64:DT_BF16:ND;32:DT_BF16:ND|"));
+        let transposed =
+            case("MatMulV2", ["8,64;64,32;32", "BF16;BF16;BF16", "ND;ND;ND"], ["8,32", "BF16", "ND"]);
+        assert_eq!(canonical(&transposed), canonical(&with));
+    }
+
+    #[test]
+    fn indexing_is_its_source_and_its_length() {
+        let one = case(
+            "Index",
+            ["4096,128;1;2;77", "BF16;INT64;INT64;INT64", "ND;ND;ND;ND"],
+            ["77,128", "BF16", "ND"],
+        );
+        let other = case("Index", ["4096,128;77", "BF16;INT64", "ND;ND"], ["77,128", "BF16", "ND"]);
+        assert_eq!(canonical(&one), "Index|4096,128:DT_BF16:ND;77:INT64:ND|77,128:DT_BF16:ND");
+        assert_eq!(canonical(&one), canonical(&other));
+    }
+
+    #[test]
+    fn slices_and_transposes_are_their_first_input() {
+        for kernel in ["Slice", "SliceAiCore", "Transpose", "TransposeAiCore"] {
+            let one = case(kernel, ["64,128;2;2", "BF16;INT64;INT64", "NCHW;ND;ND"], ["64,32", "BF16", "ND"]);
+            let other = case(kernel, ["64,128;2", "BF16;INT32", "ND;ND"], ["64,32", "BF16", "ND"]);
+            assert_eq!(canonical(&one), canonical(&other));
+            assert_eq!(canonical(&one), format!("{kernel}|64,128:DT_BF16:ND|64,32:DT_BF16:ND"));
+        }
+    }
+
+    #[test]
+    fn an_empty_shape_says_nothing_beside_a_tensor_and_all_where_it_is_alone() {
+        let add = |shapes: &str, dtypes: &str| canonical(&case("Add", [shapes, dtypes, ""], ["", "", ""]));
+        assert_eq!(add("4096;", "FLOAT;FLOAT"), add("4096", "FLOAT"));
+        assert_eq!(add(";4096", "INT64;FLOAT"), add(";4096", "DT_UNDEFINED;FLOAT"));
+        assert_ne!(add(";4096", "FLOAT;FLOAT"), add("4096;", "FLOAT;FLOAT"));
+        assert_ne!(add(";", "INT64;INT64"), add(";", "FLOAT;FLOAT"));
+    }
+
+    #[test]
+    fn attributes_are_part_of_it() {
+        let mut dispatch = case("DispatchFFNCombine", ["64,128", "BF16", "ND"], ["64,128", "BF16", "ND"]);
+        let without = canonical(&dispatch);
+        dispatch.attributes.set("EP Size", "16");
+        assert_eq!(canonical(&dispatch), format!("{without}|EP Size=16"));
+    }
+
+    proptest! {
+        /// Whatever the orientation and the layout of the operands, the matmul is found again.
+        #[test]
+        fn every_way_to_store_a_matmul_is_one(
+            (m, n, k) in (1_u64..70, 1_u64..70, 1_u64..70),
+            (turn_a, turn_b, blocked) in any::<(bool, bool, bool)>(),
+        ) {
+            let a = if turn_a { format!("{k},{m}") } else { format!("{m},{k}") };
+            let (rows, columns) = if turn_b { (k, n) } else { (n, k) };
+            let b = if blocked {
+                format!("{},{},16,16", columns.div_ceil(16), rows.div_ceil(16))
+            } else {
+                format!("{rows},{columns}")
+            };
+            let format = if blocked { "ND;FRACTAL_NZ" } else { "ND;ND" };
+            let output = format!("{m},{n}");
+            prop_assert_eq!(
+                gemm(&format!("{a};{b}"), format, &output),
+                gemm(&format!("{m},{k};{n},{k}"), format, &output)
+            );
+        }
+
+        /// Matmuls of other sizes are others.
+        #[test]
+        fn other_sizes_are_others(sizes in proptest::array::uniform3(1_u64..6), others in proptest::array::uniform3(1_u64..6)) {
+            let text = |[m, n, k]: [u64; 3]| gemm(&format!("{k},{m};{k},{n}"), "ND;ND", &format!("{m},{n}"));
+            prop_assert_eq!(text(sizes) == text(others), sizes == others);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The three CSV cells (shapes, types, formats) that describe a kernel's inputs or outputs.
+//!
+//! Slots are separated by `;`, dimensions by `,`; an empty shape with a type is a scalar, a slot whose
+//! type is undefined is an optional input left out. The profiler wraps shapes in one literal pair
+//! of quotes, which is stripped here and nowhere else.
+
+use super::{Dtype, Slot, Tensor, TensorFormat};
+
+/// The cells as text, unparsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignatureCells<'a> {
+    /// Such as `"4096,1024;1024"`, with or without the literal quotes.
+    pub shapes: &'a str,
+    /// Such as `DT_BF16;DT_BF16`.
+    pub dtypes: &'a str,
+    /// Such as `ND;FRACTAL_NZ`.
+    pub formats: &'a str,
+}
+
+/// What is wrong with the cells of one side.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CellsError {
+    /// A dimension is not a whole number.
+    #[error("`{dim}` is not a dimension (slot {slot} of `{shapes}`)")]
+    Dimension {
+        /// The text between two separators.
+        dim: String,
+        /// Slot, from 0.
+        slot: usize,
+        /// The whole cell.
+        shapes: String,
+    },
+    /// More types than shapes.
+    #[error("{dtypes} types for {shapes} shapes")]
+    SlotCount {
+        /// Slots of the shape cell.
+        shapes: usize,
+        /// Slots of the type cell.
+        dtypes: usize,
+    },
+    /// A shape stands where the type cell has nothing.
+    #[error("slot {slot} has a shape but no type")]
+    MissingDtype {
+        /// Slot, from 0.
+        slot: usize,
+    },
+}
+
+impl SignatureCells<'_> {
+    /// Parses the cells into slots; trailing slots that hold nothing are dropped.
+    ///
+    /// # Errors
+    /// [`CellsError`] names the slot that cannot be read.
+    pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
+        let shapes = unquoted(self.shapes);
+        let dtypes = absent_to_empty(self.dtypes.trim());
+        if matches!(shapes, "N/A" | "NA" | "NULL" | "None") || (shapes.is_empty() && dtypes.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let formats = absent_to_empty(self.formats.trim());
+        let dtype_slots: Vec<&str> = if dtypes.is_empty() { Vec::new() } else { dtypes.split(';').collect() };
+        let format_slots: Vec<&str> =
+            if formats.is_empty() { Vec::new() } else { formats.split(';').collect() };
+        let shape_slots: Vec<&str> = shapes.split(';').collect();
+        let mut slots = Vec::with_capacity(shape_slots.len());
+        for (index, shape) in shape_slots.iter().enumerate() {
+            let dims = parse_dims(shape, index, shapes)?;
+            let dtype = dtype_slots.get(index).and_then(|name| Dtype::parse(name));
+            let format = match format_slots.get(index).map(|name| name.trim()) {
+                None | Some("") => Some(TensorFormat::nd()),
+                Some(name) => TensorFormat::parse(name),
+            };
+            slots.push(match (dtype, format) {
+                (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
+                (_, _) if dims.is_empty() => None,
+                (None, _) if dtype_slots.get(index).is_none_or(|name| name.trim().is_empty()) => {
+                    return Err(CellsError::MissingDtype { slot: index });
+                }
+                // What has a shape is there, whatever else is said of it.
+                (dtype, format) => Some(Tensor {
+                    dims,
+                    dtype: dtype.unwrap_or_else(|| Dtype::Other("DT_UNDEFINED".to_owned())),
+                    format: format.unwrap_or_else(TensorFormat::nd),
+                }),
+            });
+        }
+        if dtype_slots.iter().skip(shape_slots.len()).any(|name| Dtype::parse(name).is_some()) {
+            return Err(CellsError::SlotCount { shapes: shape_slots.len(), dtypes: dtype_slots.len() });
+        }
+        while slots.last().is_some_and(Option::is_none) {
+            slots.pop();
+        }
+        Ok(slots)
+    }
+}
+
+/// Strips blanks, and the one layer of literal quotes that the profiler's shape cells carry.
+fn unquoted(cell: &str) -> &str {
+    let cell = cell.trim();
+    cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(cell).trim()
+}
+
+fn absent_to_empty(cell: &str) -> &str {
+    if matches!(cell, "N/A" | "NA") { "" } else { cell }
+}
+
+/// `4096,1,128`, also with one pair of parentheses and blanks; empty for a scalar.
+fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsError> {
+    let shape = shape.trim();
+    let shape = shape.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(shape).trim();
+    if shape.is_empty() {
+        return Ok(Vec::new());
+    }
+    shape
+        .split(',')
+        .map(|dim| {
+            let dim = dim.trim();
+            let digits = !dim.is_empty() && dim.len() <= 18 && dim.bytes().all(|byte| byte.is_ascii_digit());
+            digits.then(|| dim.parse().ok()).flatten().ok_or_else(|| CellsError::Dimension {
+                dim: dim.to_owned(),
+                slot,
+                shapes: cell.to_owned(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, CellsError> {
+        SignatureCells { shapes, dtypes, formats }.parse()
+    }
+
+    #[test]
+    fn scalars_are_slots() {
+        let slots = parse("\"4096;\"", "FLOAT;FLOAT", "ND;ND").expect("a tensor and a scalar");
+        assert_eq!(slots.len(), 2);
+        assert!(slots[1].as_ref().is_some_and(Tensor::is_scalar));
+        assert_eq!(parse("\"\"", "INT32", "ND").expect("a scalar").len(), 1);
+        assert_eq!(parse("\";;\"", "DOUBLE;DOUBLE;DOUBLE", "ND;ND;ND").expect("three scalars").len(), 3);
+    }
+
+    #[test]
+    fn absent_slots_keep_their_place_and_trailing_ones_go() {
+        let slots =
+            parse("1,2;;3;;", "FLOAT;DT_UNDEFINED;INT8;UNDEFINED;DT_UNDEFINED", "ND;NULL;ND;NULL;NULL")
+                .expect("optional inputs left out");
+        assert_eq!(slots.len(), 3);
+        assert!(slots[1].is_none());
+        assert_eq!(parse("N/A", "N/A", "N/A"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn text_is_refused_as_a_shape() {
+        for cell in ["__import__('os')", "4096;$(reboot)", "-1,4", "1e3", "4,,4", "99999999999999999999"] {
+            assert!(
+                matches!(parse(cell, "FLOAT;FLOAT", "ND;ND"), Err(CellsError::Dimension { .. })),
+                "{cell}"
+            );
+        }
+        assert_eq!(parse("4", "FLOAT;FLOAT", "ND"), Err(CellsError::SlotCount { shapes: 1, dtypes: 2 }));
+        assert_eq!(parse("4;4", "FLOAT", "ND"), Err(CellsError::MissingDtype { slot: 1 }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_cells_are_handled(shapes in "[0-9,;()\" NA/-]{0,30}", dtypes in "[A-Z_0-9;]{0,30}", formats in "[A-Z_;]{0,30}") {
+            let _ = parse(&shapes, &dtypes, &formats);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The software that decides how long a kernel takes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Versions of the software that decide how long a kernel takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SoftwareVersions {
+    /// CANN, such as `8.3.RC1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cann: Option<String>,
+    /// torch_npu, such as `2.7.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch_npu: Option<String>,
+}
+
+impl SoftwareVersions {
+    /// Whether nothing is known.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        self.cann.is_none() && self.torch_npu.is_none()
+    }
+
+    /// Whether two stacks cannot be the same; what one of them does not say is no contradiction.
+    #[must_use]
+    pub fn contradicts(&self, other: &Self) -> bool {
+        let differ = |mine: &Option<String>, theirs: &Option<String>| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs);
+        differ(&self.cann, &other.cann) || differ(&self.torch_npu, &other.torch_npu)
+    }
+
+    /// What holds for data of both: what one of them says, or `mixed` where they differ.
+    #[must_use]
+    pub fn joined_with(&self, other: &Self) -> Self {
+        let join = |mine: &Option<String>, theirs: &Option<String>| match (mine, theirs) {
+            (Some(mine), Some(theirs)) if mine != theirs => Some("mixed".to_owned()),
+            (Some(known), _) | (None, Some(known)) => Some(known.clone()),
+            (None, None) => None,
+        };
+        Self { cann: join(&self.cann, &other.cann), torch_npu: join(&self.torch_npu, &other.torch_npu) }
+    }
+}
+
+/// `CANN 8.3.RC1, torch_npu 2.7.1`.
+impl fmt::Display for SoftwareVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = [("CANN", &self.cann), ("torch_npu", &self.torch_npu)];
+        let parts: Vec<String> = known
+            .iter()
+            .filter_map(|(name, version)| Some(format!("{name} {}", version.as_ref()?)))
+            .collect();
+        f.write_str(if parts.is_empty() { "unknown software" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(cann: &str, torch_npu: &str) -> SoftwareVersions {
+        let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        SoftwareVersions { cann: known(cann), torch_npu: known(torch_npu) }
+    }
+
+    #[test]
+    fn what_is_not_said_does_not_contradict() {
+        assert!(stack("8.3", "2.7").contradicts(&stack("8.5", "2.7")));
+        assert!(!stack("8.3", "").contradicts(&stack("", "2.7")));
+        assert_eq!(stack("8.3", "").joined_with(&stack("8.5", "2.7")), stack("mixed", "2.7"));
+        assert_eq!(stack("8.3", "").joined_with(&stack("", "2.7")), stack("8.3", "2.7"));
+        assert!(stack("mixed", "2.7").contradicts(&stack("8.3", "2.7")));
+        assert_eq!(stack("8.3", "2.7").to_string(), "CANN 8.3, torch_npu 2.7");
+        assert_eq!(SoftwareVersions::default().to_string(), "unknown software");
+    }
+}

@@ -1,0 +1,202 @@
+//! One writer per database: a lock file that names its owner.
+
+use std::{
+    fmt,
+    fs::{self, File, TryLockError},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process,
+    str::FromStr,
+    thread,
+    time::Duration,
+};
+
+use crate::database::StoreError;
+
+const LOCK: &str = "lock";
+const IGNORE: &str = ".gitignore";
+const TRIES: u32 = 3;
+const STEP: Duration = Duration::from_millis(20);
+
+/// Holds `.npubench/lock` until dropped. The system releases it when the process ends, however it ends.
+///
+/// A lock that had to make `.npubench` takes it away again, unless [`FolderLock::keep`] was called: a command
+/// that fails leaves nothing behind.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+    made: Option<PathBuf>,
+}
+
+impl FolderLock {
+    /// Takes the lock of a database folder, making its state folder where it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] with the owner, or [`StoreError::Io`] where the folder is not writable.
+    pub(crate) fn take(database: &Path, state: &Path) -> Result<Self, StoreError> {
+        // Rows are written at the end; whether they can be is found out now.
+        tempfile::tempfile_in(database).map_err(StoreError::io("write into", database))?;
+        let made = match fs::create_dir(state) {
+            Ok(()) => Some(state.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            Err(error) => return Err(StoreError::io("create", state)(error)),
+        };
+        let path = state.join(LOCK);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(StoreError::io("open", &path))?;
+        // Who asks for the holder has the lock for an instant, too.
+        let mut tries = 0;
+        let locked = loop {
+            tries += 1;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) if tries < TRIES => thread::sleep(STEP),
+                locked => break locked,
+            }
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let _ = file.read_to_string(&mut owner);
+                let owner = owner.trim();
+                let owner = if owner.is_empty() { "another npubench" } else { owner };
+                return Err(StoreError::Locked { path: database.to_owned(), owner: owner.to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(StoreError::io("lock", &path)(source)),
+        }
+        let owner = format!("{}\n", LockOwner::this_process());
+        file.set_len(0)
+            .and_then(|()| file.write_all(owner.as_bytes()))
+            .and_then(|()| ignore_state(state))
+            .map_err(StoreError::io("write", &path))?;
+        Ok(Self { _file: file, made })
+    }
+
+    /// From now on there is something to keep.
+    pub fn keep(&mut self) {
+        self.made = None;
+    }
+}
+
+/// Keeps a state folder out of version control.
+pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
+    let path = state.join(IGNORE);
+    if path.exists() { Ok(()) } else { fs::write(path, "*\n") }
+}
+
+/// A process that has, or had, a database's lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOwner {
+    /// Its id.
+    pub process: u32,
+    /// Name of its host.
+    pub host: String,
+}
+
+impl LockOwner {
+    /// The process that asks.
+    #[must_use]
+    pub fn this_process() -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        Self { process: process::id(), host: host.to_string_lossy().into_owned() }
+    }
+}
+
+impl fmt::Display for LockOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "npubench, process {} on {}", self.process, self.host)
+    }
+}
+
+impl FromStr for LockOwner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.trim().strip_prefix("npubench, process ").and_then(|rest| rest.split_once(" on "));
+        let owner = parts
+            .and_then(|(process, host)| Some(Self { process: process.parse().ok()?, host: host.to_owned() }));
+        owner.ok_or_else(|| format!("`{}` names no process", text.trim()))
+    }
+}
+
+/// How a database's lock stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockState {
+    /// Whether somebody holds it, as far as this host can see. Some network file systems tell only of
+    /// processes of the same host.
+    pub is_held: bool,
+    /// Who took it last.
+    pub owner: Option<LockOwner>,
+}
+
+impl LockState {
+    /// Looks at the lock of a state folder; one that cannot be read is held by nobody.
+    pub(crate) fn look(state: &Path) -> Self {
+        let Ok(mut file) = File::open(state.join(LOCK)) else { return Self::default() };
+        let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let _ = file.unlock();
+        let mut text = String::new();
+        let _ = file.read_to_string(&mut text);
+        Self { is_held, owner: text.parse().ok() }
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        if let Some(state) = &self.made {
+            let _ = fs::remove_file(state.join(IGNORE));
+            let _ = fs::remove_file(state.join(LOCK));
+            // Whatever else may be in it stays, and the folder with it.
+            let _ = fs::remove_dir(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_tells_the_owner_and_takes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        assert_eq!(LockState::look(&state), LockState::default());
+        let mut lock = FolderLock::take(folder.path(), &state).expect("free");
+        lock.keep();
+        let us = LockOwner::this_process();
+        assert_eq!(LockState::look(&state), LockState { is_held: true, owner: Some(us.clone()) });
+        assert!(matches!(FolderLock::take(folder.path(), &state), Err(StoreError::Locked { .. })));
+        drop(lock);
+        assert_eq!(LockState::look(&state), LockState { is_held: false, owner: Some(us) });
+        FolderLock::take(folder.path(), &state).expect("looking holds nothing");
+    }
+
+    #[test]
+    fn who_looks_for_an_instant_keeps_nobody_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        fs::create_dir(&state).expect("made");
+        let looked_at = File::create(state.join(LOCK)).expect("made");
+        looked_at.lock_shared().expect("free");
+        let look = thread::spawn(move || {
+            thread::sleep(STEP / 2);
+            drop(looked_at);
+        });
+        FolderLock::take(folder.path(), &state).expect("the look is over soon");
+        look.join().expect("no panic");
+    }
+
+    #[test]
+    fn owners_are_read_as_they_are_written() {
+        let owner = LockOwner { process: 4711, host: "a host on the rack".to_owned() };
+        assert_eq!(format!("{owner}\n").parse(), Ok(owner));
+        for text in ["", "npubench", "npubench, process x on y", "process 1 on y"] {
+            assert!(text.parse::<LockOwner>().is_err(), "{text}");
+        }
+    }
+}

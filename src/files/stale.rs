@@ -1,0 +1,93 @@
+//! What writers that were killed leave behind, and how it is told from what living ones use.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+/// How the folder is called that becomes a database when it is complete. Whoever fills one holds its lock.
+pub(crate) const DRAFT: &str = ".npubench-new-";
+/// Between making such a folder and locking it lies much less.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Whether a folder is missing, or has nothing but such drafts.
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    let is_draft = |name: &OsStr| name.to_string_lossy().starts_with(DRAFT);
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.into_iter().all(|entry| entry.is_ok_and(|entry| is_draft(&entry.file_name())))
+}
+
+/// Removes drafts of databases that nobody fills any more. What cannot be removed stays.
+pub(crate) fn remove_unfinished_folders(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_draft && is_folder && is_abandoned(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_abandoned(draft: &Path) -> bool {
+    let Ok(folder) = File::open(draft) else { return false };
+    let modified = folder.metadata().and_then(|there| there.modified());
+    let age = modified.ok().and_then(|time| SystemTime::now().duration_since(time).ok());
+    age.is_some_and(|age| age > GRACE) && folder.try_lock().is_ok()
+}
+
+/// Removes temporary files in a database folder whose lock the caller holds: nobody else writes there.
+pub(crate) fn remove_unfinished_files(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_temporary = name.starts_with(".npubench-") && name.ends_with(".tmp");
+        if is_temporary && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(place: &Path, name: &str, age: u64) -> File {
+        let path = place.join(format!("{DRAFT}{name}"));
+        fs::create_dir(&path).expect("made");
+        fs::write(path.join("Add.csv"), "half").expect("written");
+        let folder = File::open(&path).expect("opened");
+        folder.set_modified(SystemTime::now() - Duration::from_secs(age)).expect("set");
+        folder
+    }
+
+    #[test]
+    fn only_drafts_of_the_dead_are_removed() {
+        let place = tempfile::tempdir().expect("a folder");
+        let living = draft(place.path(), "living", 600);
+        living.lock().expect("locked");
+        drop((draft(place.path(), "dead", 600), draft(place.path(), "young", 0)));
+        fs::write(place.path().join(format!("{DRAFT}file")), "somebody's").expect("written");
+        remove_unfinished_folders(place.path());
+        let left = |name: &str| place.path().join(format!("{DRAFT}{name}")).exists();
+        assert_eq!(["living", "dead", "young", "file"].map(left), [true, false, true, true]);
+        assert!(is_empty(place.path()) && is_empty(&place.path().join("missing")));
+        fs::write(place.path().join("Add.csv"), "").expect("written");
+        assert!(!is_empty(place.path()));
+    }
+
+    #[test]
+    fn only_temporary_files_are_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in [".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"] {
+            fs::write(folder.path().join(name), "").expect("written");
+        }
+        remove_unfinished_files(folder.path());
+        let left = |name: &str| folder.path().join(name).exists();
+        assert_eq!(
+            [".npubench-x1.tmp", ".npubench-notes", "a.tmp", "Add.csv"].map(left),
+            [false, true, true, true]
+        );
+    }
+}

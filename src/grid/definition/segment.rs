@@ -1,0 +1,123 @@
+//! Segments of ladders and of density standards: `FROM..TO`, with `step N` (1 where left out) or `ratio R` behind
+//! it, and `align N` where values of a ratio are multiples of something. Both ends always belong to it, as they are
+//! written.
+
+use std::fmt;
+
+use crate::domain::nearest;
+
+/// From one number to a greater one, or to itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LadderSegment {
+    /// Its least number, from 1 on.
+    pub from: i64,
+    /// Its greatest.
+    pub to: i64,
+    /// How far neighbours lie apart.
+    pub pace: SegmentSpacing,
+    /// What values of a ratio are multiples of.
+    pub(crate) align: Option<i64>,
+}
+
+/// How far neighbours lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SegmentSpacing {
+    /// So much.
+    Step(i64),
+    /// So many times.
+    Ratio(f64),
+}
+
+impl SegmentSpacing {
+    /// Whether two numbers lie no further apart. What rounding does to a ratio decides nothing.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
+    pub fn allows(self, from: i64, to: i64) -> bool {
+        match self {
+            Self::Step(step) => to - from <= step,
+            Self::Ratio(ratio) => to as f64 <= from as f64 * ratio * (1.0 + 1e-12),
+        }
+    }
+}
+
+impl fmt::Display for SegmentSpacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(step) => write!(f, "step {step}"),
+            Self::Ratio(ratio) => write!(f, "ratio {ratio}"),
+        }
+    }
+}
+
+impl LadderSegment {
+    /// Reads one; an error says what is wrong with the text.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
+        let mut words = text.split_whitespace();
+        let ends = words.next().and_then(|word| word.split_once(".."));
+        let ends = ends.and_then(|(from, to)| Some((from.parse::<i64>().ok()?, to.parse::<i64>().ok()?)));
+        let (from, to) = ends.filter(|(from, _)| *from >= 1).ok_or(EXPECTED)?;
+        if from > to {
+            return Err(format!("runs from {from} down to {to}; write the smaller end first"));
+        }
+        let (mut step, mut ratio, mut align) = (None, None, None);
+        while let Some(word) = words.next() {
+            let number = words.next();
+            if matches!(
+                (word, step, ratio, align),
+                ("step", Some(_), ..) | ("ratio", _, Some(_), _) | ("align", .., Some(_))
+            ) {
+                return Err(format!("has `{word}` twice"));
+            }
+            let whole = || number.and_then(|number| number.parse::<i64>().ok()).filter(|number| *number >= 1);
+            match word {
+                "step" => step = Some(whole().ok_or(EXPECTED)?),
+                "align" => align = Some(whole().ok_or(EXPECTED)?),
+                "ratio" => {
+                    let number = number.and_then(|number| number.parse::<f64>().ok());
+                    ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
+                }
+                other => {
+                    let near = nearest(other, ["step", "ratio", "align"]);
+                    let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
+                    return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
+                }
+            }
+        }
+        let pace = match (step, ratio) {
+            (Some(_), Some(_)) => return Err("has a step and a ratio; it can have one of them".to_owned()),
+            (_, Some(ratio)) => SegmentSpacing::Ratio(ratio),
+            (step, None) => SegmentSpacing::Step(step.unwrap_or(1)),
+        };
+        if align.is_some() && ratio.is_none() {
+            return Err("has `align` without a ratio; begin at a multiple and step by it".to_owned());
+        }
+        Ok(Self { from, to, pace, align })
+    }
+
+    /// Its values in ascending order, `most` and a few at most.
+    pub(crate) fn values(&self, most: usize) -> Vec<i64> {
+        let mut values = Vec::new();
+        let mut at = self.from;
+        while at < self.to && values.len() <= most {
+            values.push(at);
+            at = match self.pace {
+                SegmentSpacing::Step(step) => at.saturating_add(step),
+                SegmentSpacing::Ratio(ratio) => scaled(at, ratio, self.align.unwrap_or(1)),
+            };
+        }
+        values.push(self.to);
+        values
+    }
+}
+
+/// The next value of a ratio: to the nearest multiple, and never the same again.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "dimensions have 53 bits at most"
+)]
+fn scaled(value: i64, ratio: f64, align: i64) -> i64 {
+    let nearest = ((value as f64 * ratio / align as f64).round() as i64).saturating_mul(align);
+    nearest.max((value / align + 1).saturating_mul(align))
+}

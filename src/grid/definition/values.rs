@@ -1,0 +1,38 @@
+//! What grids may know of a model: numbers by name, and tables of numbers that belong together.
+
+use std::collections::BTreeMap;
+
+/// A model's numbers, as the expressions and axes of grid files name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelValues {
+    /// Its id, such as `deepseek-ai/DeepSeek-V3`.
+    pub id: String,
+    /// Constants, such as `hidden`. One that a model has no use for is missing: patterns that need it pass the
+    /// model over.
+    pub numbers: BTreeMap<String, i64>,
+    /// Values for axes, such as the pairs of N and K of its layers.
+    pub tables: BTreeMap<String, ValueTable>,
+}
+
+/// Rows of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueTable {
+    /// Numbers in a row.
+    pub width: usize,
+    /// All rows, one behind the other.
+    pub numbers: Vec<i64>,
+}
+
+impl ValueTable {
+    /// A table of single values.
+    #[must_use]
+    pub fn list(numbers: impl IntoIterator<Item = i64>) -> Self {
+        Self { width: 1, numbers: numbers.into_iter().collect() }
+    }
+
+    /// A table of pairs.
+    #[must_use]
+    pub fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        Self { width: 2, numbers: pairs.into_iter().flat_map(|(one, other)| [one, other]).collect() }
+    }
+}

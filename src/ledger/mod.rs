@@ -1,0 +1,575 @@
+//! The ledger: one SQLite file that holds every run, attempt and launch of a database.
+//!
+//! A result exists when its transaction is committed; CSVs, screens and reports are made from it. The
+//! journal is a rollback journal, which survives NFS; there is one writer, who holds the lock.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+
+use crate::database::StoreError;
+use crate::domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict};
+
+mod checks;
+mod runs;
+
+pub use checks::{NewCheck, StoredCheck};
+pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
+
+const LAYOUT: i64 = 3;
+const SCHEMA: &str = include_str!("ledger.sql");
+/// What layout 2 added to layout 1.
+const CHECKS: &str = include_str!("ledger_checks.sql");
+/// What layout 3 added to layout 2.
+const COLLECTIONS: &str = include_str!("ledger_collections.sql");
+
+/// The open ledger of a database.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// A run as it begins.
+#[derive(Clone, Debug)]
+pub struct NewRun<'a> {
+    /// Its id.
+    pub run: &'a str,
+    /// Measured or rehearsed.
+    pub kind: DataKind,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// The options in force, as JSON.
+    pub options: &'a str,
+    /// Fingerprint of host and software, as JSON.
+    pub host: &'a str,
+    /// Now.
+    pub started: Nanos,
+}
+
+/// A collection as it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCollection<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// Its number in the run.
+    pub number: u32,
+    /// Its devices.
+    pub devices: &'a [u32],
+    /// Why it is begun.
+    pub purpose: CollectionPurpose,
+    /// Seconds that it is predicted to take.
+    pub predicted: f64,
+    /// Now.
+    pub started: Nanos,
+}
+
+/// One launch as the profiler recorded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Place in its case, from 0, warm-up launches first.
+    pub number: u32,
+    /// Whether its duration is a sample.
+    pub is_measured: bool,
+    /// Whether the sample is accepted: measured and inside the severe outlier fence.
+    pub is_accepted: bool,
+    /// When the kernel started.
+    pub start: Nanos,
+    /// How long it ran on the device.
+    pub duration: Nanos,
+}
+
+/// What one collection found out about one case.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The case.
+    pub case: CaseId,
+    /// Launches that the script reported.
+    pub launched: u32,
+    /// The launches that were recorded.
+    pub launches: Vec<Launch>,
+    /// Means of the profiler's counters over the accepted launches.
+    pub counters: Vec<Option<f64>>,
+    /// The verdict of this attempt.
+    pub finding: CaseOutcome,
+}
+
+/// The accepted samples of one attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptSamples {
+    /// The run it belongs to.
+    pub run: String,
+    /// The attempt's verdict.
+    pub verdict: Verdict,
+    /// The attempt's reason.
+    pub reason: String,
+    /// Accepted durations in nanoseconds, in launch order.
+    pub samples: Vec<i64>,
+    /// Means of the counters over the same launches.
+    pub counters: Vec<Option<f64>>,
+}
+
+/// What one device said of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceReading {
+    /// The device.
+    pub device: u32,
+    /// When.
+    pub at: Nanos,
+    /// In words: `OK` where all is well.
+    pub health: String,
+    /// Degrees Celsius.
+    pub temperature: Option<i64>,
+    /// Watt.
+    pub power: Option<f64>,
+    /// Device memory in use, MiB.
+    pub memory_used_mb: Option<u64>,
+}
+
+/// Brings an older or a new file to our layout. A command that only reads may do the same at the same time, so
+/// the layout counts that is there once the file is ours.
+fn complete(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let steps = [SCHEMA, CHECKS, COLLECTIONS];
+    let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
+    for step in &steps[done..] {
+        transaction.execute_batch(step)?;
+    }
+    if done < steps.len() {
+        transaction.execute_batch(&format!("PRAGMA user_version = {LAYOUT}"))?;
+    }
+    transaction.commit()
+}
+
+impl Ledger {
+    /// Opens the ledger, making it where it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`], or [`StoreError::NewerLedger`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let fail = |source| StoreError::Ledger { path: path.to_owned(), source };
+        let connection = Connection::open(path).map_err(fail)?;
+        connection
+            .execute_batch(
+                "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+            )
+            .map_err(fail)?;
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if layout > LAYOUT {
+            return Err(StoreError::NewerLedger { path: path.to_owned(), found: layout, known: LAYOUT });
+        }
+        if layout < LAYOUT {
+            complete(&connection).map_err(fail)?;
+        }
+        Ok(Self { path: path.to_owned(), connection })
+    }
+
+    fn error(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+        let path = self.path.clone();
+        move |source| StoreError::Ledger { path: path.clone(), source }
+    }
+
+    fn transaction<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let error = self.error();
+        let transaction = self.connection.transaction().map_err(&error)?;
+        let value = work(&transaction).map_err(&error)?;
+        transaction.commit().map_err(&error)?;
+        Ok(value)
+    }
+
+    /// Every run with the options it was started with, as JSON.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn run_options(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<(String, String)>> {
+            let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
+            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        read().map_err(self.error())
+    }
+
+    /// Writes down a run and its plan, in order.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[Case]) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            tx.execute(
+                "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    run.run,
+                    run.kind.as_str(),
+                    run.seed.cast_signed(),
+                    run.options,
+                    run.host,
+                    run.started.0
+                ],
+            )?;
+            let mut case = tx.prepare(
+                "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            )?;
+            let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
+            for (ordinal, entry) in plan.iter().enumerate() {
+                let id = entry.id();
+                case.execute(params![id.as_str(), entry.kernel.as_str(), entry.signature()])?;
+                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), id.as_str()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes down how a run ended.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            tx.execute(
+                "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
+                params![run, ended.0, exit],
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Writes down that a collection begins; returns its key.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, StoreError> {
+        let NewCollection { run, number, devices, purpose, predicted, started } = *new;
+        let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
+        let first = devices.first().copied().unwrap_or_default();
+        self.transaction(|tx| {
+            tx.execute(
+                "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![run, number, first, gang, purpose.as_str(), predicted, started.0],
+            )?;
+            Ok(tx.last_insert_rowid())
+        })
+    }
+
+    /// Writes down everything that a collection found, in one transaction: after it the attempts exist,
+    /// before it they do not.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn finish_collection(
+        &mut self,
+        collection: i64,
+        ended: Nanos,
+        outcome: &str,
+        attempts: &[Attempt],
+    ) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            tx.execute(
+                "UPDATE collections SET ended_ns = ?2, outcome = ?3 WHERE collection = ?1",
+                params![collection, ended.0, outcome],
+            )?;
+            for attempt in attempts {
+                insert_attempt(tx, collection, attempt)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes down the final verdicts of cases in a run.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn set_verdicts(
+        &mut self,
+        run: &str,
+        at: Nanos,
+        verdicts: &[(CaseId, CaseOutcome)],
+    ) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            let mut insert = tx.prepare(
+                "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (run, case_id) DO UPDATE
+                 SET verdict = excluded.verdict, reason = excluded.reason, at_ns = excluded.at_ns",
+            )?;
+            for (case, finding) in verdicts {
+                insert.execute(params![
+                    run,
+                    case.as_str(),
+                    finding.verdict.as_str(),
+                    finding.reason,
+                    at.0
+                ])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes down what devices said of themselves.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            for reading in readings {
+                tx.execute(
+                    "INSERT INTO device_readings
+                     (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    params![
+                        run,
+                        reading.device,
+                        reading.at.0,
+                        reading.health,
+                        reading.temperature,
+                        reading.power,
+                        reading.memory_used_mb.map(u64::cast_signed)
+                    ],
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The final verdicts of a run, in the order of its plan; `None` where a case has none yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, StoreError> {
+        let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
+                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+                   WHERE p.run = ?1 ORDER BY p.ordinal";
+        let read = || -> rusqlite::Result<Vec<_>> {
+            let mut statement = self.connection.prepare(sql)?;
+            let rows = statement.query_map([run], |row| {
+                let verdict: Option<String> = row.get(1)?;
+                let reason: Option<String> = row.get(2)?;
+                let verdict = verdict.and_then(|word| word.parse().ok());
+                let finding =
+                    verdict.map(|verdict| CaseOutcome { verdict, reason: reason.unwrap_or_default() });
+                Ok((CaseId::from_stored(row.get::<_, String>(0)?), finding))
+            })?;
+            rows.collect()
+        };
+        read().map_err(self.error())
+    }
+
+    /// Every attempt at a case that ended with a measurement, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
+                 JOIN collections c USING (collection)
+                 WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt",
+            )?;
+            let mut samples = self.connection.prepare_cached(
+                "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted ORDER BY number",
+            )?;
+            let mut rows = statement.query([case.as_str()])?;
+            let mut evidence = Vec::new();
+            while let Some(row) = rows.next()? {
+                let attempt: i64 = row.get(0)?;
+                let counters: String = row.get(4)?;
+                let durations = samples.query_map([attempt], |sample| sample.get(0))?;
+                evidence.push(AttemptSamples {
+                    run: row.get(1)?,
+                    verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
+                    reason: row.get(3)?,
+                    samples: durations.collect::<rusqlite::Result<_>>()?,
+                    counters: serde_json::from_str(&counters).unwrap_or_default(),
+                });
+            }
+            Ok(evidence)
+        };
+        read().map_err(self.error())
+    }
+
+    /// Every case that has an attempt with an accepted measurement, with its kernel.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, StoreError> {
+        let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
+                   WHERE a.verdict = 'ok'";
+        let read = || -> rusqlite::Result<BTreeMap<CaseId, String>> {
+            let mut statement = self.connection.prepare(sql)?;
+            let rows = statement.query_map([], |row| {
+                Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get::<_, String>(1)?))
+            })?;
+            rows.collect()
+        };
+        read().map_err(self.error())
+    }
+
+    /// The kind of the runs in the ledger, `None` where there are none.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn kind(&self) -> Result<Option<DataKind>, StoreError> {
+        let word: Option<String> = self
+            .connection
+            .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
+            .optional()
+            .map_err(self.error())?;
+        Ok(word.and_then(|word| word.parse().ok()))
+    }
+}
+
+fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
+    let counters = serde_json::to_string(&attempt.counters).unwrap_or_default();
+    tx.prepare_cached(
+        "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        collection,
+        attempt.case.as_str(),
+        attempt.launched,
+        attempt.finding.verdict.as_str(),
+        attempt.finding.reason,
+        counters
+    ])?;
+    let key = tx.last_insert_rowid();
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for launch in &attempt.launches {
+        insert.execute(params![
+            key,
+            launch.number,
+            launch.is_measured,
+            launch.is_accepted,
+            launch.start.0,
+            launch.duration.0
+        ])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn collection_on(device: u32) -> NewCollection<'static> {
+        let devices: &[u32] = match device {
+            3 => &[3],
+            _ => &[0],
+        };
+        let purpose = CollectionPurpose::Measure;
+        NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
+    }
+    use crate::domain::{CaseAttributes, Dtype, KernelName, Tensor};
+
+    #[test]
+    fn several_processes_may_open_a_new_ledger_at_once() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("ledger.db");
+            std::thread::scope(|scope| {
+                for opened in [0; 4].map(|_| scope.spawn(|| Ledger::open(&path).map(drop))) {
+                    opened.join().expect("no panic").expect("each finds it complete");
+                }
+            });
+        }
+    }
+
+    fn case(rows: u64) -> Case {
+        let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
+        Case {
+            kernel: KernelName::new("Add").expect("a name"),
+            inputs: vec![tensor.clone(), tensor.clone()],
+            outputs: vec![tensor],
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    fn attempt(case: &Case, verdict: Verdict, durations: &[i64]) -> Attempt {
+        let launches = durations.iter().zip(0..).map(|(&duration, number)| Launch {
+            number,
+            is_measured: number > 0,
+            is_accepted: number > 0 && duration < 1000,
+            start: Nanos(i64::from(number) * 2000),
+            duration: Nanos(duration),
+        });
+        Attempt {
+            case: case.id(),
+            launched: u32::try_from(durations.len()).expect("few"),
+            launches: launches.collect(),
+            counters: vec![Some(1.5), None],
+            finding: CaseOutcome::new(verdict, "because"),
+        }
+    }
+
+    fn run(id: &str) -> NewRun<'_> {
+        NewRun {
+            run: id,
+            kind: DataKind::Rehearsal,
+            seed: u64::MAX,
+            options: "{}",
+            host: "{}",
+            started: Nanos(1),
+        }
+    }
+
+    #[test]
+    fn what_was_committed_is_there_after_reopening() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let (first, second) = (case(1), case(2));
+        {
+            let mut ledger = Ledger::open(&path).expect("made");
+            ledger.begin_run(&run("r1"), &[first.clone(), second.clone()]).expect("begun");
+            let collection = ledger.begin_collection(&collection_on(3)).expect("begun");
+            let attempts = [
+                attempt(&first, Verdict::Ok, &[9, 10, 11, 5000]),
+                attempt(&second, Verdict::LostRecords, &[9]),
+            ];
+            ledger.finish_collection(collection, Nanos(3), "done", &attempts).expect("finished");
+            ledger
+                .set_verdicts("r1", Nanos(4), &[(first.id(), CaseOutcome::new(Verdict::Ok, "fine"))])
+                .expect("set");
+        }
+        let ledger = Ledger::open(&path).expect("there");
+        assert_eq!(ledger.kind().expect("read"), Some(DataKind::Rehearsal));
+        let evidence = ledger.evidence(&first.id()).expect("read");
+        assert_eq!(evidence.len(), 1);
+        assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
+        assert_eq!(evidence[0].counters, [Some(1.5), None]);
+        assert!(ledger.evidence(&second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        let verdicts = ledger.verdicts("r1").expect("read");
+        assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
+        assert_eq!(verdicts[1], (second.id(), None));
+        assert_eq!(ledger.measured_cases().expect("read").len(), 1);
+    }
+
+    #[test]
+    fn a_newer_ledger_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        Ledger::open(&path).expect("made").connection.execute_batch("PRAGMA user_version = 99").expect("set");
+        assert!(matches!(Ledger::open(&path), Err(StoreError::NewerLedger { found: 99, .. })));
+    }
+
+    #[test]
+    fn a_failed_transaction_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("made");
+        ledger.begin_run(&run("r1"), &[case(1)]).expect("begun");
+        let collection = ledger.begin_collection(&collection_on(0)).expect("begun");
+        let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
+        let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
+        ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");
+        assert!(ledger.evidence(&case(1).id()).expect("read").is_empty());
+    }
+}

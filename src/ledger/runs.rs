@@ -1,0 +1,267 @@
+//! What runs did: read by whoever asks afterwards, and by a run that goes on where another was interrupted.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{OptionalExtension as _, Row, params};
+use serde::Serialize;
+
+use super::Ledger;
+use crate::{
+    database::StoreError,
+    domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos},
+};
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunRecord {
+    /// Its id.
+    pub run: String,
+    /// `npu` or `rehearsal`.
+    pub kind: String,
+    /// Seed of everything that was drawn.
+    pub seed: u64,
+    /// The options, as JSON.
+    #[serde(skip)]
+    pub options: String,
+    /// When it began.
+    #[serde(rename = "started_ns")]
+    pub started: Nanos,
+    /// When it ended; `None` where it runs, or was killed.
+    #[serde(rename = "ended_ns")]
+    pub ended: Option<Nanos>,
+    /// Its exit code.
+    pub exit: Option<i64>,
+    /// Cases of its plan.
+    pub planned: usize,
+    /// Number of its cases by verdict.
+    pub verdicts: BTreeMap<String, usize>,
+}
+
+/// A collection of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectionRecord {
+    /// Its number in the run.
+    pub number: u32,
+    /// Its devices.
+    pub devices: Vec<u32>,
+    /// Why it was begun.
+    pub purpose: CollectionPurpose,
+    /// Seconds that it was predicted to take.
+    pub predicted: Option<f64>,
+    /// When it began.
+    pub started: Nanos,
+    /// When it ended; `None` where it runs, or was killed.
+    pub ended: Option<Nanos>,
+    /// How it ended, in words.
+    pub outcome: Option<String>,
+    /// Its cases.
+    pub cases: Vec<CaseId>,
+}
+
+/// What a run has of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseRecord {
+    /// The case.
+    pub case: CaseId,
+    /// Its kernel.
+    pub kernel: KernelName,
+    /// Its canonical signature.
+    pub signature: String,
+    /// Its verdict; `None` where it has none yet.
+    pub finding: Option<CaseOutcome>,
+    /// When it got its verdict.
+    pub concluded: Option<Nanos>,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// What one collection found of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptRecord {
+    /// Number of the collection.
+    pub collection: u32,
+    /// Its device, the first of a gang.
+    pub device: u32,
+    /// What was found.
+    pub finding: CaseOutcome,
+}
+
+impl Ledger {
+    /// Every run, the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<RunRecord>> {
+            let mut query = self.connection.prepare(
+                "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
+                        (SELECT count(*) FROM planned p WHERE p.run = r.run)
+                 FROM runs r ORDER BY r.started_ns, r.run",
+            )?;
+            let mut counts = self
+                .connection
+                .prepare("SELECT verdict, count(*) FROM verdicts WHERE run = ?1 GROUP BY verdict")?;
+            let mut runs = query.query_map([], run_record)?.collect::<rusqlite::Result<Vec<_>>>()?;
+            for run in &mut runs {
+                let rows = counts.query_map([&run.run], |row| {
+                    let count: i64 = row.get(1)?;
+                    Ok((row.get(0)?, usize::try_from(count).unwrap_or_default()))
+                })?;
+                run.verdicts = rows.collect::<rusqlite::Result<_>>()?;
+            }
+            Ok(runs)
+        };
+        read().map_err(self.error())
+    }
+
+    /// The collections of a run, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn collections(&self, run: &str) -> Result<Vec<CollectionRecord>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<CollectionRecord>> {
+            let mut query = self.connection.prepare(
+                "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
+                 FROM collections WHERE run = ?1 ORDER BY number",
+            )?;
+            let mut cases = self
+                .connection
+                .prepare("SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt")?;
+            let mut rows = query.query([run])?;
+            let mut collections = Vec::new();
+            while let Some(row) = rows.next()? {
+                let key: i64 = row.get(8)?;
+                let ids = cases.query_map([key], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))?;
+                collections.push(CollectionRecord {
+                    cases: ids.collect::<rusqlite::Result<_>>()?,
+                    ..collection_record(row)?
+                });
+            }
+            Ok(collections)
+        };
+        read().map_err(self.error())
+    }
+
+    /// The cases of a run in the order of its plan, with what was found of them.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn cases(&self, run: &str) -> Result<Vec<CaseRecord>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<CaseRecord>> {
+            let mut attempts = self.attempts(run)?;
+            let mut query = self.connection.prepare(
+                "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
+                 FROM planned p JOIN cases c USING (case_id)
+                 LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+                 WHERE p.run = ?1 ORDER BY p.ordinal",
+            )?;
+            let rows = query.query_map([run], |row| {
+                let id: String = row.get(0)?;
+                let kernel: String = row.get(1)?;
+                let verdict: Option<String> = row.get(3)?;
+                let reason: Option<String> = row.get(4)?;
+                let verdict = verdict.and_then(|word| word.parse().ok());
+                Ok(CaseRecord {
+                    attempts: attempts.remove(&id).unwrap_or_default(),
+                    case: CaseId::from_stored(id),
+                    kernel: KernelName::new(&kernel).map_err(|error| {
+                        rusqlite::Error::FromSqlConversionFailure(
+                            1,
+                            rusqlite::types::Type::Text,
+                            error.into(),
+                        )
+                    })?,
+                    signature: row.get(2)?,
+                    concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
+                    finding: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
+                })
+            })?;
+            rows.collect()
+        };
+        read().map_err(self.error())
+    }
+
+    fn attempts(&self, run: &str) -> rusqlite::Result<BTreeMap<String, Vec<AttemptRecord>>> {
+        let mut query = self.connection.prepare(
+            "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
+             JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number",
+        )?;
+        let mut rows = query.query([run])?;
+        let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let Ok(verdict) = row.get::<_, String>(3)?.parse() else { continue };
+            let finding = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
+            let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, finding };
+            attempts.entry(row.get(0)?).or_default().push(attempt);
+        }
+        Ok(attempts)
+    }
+
+    /// Lets a run go on that ended before its plan did: its collections that were cut off are closed, and cases
+    /// that were not run have no verdict any more.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), StoreError> {
+        self.transaction(|tx| {
+            tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;
+            tx.execute(
+                "UPDATE collections SET ended_ns = ?2, outcome = 'interrupted'
+                 WHERE run = ?1 AND ended_ns IS NULL",
+                params![run, now.0],
+            )?;
+            tx.execute("DELETE FROM verdicts WHERE run = ?1 AND verdict = 'not_run'", [run])
+        })?;
+        Ok(())
+    }
+
+    /// What a run is to have: the same seed and options, for one that goes on.
+    ///
+    /// # Errors
+    /// [`StoreError::Ledger`].
+    pub fn run(&self, run: &str) -> Result<Option<RunRecord>, StoreError> {
+        let read = || {
+            self.connection
+                .query_row(
+                    "SELECT run, kind, seed, options, started_ns, ended_ns, exit_code,
+                            (SELECT count(*) FROM planned p WHERE p.run = runs.run)
+                     FROM runs WHERE run = ?1",
+                    [run],
+                    run_record,
+                )
+                .optional()
+        };
+        read().map_err(self.error())
+    }
+}
+
+fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    Ok(RunRecord {
+        run: row.get(0)?,
+        kind: row.get(1)?,
+        seed: row.get::<_, i64>(2)?.cast_unsigned(),
+        options: row.get(3)?,
+        started: Nanos(row.get(4)?),
+        ended: row.get::<_, Option<i64>>(5)?.map(Nanos),
+        exit: row.get(6)?,
+        planned: row.get::<_, i64>(7)?.try_into().unwrap_or_default(),
+        verdicts: BTreeMap::new(),
+    })
+}
+
+fn collection_record(row: &Row<'_>) -> rusqlite::Result<CollectionRecord> {
+    let device: u32 = row.get(1)?;
+    let gang: Option<String> = row.get(2)?;
+    let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
+    let purpose: String = row.get(3)?;
+    Ok(CollectionRecord {
+        number: row.get(0)?,
+        devices: gang.unwrap_or_else(|| vec![device]),
+        purpose: purpose.parse().unwrap_or(CollectionPurpose::Measure),
+        predicted: row.get(4)?,
+        started: Nanos(row.get(5)?),
+        ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
+        outcome: row.get(7)?,
+        cases: Vec::new(),
+    })
+}

@@ -1,0 +1,199 @@
+//! `grids/models/*.yaml`, and what must hold of a model wherever it comes from.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, QuantisationScheme,
+};
+use crate::config::{YamlError, yaml};
+
+/// The file as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFile {
+    model: String,
+    hidden_size: u64,
+    layers: u64,
+    vocab_size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gqa: Option<GroupedQuery>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mla: Option<LatentAttention>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    intermediate_size: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moe: Option<ExpertSizes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layouts: Option<ParallelDegrees>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quantisation: Option<Vec<QuantisationScheme>>,
+}
+
+/// What is wrong with a model, and the word of its file that says so.
+pub(super) struct ModelFileError {
+    pub(super) key: &'static str,
+    pub(super) problem: String,
+    pub(super) hint: &'static str,
+}
+
+fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> ModelFileError {
+    ModelFileError { key, problem: problem.into(), hint }
+}
+
+impl LlmModel {
+    /// Reads a model file's text.
+    ///
+    /// # Errors
+    /// [`YamlError`] with the line, also where sizes contradict each other.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
+        let file: ModelFile = yaml::parse(path, text)?;
+        let at = |fault: ModelFileError| {
+            let place = match fault.key {
+                "moe_intermediate_size" => "moe",
+                "index_heads" | "index_head_dim" | "index_top_k" => "indexer",
+                key => key,
+            };
+            YamlError::at(path, text, &format!("{place}:"), fault.problem, fault.hint)
+        };
+        let attention = match (file.gqa, file.mla) {
+            (Some(gqa), None) => LlmAttention::Grouped(gqa),
+            (None, Some(mla)) => LlmAttention::Latent(mla),
+            (Some(_), Some(_)) => {
+                return Err(at(fault("mla", "attention is either `gqa` or `mla`", "remove one of them")));
+            }
+            (None, None) => {
+                let hint = "write `gqa: {heads: .., kv_heads: .., head_dim: ..}`, or `mla`";
+                return Err(at(fault("model", "neither `gqa` nor `mla` says how it attends", hint)));
+            }
+        };
+        let model = Self {
+            model: file.model,
+            hidden_size: file.hidden_size,
+            layers: file.layers,
+            vocab_size: file.vocab_size,
+            attention,
+            intermediate_size: file.intermediate_size,
+            experts: file.moe,
+            layouts: file.layouts.unwrap_or(ParallelDegrees::none()),
+            quantisation: file.quantisation.unwrap_or_default(),
+            left_open: Vec::new(),
+        };
+        model.completed().map_err(at)
+    }
+
+    /// The text of a file that says all this.
+    #[must_use]
+    pub fn print(&self) -> String {
+        let (gqa, mla) = match self.attention.clone() {
+            LlmAttention::Grouped(gqa) => (Some(gqa), None),
+            LlmAttention::Latent(mla) => (None, Some(mla)),
+        };
+        yaml::print(&ModelFile {
+            model: self.model.clone(),
+            hidden_size: self.hidden_size,
+            layers: self.layers,
+            vocab_size: self.vocab_size,
+            gqa,
+            mla,
+            intermediate_size: self.intermediate_size,
+            moe: self.experts.clone(),
+            layouts: Some(self.layouts.clone()),
+            quantisation: Some(self.quantisation.clone()),
+        })
+    }
+
+    /// The model with layouts and number formats where none were given, if its sizes agree.
+    pub(super) fn completed(mut self) -> Result<Self, ModelFileError> {
+        self.check_sizes()?;
+        if self.layouts == ParallelDegrees::none() {
+            self.layouts = ParallelDegrees::proposed(&self);
+        }
+        if self.quantisation.is_empty() {
+            self.quantisation = vec![QuantisationScheme::Bf16, QuantisationScheme::W8a8];
+        }
+        self.check_layouts()?;
+        Ok(self)
+    }
+
+    fn check_sizes(&self) -> Result<(), ModelFileError> {
+        // Of a size in the millions something else is meant; and no product of sizes overflows.
+        const LARGEST: u64 = 1 << 24;
+        let may_be_none = ["shared_experts", "dense_layers"];
+        for (name, size) in self.constants() {
+            let least = u64::from(!may_be_none.contains(&name));
+            if !(least..=LARGEST).contains(&size) {
+                let problem = format!("`{name}` cannot be {size}, expected {least} to {LARGEST}");
+                return Err(fault(name, problem, "compare with its config.json"));
+            }
+        }
+        if let LlmAttention::Grouped(GroupedQuery { heads, kv_heads, .. }) = &self.attention
+            && !heads.is_multiple_of(*kv_heads)
+        {
+            let problem = format!("{heads} heads cannot share {kv_heads} key and value heads evenly");
+            return Err(fault("kv_heads", problem, "`heads` is a multiple of `kv_heads`"));
+        }
+        self.check_feed_forward()
+    }
+
+    fn check_feed_forward(&self) -> Result<(), ModelFileError> {
+        let Some(ExpertSizes { experts, top_k, dense_layers, .. }) = &self.experts else {
+            let hint = "give the width of the feed-forward, or experts as `moe`";
+            return self.intermediate_size.map(drop).ok_or_else(|| {
+                fault("model", "neither `intermediate_size` nor `moe` says what feeds forward", hint)
+            });
+        };
+        if top_k > experts {
+            let problem = format!("a token cannot go to {top_k} of {experts} experts");
+            return Err(fault("top_k", problem, "`top_k` is at most `experts`"));
+        }
+        if *dense_layers >= self.layers {
+            let problem = format!("{dense_layers} dense layers of {} leave none with experts", self.layers);
+            return Err(fault("dense_layers", problem, "for a dense model remove `moe`"));
+        }
+        match (dense_layers, self.intermediate_size) {
+            (0, Some(_)) => {
+                let hint = "remove `intermediate_size`, or give `dense_layers` in `moe`";
+                Err(fault("intermediate_size", "no layer has a dense feed-forward of this width", hint))
+            }
+            (1.., None) => {
+                let hint = "give the width of their feed-forward as `intermediate_size`";
+                Err(fault("dense_layers", "the dense layers have no width", hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_layouts(&self) -> Result<(), ModelFileError> {
+        let ParallelDegrees { tp, ep, dp } = &self.layouts;
+        for (axis, degrees) in [("tp", tp), ("ep", ep), ("dp", dp)] {
+            if degrees.is_empty() || degrees.iter().any(|degree| !(1..=1 << 16).contains(degree)) {
+                let problem = format!("`{axis}` must list numbers from 1 to 65536");
+                return Err(fault("layouts", problem, "`[1]` where the model is not spread that way"));
+            }
+        }
+        for tp in tp {
+            self.shared_by(*tp).map_err(|error| {
+                fault("layouts", error.to_string(), "list only degrees that divide the model")
+            })?;
+        }
+        let experts = self.experts.as_ref().map_or(1, |experts| experts.experts);
+        if let Some(ep) = ep.iter().find(|ep| !experts.is_multiple_of(**ep)) {
+            let problem = match self.experts {
+                Some(_) => format!("{experts} experts cannot be dealt out to ep {ep}"),
+                None => format!("ep {ep} needs experts, and the model has none"),
+            };
+            return Err(fault("layouts", problem, "list only degrees that divide the model"));
+        }
+        if self.experts.is_none() && self.quantisation.contains(&QuantisationScheme::W4a8) {
+            let hint = "use `w8a8`: only the weights of experts are in INT4";
+            return Err(fault("quantisation", "`w4a8` needs experts, and the model has none", hint));
+        }
+        if self.layouts.usable(self).is_empty() {
+            let hint = "experts need `ep` to divide tp x dp, and `dp` of at most `ep`";
+            return Err(fault("layouts", "no layout of these degrees can be run", hint));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Language models: the sizes of their layers, and the matrix products that a device does for a layer once
+//! the model is spread over devices and quantised.
+//!
+//! A model comes from `grids/models/<NAME>.yaml` or from a Hugging Face `config.json`; both are checked
+//! against themselves by the same rules. What a size is cut into is said by [`ParallelLayout`] and nowhere else.
+
+mod file;
+mod hugging_face;
+mod json;
+mod parallel_layout;
+mod products;
+
+pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{AssetFiles, YamlError, device_profile::from_assets};
+use crate::domain::nearest;
+
+/// A language model with a decoder of layers, each attention and feed-forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmModel {
+    /// Its id, such as `Qwen/Qwen3-32B`.
+    pub model: String,
+    /// Width of what passes from layer to layer.
+    pub hidden_size: u64,
+    /// Layers, without those that only predict further tokens.
+    pub layers: u64,
+    /// Tokens that the model knows; `lm_head` is padded beyond them.
+    pub vocab_size: u64,
+    /// How its attention projects.
+    pub attention: LlmAttention,
+    /// Width inside the dense feed-forward; `None` where all layers have experts.
+    pub intermediate_size: Option<u64>,
+    /// Its experts, where it has any.
+    pub experts: Option<ExpertSizes>,
+    /// Layouts it is run in.
+    pub layouts: ParallelDegrees,
+    /// Number formats it is run in.
+    pub quantisation: Vec<QuantisationScheme>,
+    /// What an imported file says of it and nobody takes over, in words.
+    pub left_open: Vec<String>,
+}
+
+/// The two kinds of attention, by their projections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LlmAttention {
+    /// Query heads share key and value heads (MHA and MQA are the extremes).
+    Grouped(GroupedQuery),
+    /// Keys and values come from a common low-rank vector (MLA).
+    Latent(LatentAttention),
+}
+
+/// Sizes of grouped-query attention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupedQuery {
+    /// Query heads.
+    pub heads: u64,
+    /// Key heads, and as many value heads.
+    pub kv_heads: u64,
+    /// Width of a head; not always `hidden_size` over `heads`.
+    pub head_dim: u64,
+}
+
+/// Sizes of multi-head latent attention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatentAttention {
+    /// Heads.
+    pub heads: u64,
+    /// Rank of the queries' vector; left out where queries are projected at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub q_lora_rank: Option<u64>,
+    /// Rank of the vector of keys and values.
+    pub kv_lora_rank: u64,
+    /// Width of a head's part without position.
+    pub nope_head_dim: u64,
+    /// Width of a head's part with position.
+    pub rope_head_dim: u64,
+    /// Width of a value head.
+    pub v_head_dim: u64,
+    /// What picks the keys of sparse attention, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indexer: Option<SparseIndexer>,
+}
+
+/// Sizes of the indexer of sparse attention (DSA).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SparseIndexer {
+    /// Its heads.
+    pub heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Keys that it picks.
+    pub top_k: u64,
+}
+
+/// Sizes of a mixture of experts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertSizes {
+    /// Experts of a layer.
+    pub experts: u64,
+    /// Experts that each token goes to.
+    pub top_k: u64,
+    /// Width inside an expert.
+    pub intermediate_size: u64,
+    /// Experts that every token goes to, done as one feed-forward of their joint width.
+    #[serde(default)]
+    pub shared_experts: u64,
+    /// Layers that have a dense feed-forward in place of experts (in most models the first ones).
+    #[serde(default)]
+    pub dense_layers: u64,
+}
+
+impl LlmModel {
+    /// The model of that name: a file's name or a model's id, in any case of letters. A path to a
+    /// Hugging Face `config.json`, or to the folder that holds it, is imported.
+    ///
+    /// # Errors
+    /// [`YamlError`] where there is none of that name, with the nearest one, or the file is bad.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Self::from_hugging_face(path);
+        }
+        if path.join("config.json").is_file() {
+            return Self::from_hugging_face(&path.join("config.json"));
+        }
+        let all = Self::all(assets)?;
+        let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+        let found = all.iter().find(|(file, model)| is_it(file) || is_it(&model.model));
+        found.map(|(_, model)| model.clone()).ok_or_else(|| unknown(name, all.keys().map(String::as_str)))
+    }
+
+    /// All models, by the names of their files.
+    ///
+    /// # Errors
+    /// [`YamlError`] of the first bad file.
+    pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
+        let files = assets.models().map_err(|error| from_assets(&error))?;
+        let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
+        files.iter().map(|(file, asset)| Ok((name(file), Self::parse(&asset.path, &asset.text)?))).collect()
+    }
+
+    /// Heads of its attention.
+    #[must_use]
+    pub const fn heads(&self) -> u64 {
+        match &self.attention {
+            LlmAttention::Grouped(grouped) => grouped.heads,
+            LlmAttention::Latent(latent) => latent.heads,
+        }
+    }
+
+    /// Its sizes by name, for expressions. What it does not have is missing.
+    #[must_use]
+    pub fn constants(&self) -> BTreeMap<&'static str, u64> {
+        let mut found = BTreeMap::from([
+            ("hidden_size", self.hidden_size),
+            ("layers", self.layers),
+            ("vocab_size", self.vocab_size),
+            ("heads", self.heads()),
+        ]);
+        match &self.attention {
+            LlmAttention::Grouped(grouped) => {
+                found.extend([("kv_heads", grouped.kv_heads), ("head_dim", grouped.head_dim)]);
+            }
+            LlmAttention::Latent(latent) => {
+                found.extend([
+                    ("kv_lora_rank", latent.kv_lora_rank),
+                    ("nope_head_dim", latent.nope_head_dim),
+                    ("rope_head_dim", latent.rope_head_dim),
+                    ("v_head_dim", latent.v_head_dim),
+                ]);
+                found.extend(latent.q_lora_rank.map(|rank| ("q_lora_rank", rank)));
+                if let Some(indexer) = &latent.indexer {
+                    found.extend([
+                        ("index_heads", indexer.heads),
+                        ("index_head_dim", indexer.head_dim),
+                        ("index_top_k", indexer.top_k),
+                    ]);
+                }
+            }
+        }
+        found.extend(self.intermediate_size.map(|size| ("intermediate_size", size)));
+        if let Some(experts) = &self.experts {
+            found.extend([
+                ("experts", experts.experts),
+                ("top_k", experts.top_k),
+                ("moe_intermediate_size", experts.intermediate_size),
+                ("shared_experts", experts.shared_experts),
+                ("dense_layers", experts.dense_layers),
+            ]);
+        }
+        found
+    }
+
+    /// The different products of all layouts and number formats that the file lists.
+    #[must_use]
+    pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
+        let layouts = self.layouts.usable(self);
+        let each = layouts.iter().flat_map(|layout| self.quantisation.iter().map(move |q| (*layout, *q)));
+        each.flat_map(|(layout, quantisation)| self.gemms(layout, quantisation).unwrap_or_default()).collect()
+    }
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> YamlError {
+    let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let near = nearest(&last, known.clone());
+    let listed = known.collect::<Vec<_>>().join(", ");
+    let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
+    let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
+    YamlError::at(Path::new(""), "", "", format!("there is no model `{name}`"), &hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_and_ids_find_a_model() {
+        let assets = AssetFiles::embedded();
+        for name in ["Qwen3-32B", "qwen3-32b", "Qwen/Qwen3-32B"] {
+            assert_eq!(LlmModel::load(&assets, name).expect("there").model, "Qwen/Qwen3-32B");
+        }
+        let error = LlmModel::load(&assets, "Qwen/Qwen3-23B").expect_err("none of that name");
+        assert!(
+            error.hint.starts_with("did you mean `Qwen3-32B`? known models: DeepSeek-"),
+            "{}",
+            error.hint
+        );
+        let error = LlmModel::load(&assets, "gpt-2").expect_err("none of that name");
+        assert!(error.hint.starts_with("known models: "), "{}", error.hint);
+    }
+
+    #[test]
+    fn files_are_called_like_their_models() {
+        for (file, model) in LlmModel::all(&AssetFiles::embedded()).expect("they load") {
+            assert!(model.model.ends_with(&format!("/{file}")), "{file}: {}", model.model);
+        }
+    }
+
+    #[test]
+    fn constants_are_only_those_that_a_model_has() {
+        let constants = |name| LlmModel::load(&AssetFiles::embedded(), name).expect("there").constants();
+        let (dense, latent) = (constants("Qwen3-32B"), constants("DeepSeek-V2-Lite"));
+        assert_eq!((dense["head_dim"], dense["intermediate_size"]), (128, 25600));
+        assert_eq!((latent["kv_lora_rank"], latent["moe_intermediate_size"]), (512, 1408));
+        assert!(!dense.contains_key("experts") && !latent.contains_key("kv_heads"));
+        assert!(!latent.contains_key("q_lora_rank"), "its queries have no vector of low rank");
+    }
+}

@@ -1,0 +1,52 @@
+//! Finds the software that a profile was taken on, in the `profiler_info*.json` beside it.
+
+use std::{fs, path::Path};
+
+use serde::Deserialize;
+
+use crate::domain::SoftwareVersions;
+
+/// The stack of a profile's file; unknown where no `profiler_info*.json` stands in its folder or in one
+/// of the two above, or where that is of a version that did not record it.
+#[must_use]
+pub fn stack_of_profile(file: &Path) -> SoftwareVersions {
+    file.ancestors().skip(1).take(3).find_map(in_folder).unwrap_or_default()
+}
+
+fn in_folder(folder: &Path) -> Option<SoftwareVersions> {
+    #[derive(Deserialize)]
+    struct ProfileInfo {
+        cann_version: Option<String>,
+        torch_npu_version: Option<String>,
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut names: Vec<_> = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    names.sort();
+    names.iter().find_map(|path| {
+        let name = path.file_name()?.to_string_lossy();
+        let is_info = name.starts_with("profiler_info") && name.ends_with(".json");
+        let info: ProfileInfo = is_info.then(|| serde_json::from_slice(&fs::read(path).ok()?).ok())??;
+        Some(SoftwareVersions { cann: info.cann_version, torch_npu: info.torch_npu_version })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stands_beside_the_profile_or_above() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = folder.path().join("x_ascend_pt/ASCEND_PROFILER_OUTPUT");
+        fs::create_dir_all(&output).expect("made");
+        let info = folder.path().join("x_ascend_pt/profiler_info_0.json");
+        fs::write(&info, r#"{"rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#)
+            .expect("written");
+        assert_eq!(
+            stack_of_profile(&output.join("kernel_details.csv")).to_string(),
+            "CANN 8.3.RC1, torch_npu 2.7.1"
+        );
+        fs::write(&info, "{").expect("written");
+        assert!(stack_of_profile(&output.join("kernel_details.csv")).is_unknown());
+    }
+}

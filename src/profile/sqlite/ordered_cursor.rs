@@ -1,0 +1,73 @@
+//! Rows of the tables beside `COMPUTE_TASK_INFO`, merged with it in the order of `globalTaskId`.
+//!
+//! SQLite sorts where the file is not sorted, in temporary files; a join would depend on indexes that the
+//! profilers do not make.
+
+use rusqlite::{Row, Rows, types::ValueRef};
+
+/// Rows in the order of an id, the first column.
+pub(super) struct OrderedCursor<'s, T> {
+    rows: Rows<'s>,
+    pending: Option<(i64, T)>,
+    parse: fn(&Row<'_>) -> rusqlite::Result<T>,
+}
+
+impl<'s, T> OrderedCursor<'s, T> {
+    pub(super) const fn new(rows: Rows<'s>, parse: fn(&Row<'_>) -> rusqlite::Result<T>) -> Self {
+        Self { rows, pending: None, parse }
+    }
+
+    /// The next row of an id. Ids must be asked for in their order.
+    pub(super) fn next_of(&mut self, id: i64) -> rusqlite::Result<Option<T>> {
+        loop {
+            match self.pending.take() {
+                Some((found, row)) if found == id => return Ok(Some(row)),
+                Some(later) if later.0 > id => {
+                    self.pending = Some(later);
+                    return Ok(None);
+                }
+                _ => {}
+            }
+            let Some(row) = self.rows.next()? else { return Ok(None) };
+            if let ValueRef::Integer(found) = row.get_ref(0)? {
+                self.pending = Some((found, (self.parse)(row)?));
+            }
+        }
+    }
+}
+
+/// A time in nanoseconds as a cell has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TaskTime {
+    Absent,
+    At(i64),
+    Bad { cell: String, problem: &'static str },
+}
+
+impl TaskTime {
+    /// Whole numbers, also as text: torch_npu writes both.
+    pub(super) fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Absent,
+            ValueRef::Integer(time) => Self::At(time),
+            ValueRef::Real(time) => Self::Bad {
+                cell: time.to_string(),
+                problem: "is a floating point number, which does not hold nanoseconds since 1970",
+            },
+            ValueRef::Blob(_) => {
+                Self::Bad { cell: "a blob".to_owned(), problem: "is not a number of nanoseconds" }
+            }
+            ValueRef::Text(text) => {
+                let text = String::from_utf8_lossy(text.trim_ascii());
+                match (text.parse(), &*text) {
+                    (Ok(time), _) => Self::At(time),
+                    (_, "" | "N/A" | "NA" | "-") => Self::Absent,
+                    _ => Self::Bad {
+                        cell: text.chars().take(60).collect(),
+                        problem: "is not a whole number of nanoseconds",
+                    },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What faults do to a collection's records, and to what is exported of them.
+
+use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
+use crate::{
+    domain::Nanos,
+    rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept},
+};
+
+/// Nobody finalised the profiler: what it had not handed over yet is lost.
+const LAST: Nanos = Nanos(1_000_000_000);
+
+/// What becomes of an export.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum ExportFault {
+    /// It is made.
+    Made,
+    /// There is not even a folder.
+    NoFolder,
+    /// There is none; a later one may succeed.
+    Withheld { later: bool },
+    /// There was no room for it.
+    NoRoom(DiskFull),
+}
+
+impl ExportFault {
+    pub(super) fn of(struck: &[FaultKind]) -> Self {
+        let of = |kind: &FaultKind| match kind {
+            FaultKind::MissingOutput(MissingOutput { folder: false, .. }) => Some(Self::NoFolder),
+            FaultKind::MissingOutput(MissingOutput { second_export, .. }) => {
+                Some(Self::Withheld { later: *second_export })
+            }
+            FaultKind::DiskFull(full) => Some(Self::NoRoom(*full)),
+            _ => None,
+        };
+        struck.iter().find_map(of).unwrap_or(Self::Made)
+    }
+}
+
+/// Takes from the records what is lost, and falsifies what is wrong.
+pub(super) fn damage(
+    collected: &mut ProgramRecords,
+    struck: &[FaultKind],
+    records: RecordsKept,
+    devices: u32,
+) {
+    if records == RecordsKept::LastSecondLost {
+        let end = collected.launches.iter().map(|launch| launch.start.0 + launch.duration.0).max();
+        let last = end.unwrap_or_default().saturating_sub(LAST.0);
+        collected.launches.retain(|launch| launch.start.0 + launch.duration.0 <= last);
+    }
+    for kind in struck {
+        match kind {
+            FaultKind::LostRecords(lost) => {
+                let length = collected.launches.len();
+                let head = (lost.head as usize).min(length);
+                let tail = (lost.tail as usize).min(length - head);
+                collected.launches.truncate(length - tail);
+                collected.launches.drain(..head);
+            }
+            FaultKind::WrongDeviceId(wrong) => {
+                for launch in &mut collected.launches {
+                    launch.device = wrong.shows.unwrap_or((launch.device + 1) % devices.max(2));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Damages the exported text itself.
+pub(super) fn damage_text(tables: &mut [ExportedTable], struck: &[FaultKind]) {
+    let Some((_, table)) = tables.iter_mut().find(|(name, _)| *name == OP_SUMMARY) else { return };
+    for kind in struck {
+        match kind {
+            FaultKind::TruncatedCsv(cut) => cut_at(table, cut.keeps),
+            FaultKind::RaggedCsv(ragged) => *table = with_ragged_rows(table, ragged.rows as usize),
+            _ => {}
+        }
+    }
+}
+
+/// Keeps that part of a table's bytes.
+pub(super) fn cut_at(table: &mut String, part: f64) {
+    let mut at = (table.len() as f64 * part) as usize;
+    while !table.is_char_boundary(at) {
+        at -= 1;
+    }
+    table.truncate(at);
+}
+
+/// So many rows, evenly over the table, without their last cell.
+fn with_ragged_rows(table: &str, rows: usize) -> String {
+    let count = table.lines().count().saturating_sub(1);
+    let rows = rows.min(count);
+    let is_ragged = |line: usize| line > 0 && (1..=rows).any(|row| line == row * count / rows);
+    let mut ragged = String::with_capacity(table.len());
+    for (number, line) in table.lines().enumerate() {
+        let end = if is_ragged(number) { line.rfind(',').unwrap_or(line.len()) } else { line.len() };
+        ragged.push_str(&line[..end]);
+        ragged.push('\n');
+    }
+    ragged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ragged_rows_lack_a_cell_and_others_do_not() {
+        let table = "a,b,c\n1,2,3\n4,5,6\n7,8,9\n";
+        assert_eq!(with_ragged_rows(table, 1), "a,b,c\n1,2,3\n4,5,6\n7,8\n");
+        assert_eq!(with_ragged_rows(table, 2), "a,b,c\n1,2\n4,5,6\n7,8\n");
+        assert_eq!(with_ragged_rows(table, 9), "a,b,c\n1,2\n4,5\n7,8\n");
+        assert_eq!(with_ragged_rows("a,b,c\n", 1), "a,b,c\n");
+    }
+
+    #[test]
+    fn cutting_keeps_whole_characters() {
+        let mut text = "aü".to_owned();
+        cut_at(&mut text, 0.7);
+        assert_eq!(text, "a");
+        cut_at(&mut text, 0.0);
+        assert_eq!(text, "");
+    }
+}

@@ -1,0 +1,229 @@
+//! What the pretend NPU has executed: launches on a virtual clock that never waits.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    config::{DeviceProfile, KernelWork},
+    domain::{Case, CaseAttributes, KernelName, Nanos, Slot, Tensor},
+    rehearsal::{
+        HostConfig,
+        timing::{self, LaunchContext, TICK_NS},
+    },
+    render::{Manifest, SentinelLengths},
+};
+
+/// The engine of the device that executes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rehearsal) enum TaskEngine {
+    /// Matrix cores.
+    Cube,
+    /// Vector cores.
+    Vector,
+    /// The generator of random numbers, which has no counters and shows no inputs.
+    Random,
+}
+
+/// What is executed.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::rehearsal) struct LaunchedOperation {
+    /// As the profiler would name it, without the rehearsal's prefix.
+    pub(in crate::rehearsal) name: String,
+    pub(in crate::rehearsal) kernel: String,
+    pub(in crate::rehearsal) task: TaskEngine,
+    /// With nothing in slots that were left out.
+    pub(in crate::rehearsal) inputs: Vec<Slot>,
+    pub(in crate::rehearsal) outputs: Vec<Tensor>,
+    pub(in crate::rehearsal) work: KernelWork,
+}
+
+/// One execution.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::rehearsal) struct LoggedLaunch {
+    pub(in crate::rehearsal) device: u32,
+    /// Number of the task on its device, from 0.
+    pub(in crate::rehearsal) task_id: u64,
+    /// What counters vary by: the same whenever the duration is.
+    pub(in crate::rehearsal) variation: u64,
+    pub(in crate::rehearsal) start: Nanos,
+    pub(in crate::rehearsal) duration: Nanos,
+    /// How many times as slow the device's clock was.
+    pub(in crate::rehearsal) slowdown: f64,
+    pub(in crate::rehearsal) operation: LaunchedOperation,
+}
+
+#[derive(Clone, Debug)]
+struct StreamClock {
+    clock: Nanos,
+    tasks: u64,
+}
+
+/// Every launch, in order, and what durations depend on.
+#[derive(Clone, Debug)]
+pub(super) struct LaunchLog {
+    config: HostConfig,
+    profile: DeviceProfile,
+    collection: u32,
+    /// The kernel of each case and the form of its call, by ordinal.
+    kernels: BTreeMap<u64, (String, String)>,
+    /// How many ranks the cases talk to that talk to some, by ordinal.
+    groups: BTreeMap<u64, i64>,
+    started: Nanos,
+    streams: BTreeMap<u32, StreamClock>,
+    case: Option<u64>,
+    since_sentinel: HashMap<u64, u32>,
+    in_process: HashMap<(u32, u64), u32>,
+    launches: Vec<LoggedLaunch>,
+    slowdown: f64,
+}
+
+/// Shortest pause between two tasks.
+const GAP_NS: u64 = 4_000;
+/// Pauses vary by so many ticks.
+const GAP_TICKS: u64 = 100;
+
+impl LaunchLog {
+    pub(super) fn new(
+        config: HostConfig,
+        profile: DeviceProfile,
+        manifest: Option<&Manifest>,
+        started: Nanos,
+    ) -> Self {
+        let cases = manifest.map(|manifest| manifest.cases.as_slice()).unwrap_or_default();
+        Self {
+            config,
+            profile,
+            collection: manifest.map_or(0, |manifest| manifest.collection),
+            kernels: cases
+                .iter()
+                .map(|case| (u64::from(case.ordinal), (case.kernel.clone(), case.reading.clone())))
+                .collect(),
+            groups: cases
+                .iter()
+                .filter_map(|case| {
+                    let ranks = case.arguments.iter().find_map(|argument| argument.process_group)?;
+                    Some((u64::from(case.ordinal), ranks))
+                })
+                .collect(),
+            started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
+            streams: BTreeMap::new(),
+            case: None,
+            since_sentinel: HashMap::new(),
+            in_process: HashMap::new(),
+            launches: Vec::new(),
+            slowdown: 1.0,
+        }
+    }
+
+    /// Takes a device into use.
+    pub(super) fn open(&mut self, device: u32) {
+        let clock = self.started;
+        self.streams.entry(device).or_insert(StreamClock { clock, tasks: 0 });
+    }
+
+    /// Devices in use.
+    pub(super) fn devices(&self) -> Vec<u32> {
+        self.streams.keys().copied().collect()
+    }
+
+    /// A sentinel of that length passes: even ones open a case, odd ones close it.
+    pub(super) fn sentinel(&mut self, length: u64) {
+        self.since_sentinel.clear();
+        let opened = SentinelLengths::default().opening(0);
+        self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
+    }
+
+    /// The kernel of the case between whose sentinels the program is, and the form of its call.
+    pub(super) fn kernel_of_case(&self) -> Option<(&str, &str)> {
+        let case = self.case.and_then(|ordinal| self.kernels.get(&ordinal));
+        case.map(|(kernel, form)| (kernel.as_str(), form.as_str()))
+    }
+
+    /// Whether the program is between the sentinels of a case.
+    pub(super) const fn is_in_case(&self) -> bool {
+        self.case.is_some()
+    }
+
+    /// The program goes on to another case, whether it has closed this one or not.
+    pub(super) fn leave_case(&mut self) {
+        self.case = None;
+    }
+
+    /// Kernels take so many times as long from now on.
+    pub(super) fn throttle(&mut self, factor: f64) {
+        self.slowdown = factor;
+    }
+
+    /// The clock is set forwards or backwards.
+    pub(super) fn jump(&mut self, by: Nanos) {
+        self.started = Nanos(self.started.0.saturating_add(by.0));
+        for stream in self.streams.values_mut() {
+            stream.clock = Nanos(stream.clock.0.saturating_add(by.0));
+        }
+    }
+
+    /// How many ranks that case talks to.
+    pub(super) fn group_of_case(&self) -> Option<i64> {
+        self.groups.get(&self.case?).copied()
+    }
+
+    /// Executes.
+    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
+        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
+            // CANN launches nothing for tensors without elements.
+            return;
+        }
+        self.open(device);
+        let signature = signature(&operation);
+        let since_sentinel = count(&mut self.since_sentinel, signature);
+        let in_process = count(&mut self.in_process, (device, signature));
+        let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
+        let moment = LaunchContext { model, seed, collection, device, signature, since_sentinel, in_process };
+        let base = timing::base(&self.profile, &operation.kernel, &operation.work);
+        let duration = timing::duration(&self.profile, &operation.work, base, &moment);
+        let slowdown = self.slowdown;
+        let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
+        if let Some(stream) = self.streams.get_mut(&device) {
+            let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
+            let start = Nanos(stream.clock.0 + pause.cast_signed());
+            let variation = timing::variation(&moment);
+            self.launches.push(LoggedLaunch {
+                device,
+                task_id: stream.tasks,
+                variation,
+                start,
+                duration,
+                slowdown,
+                operation,
+            });
+            stream.clock = Nanos(start.0 + duration.0);
+            stream.tasks += 1;
+        }
+    }
+
+    /// Hands the launches over.
+    pub(super) fn take(&mut self) -> Vec<LoggedLaunch> {
+        std::mem::take(&mut self.launches)
+    }
+}
+
+fn signature(operation: &LaunchedOperation) -> u64 {
+    let kernel = KernelName::new(&operation.kernel);
+    kernel.map_or(0, |kernel| {
+        Case {
+            kernel,
+            inputs: operation.inputs.clone(),
+            outputs: operation.outputs.iter().cloned().map(Some).collect(),
+            attributes: CaseAttributes::default(),
+        }
+        .id()
+        .seed()
+    })
+}
+
+/// How often the key was counted before.
+fn count<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: K) -> u32 {
+    let count = counts.entry(key).or_default();
+    let before = *count;
+    *count = count.saturating_add(1);
+    before
+}

@@ -1,0 +1,283 @@
+//! What travels between the stand-in of torch and the pretend NPU: one line of JSON each way.
+//!
+//! `{"call": "torch.mm", "args": […], "kwargs": {…}, "freed": [handle, …]}` is answered by
+//! `{"value": …}` or `{"error": {"type": "TypeError", "message": "…"}}`. Arguments are JSON as they
+//! are, or objects of one key for what JSON lacks: `{"tensor": handle}`, `{"dtype": "bfloat16"}`,
+//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may carry an `order`, which a fault
+//! gives.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::tensors::TensorHandle;
+use crate::{domain::Dtype, rehearsal::fault_plan::GrandchildLocation};
+
+/// One call.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApiRequest {
+    /// The function's full name.
+    pub(super) call: String,
+    #[serde(default)]
+    args: Vec<Value>,
+    #[serde(default)]
+    kwargs: BTreeMap<String, Value>,
+    /// Tensors that Python has let go of since the last call.
+    #[serde(default)]
+    pub(super) freed: Vec<TensorHandle>,
+}
+
+/// One argument as Python gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PyValue {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<PyValue>),
+    Tensor(TensorHandle),
+    Dtype(String),
+    /// A generator and its device.
+    Generator(String),
+    /// Anything else, by the name of its Python type.
+    Object(String),
+}
+
+/// The arguments of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PyArguments {
+    pub(super) positional: Vec<PyValue>,
+    pub(super) keyword: BTreeMap<String, PyValue>,
+}
+
+/// What a call gives back.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ApiReply {
+    Nothing,
+    Bool(bool),
+    Int(u64),
+    Text(String),
+    /// A tensor that is new to Python.
+    Tensor(TensorDescription),
+    /// A tensor that Python holds already.
+    Same(TensorHandle),
+    Tuple(Vec<ApiReply>),
+}
+
+/// A tensor as Python sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TensorDescription {
+    pub(super) handle: TensorHandle,
+    pub(super) shape: Vec<u64>,
+    pub(super) dtype: Dtype,
+    pub(super) device: String,
+}
+
+/// The Python exception that a call ends in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PyError {
+    pub(super) class: PyErrorClass,
+    pub(super) message: String,
+}
+
+/// Classes of exceptions that the stand-in knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PyErrorClass {
+    Attribute,
+    OutOfMemory,
+    Runtime,
+    Type,
+}
+
+impl PyError {
+    pub(super) fn new(class: PyErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
+    }
+}
+
+pub(super) fn runtime(message: impl Into<String>) -> PyError {
+    PyError::new(PyErrorClass::Runtime, message)
+}
+
+impl ApiRequest {
+    /// Reads one line.
+    pub(super) fn parse(line: &str) -> Result<Self, PyError> {
+        serde_json::from_str(line).map_err(|error| runtime(format!("rehearsal: not a call: {error}")))
+    }
+
+    /// The arguments.
+    pub(super) fn arguments(&mut self) -> PyArguments {
+        PyArguments {
+            positional: self.args.drain(..).map(given).collect(),
+            keyword: std::mem::take(&mut self.kwargs)
+                .into_iter()
+                .map(|(name, value)| (name, given(value)))
+                .collect(),
+        }
+    }
+}
+
+fn given(value: Value) -> PyValue {
+    match value {
+        Value::Null => PyValue::None,
+        Value::Bool(truth) => PyValue::Bool(truth),
+        Value::Number(number) => {
+            number.as_i64().map_or_else(|| PyValue::Float(number.as_f64().unwrap_or(f64::NAN)), PyValue::Int)
+        }
+        Value::String(text) => PyValue::Text(text),
+        Value::Array(items) => PyValue::List(items.into_iter().map(given).collect()),
+        Value::Object(object) => special(&object).unwrap_or_else(|| PyValue::Object("object".to_owned())),
+    }
+}
+
+fn special(object: &serde_json::Map<String, Value>) -> Option<PyValue> {
+    let (key, value) = object.iter().next()?;
+    Some(match key.as_str() {
+        "tensor" => PyValue::Tensor(value.as_u64()?),
+        "dtype" => PyValue::Dtype(value.as_str()?.to_owned()),
+        "generator" => PyValue::Generator(value.as_str()?.to_owned()),
+        "float" => PyValue::Float(value.as_str()?.parse().ok()?),
+        _ => PyValue::Object(value.as_str()?.to_owned()),
+    })
+}
+
+impl PyValue {
+    /// The name of its Python type, as error messages have it.
+    pub(super) fn python_type(&self) -> &str {
+        match self {
+            Self::None => "NoneType",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float",
+            Self::Text(_) => "str",
+            Self::List(_) => "list",
+            Self::Tensor(_) => "Tensor",
+            Self::Dtype(_) => "torch.dtype",
+            Self::Generator(_) => "torch.Generator",
+            Self::Object(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for PyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Bool(truth) => f.write_str(if *truth { "True" } else { "False" }),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Float(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "'{text}'"),
+            Self::List(items) => {
+                let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+                write!(f, "[{}]", items.join(","))
+            }
+            other => f.write_str(other.python_type()),
+        }
+    }
+}
+
+impl ApiReply {
+    fn json(&self) -> Value {
+        match self {
+            Self::Nothing => Value::Null,
+            Self::Bool(truth) => json!(truth),
+            Self::Int(number) => json!(number),
+            Self::Text(text) => json!(text),
+            Self::Same(handle) => json!({ "same": handle }),
+            Self::Tensor(tensor) => json!({ "tensor": {
+                "handle": tensor.handle,
+                "shape": tensor.shape,
+                "dtype": tensor.dtype.torch_name(),
+                "device": tensor.device,
+            }}),
+            Self::Tuple(items) => items.iter().map(Self::json).collect(),
+        }
+    }
+}
+
+/// What Python is to do when it has an answer, in the middle of its call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PyAction {
+    /// End with this code.
+    Exit(u8),
+    /// End by this signal.
+    Signal(i32),
+    /// Do that when Python ends.
+    AtExit(Box<PyAction>),
+    /// Sleep.
+    Hang {
+        ignores_sigterm: bool,
+        grandchild: GrandchildLocation,
+        /// Real ones.
+        seconds: f64,
+    },
+}
+
+impl PyAction {
+    fn json(&self) -> Value {
+        match self {
+            Self::Exit(code) => json!({ "exit": code }),
+            Self::Signal(number) => json!({ "signal": number }),
+            Self::AtExit(order) => json!({ "at_exit": order.json() }),
+            Self::Hang { ignores_sigterm, grandchild, seconds } => {
+                json!({ "hang": seconds, "ignores_sigterm": ignores_sigterm, "grandchild": grandchild })
+            }
+        }
+    }
+}
+
+/// The line that answers a call.
+pub(super) fn answer(result: &Result<ApiReply, PyError>, order: Option<PyAction>) -> String {
+    let mut line = match result {
+        Ok(reply) => json!({ "value": reply.json() }),
+        Err(raised) => {
+            let class = match raised.class {
+                PyErrorClass::Attribute => "AttributeError",
+                PyErrorClass::OutOfMemory => "OutOfMemoryError",
+                PyErrorClass::Runtime => "RuntimeError",
+                PyErrorClass::Type => "TypeError",
+            };
+            json!({ "error": { "type": class, "message": raised.message } })
+        }
+    };
+    if let Some(order) = order {
+        line["order"] = order.json();
+    }
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_json_lacks_travels_as_objects_of_one_key() {
+        let line = r#"{"call": "f", "args": [{"tensor": 3}, {"dtype": "int8"}, {"float": "-inf"}, 2, 2.0, [1, null]],
+                       "kwargs": {"x": {"object": "slice"}}}"#;
+        let arguments = ApiRequest::parse(line).expect("a call").arguments();
+        let list = PyValue::List(vec![PyValue::Int(1), PyValue::None]);
+        let dtype = PyValue::Dtype("int8".to_owned());
+        let expected = [
+            PyValue::Tensor(3),
+            dtype,
+            PyValue::Float(f64::NEG_INFINITY),
+            PyValue::Int(2),
+            PyValue::Float(2.0),
+            list,
+        ];
+        assert_eq!(arguments.positional, expected);
+        assert_eq!(arguments.keyword["x"].python_type(), "slice");
+    }
+
+    #[test]
+    fn answers_are_lines() {
+        let raised = PyError::new(PyErrorClass::Type, "a\nb");
+        let line = answer(&Err(raised), None);
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.contains(r#""type":"TypeError""#), "{line}");
+        assert!(ApiRequest::parse("{}").expect_err("no call").message.contains("call"));
+    }
+}

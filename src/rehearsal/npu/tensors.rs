@@ -1,0 +1,372 @@
+//! The pretend NPU's tensors: storages, the handles that see them, and how much memory they take.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::protocol::{PyError, PyErrorClass, PyValue, TensorDescription, runtime};
+use crate::domain::{Dtype, Tensor, TensorFormat};
+
+/// What Python knows a tensor by.
+pub(super) type TensorHandle = u64;
+
+/// Where a tensor lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DeviceKind {
+    Cpu,
+    Npu(u32),
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Npu(index) => write!(f, "npu:{index}"),
+        }
+    }
+}
+
+/// What is known of a storage's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KnownValues {
+    /// Nothing was written.
+    Uninitialised,
+    /// Whole numbers from the first to the second.
+    Between(i64, i64),
+    /// Whole numbers from the first to the second, each at most once.
+    Different(i64, i64),
+    /// Some values.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+struct TensorStorage {
+    dims: Vec<u64>,
+    dtype: Dtype,
+    place: DeviceKind,
+    contents: KnownValues,
+    handles: u32,
+    /// Blocked as FRACTAL_NZ.
+    blocked: bool,
+}
+
+/// How a handle sees its storage: which of its dimensions is the n-th.
+#[derive(Clone, Debug)]
+struct TensorView {
+    storage: u64,
+    order: Vec<usize>,
+}
+
+/// One tensor as the judge looks at it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TensorOperand {
+    /// As the profiler shows it: blocked where it was cast, else in the format that torch_npu takes a
+    /// tensor of its rank for.
+    pub(super) tensor: Tensor,
+    /// Dimensions as they lie in memory, without blocks.
+    pub(super) dims: Vec<u64>,
+    /// How the dimensions are seen.
+    pub(super) layout: OperandLayout,
+    pub(super) place: DeviceKind,
+    pub(super) contents: KnownValues,
+}
+
+/// How a tensor is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OperandLayout {
+    /// As it lies in memory.
+    Contiguous,
+    /// With the last two dimensions swapped.
+    Transposed,
+    /// In another order.
+    Permuted,
+}
+
+/// Bytes as torch prints them.
+fn size(bytes: u64) -> String {
+    let in_units = |shift: u32| bytes as f64 / f64::from(1_u32 << shift);
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.2} KiB", in_units(10)),
+        0x10_0000..0x4000_0000 => format!("{:.2} MiB", in_units(20)),
+        _ => format!("{:.2} GiB", in_units(30)),
+    }
+}
+
+/// Every live tensor.
+#[derive(Clone, Debug)]
+pub(super) struct TensorMemory {
+    capacity: u64,
+    last: u64,
+    storages: BTreeMap<u64, TensorStorage>,
+    views: BTreeMap<TensorHandle, TensorView>,
+    used: BTreeMap<u32, u64>,
+    /// What a process of somebody else leaves free of a device.
+    left: BTreeMap<u32, u64>,
+    /// Whether there is nothing free at all, wherever.
+    is_exhausted: bool,
+}
+
+impl TensorMemory {
+    /// Memory of so many bytes on each device.
+    pub(super) fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            last: 0,
+            storages: BTreeMap::new(),
+            views: BTreeMap::new(),
+            used: BTreeMap::new(),
+            left: BTreeMap::new(),
+            is_exhausted: false,
+        }
+    }
+
+    /// Somebody else leaves so many bytes of a device free, or has gone.
+    pub(super) fn hold(&mut self, device: u32, left: Option<u64>) {
+        match left {
+            Some(left) => self.left.insert(device, left),
+            None => self.left.remove(&device),
+        };
+    }
+
+    /// Nothing is free from now on, or as much as there is.
+    pub(super) fn exhaust(&mut self, is_exhausted: bool) {
+        self.is_exhausted = is_exhausted;
+    }
+
+    /// Whether a device has room for so many bytes more.
+    pub(super) fn check_room(&self, place: DeviceKind, bytes: u64) -> Result<(), PyError> {
+        let DeviceKind::Npu(device) = place else { return Ok(()) };
+        let used = self.used.get(&device).copied().unwrap_or_default();
+        let left = if self.is_exhausted { Some(0) } else { self.left.get(&device).copied() };
+        let most = left.map_or(self.capacity, |left| self.capacity.min(left));
+        let free = most.saturating_sub(used);
+        if bytes <= free {
+            return Ok(());
+        }
+        Err(PyError::new(
+            PyErrorClass::OutOfMemory,
+            format!(
+                "NPU out of memory. Tried to allocate {} (NPU {device}; {} total capacity; {} already allocated; \
+                 {} current active; {} free; {} reserved in total by PyTorch) If reserved memory is >> allocated \
+                 memory try setting max_split_size_mb to avoid fragmentation.",
+                size(bytes),
+                size(self.capacity),
+                size(used),
+                size(used),
+                size(free),
+                size(used)
+            ),
+        ))
+    }
+
+    /// Makes a tensor.
+    pub(super) fn allocate(
+        &mut self,
+        tensor: &Tensor,
+        place: DeviceKind,
+        contents: KnownValues,
+    ) -> Result<TensorHandle, PyError> {
+        self.check_room(place, tensor.bytes())?;
+        if let DeviceKind::Npu(device) = place {
+            let used = self.used.entry(device).or_default();
+            *used = used.saturating_add(tensor.bytes());
+        }
+        self.last += 1;
+        let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
+        let order = (0..dims.len()).collect();
+        self.storages
+            .insert(self.last, TensorStorage { dims, dtype, place, contents, handles: 1, blocked: false });
+        self.views.insert(self.last, TensorView { storage: self.last, order });
+        Ok(self.last)
+    }
+
+    /// Lets go of a handle, and of its storage with the last one. Unknown handles are ignored: Python
+    /// may drop what it never received.
+    pub(super) fn free(&mut self, handle: TensorHandle) {
+        let Some(view) = self.views.remove(&handle) else { return };
+        let Some(storage) = self.storages.get_mut(&view.storage) else { return };
+        storage.handles -= 1;
+        if storage.handles > 0 {
+            return;
+        }
+        if let Some(storage) = self.storages.remove(&view.storage)
+            && let DeviceKind::Npu(device) = storage.place
+        {
+            let bytes = Tensor::new(storage.dims, storage.dtype).bytes();
+            let used = self.used.entry(device).or_default();
+            *used = used.saturating_sub(bytes);
+        }
+    }
+
+    /// A further handle that sees two dimensions swapped.
+    pub(super) fn transposed(
+        &mut self,
+        handle: TensorHandle,
+        first: i64,
+        second: i64,
+    ) -> Result<TensorHandle, PyError> {
+        let mut view = self.view(handle)?.clone();
+        let rank = view.order.len();
+        let place = |dim: i64| {
+            let wrapped = if dim < 0 { dim + rank as i64 } else { dim };
+            usize::try_from(wrapped).ok().filter(|index| *index < rank).ok_or_else(|| {
+                runtime(format!("Dimension out of range: {dim} of a tensor with {rank} dimensions"))
+            })
+        };
+        view.order.swap(place(first)?, place(second)?);
+        if let Some(storage) = self.storages.get_mut(&view.storage) {
+            storage.handles += 1;
+        }
+        self.last += 1;
+        self.views.insert(self.last, view);
+        Ok(self.last)
+    }
+
+    /// Says what is known of a tensor's values from now on.
+    pub(super) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
+        let storage = self.views.get(&handle).map(|view| view.storage);
+        if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
+            storage.contents = contents;
+        }
+    }
+
+    /// What a call sees of a tensor.
+    pub(super) fn operand(&self, handle: TensorHandle) -> Result<TensorOperand, PyError> {
+        let (view, storage) = self.seen(handle)?;
+        let in_order = |order: &[usize]| order.iter().enumerate().all(|(index, dim)| index == *dim);
+        let mut swapped = view.order.clone();
+        if let [.., left, right] = swapped.as_mut_slice() {
+            std::mem::swap(left, right);
+        }
+        let layout = match (in_order(&view.order), in_order(&swapped)) {
+            (true, _) => OperandLayout::Contiguous,
+            (false, true) => OperandLayout::Transposed,
+            (false, false) => OperandLayout::Permuted,
+        };
+        Ok(TensorOperand {
+            tensor: storage.recorded(),
+            dims: storage.dims.clone(),
+            layout,
+            place: storage.place,
+            contents: storage.contents,
+        })
+    }
+
+    /// Blocks a tensor as FRACTAL_NZ, where it lies.
+    pub(super) fn block(&mut self, handle: TensorHandle) -> Result<(), PyError> {
+        let storage = self.view(handle)?.storage;
+        if let Some(storage) = self.storages.get_mut(&storage) {
+            if storage.dims.len() < 2 {
+                return Err(runtime("npu_format_cast: FRACTAL_NZ needs at least two dimensions"));
+            }
+            storage.blocked = true;
+        }
+        Ok(())
+    }
+
+    /// What Python sees of a tensor.
+    pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
+        let (view, storage) = self.seen(handle)?;
+        let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
+        let device = storage.place.to_string();
+        Ok(TensorDescription { handle, shape, dtype: storage.dtype.clone(), device })
+    }
+
+    /// The tensors among arguments, also those inside lists.
+    pub(super) fn handles(given: &PyValue) -> Vec<TensorHandle> {
+        match given {
+            PyValue::Tensor(handle) => vec![*handle],
+            PyValue::List(items) => items.iter().flat_map(Self::handles).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn view(&self, handle: TensorHandle) -> Result<&TensorView, PyError> {
+        self.views.get(&handle).ok_or_else(|| runtime(format!("rehearsal: there is no tensor {handle}")))
+    }
+
+    fn seen(&self, handle: TensorHandle) -> Result<(&TensorView, &TensorStorage), PyError> {
+        let view = self.view(handle)?;
+        let storage = self.storages.get(&view.storage);
+        Ok((view, storage.ok_or_else(|| runtime(format!("rehearsal: tensor {handle} has no storage")))?))
+    }
+}
+
+impl TensorStorage {
+    /// As the profiler shows it: blocks of 16 rows and 32 bytes.
+    fn recorded(&self) -> Tensor {
+        let ([batch @ .., rows, columns], true) = (self.dims.as_slice(), self.blocked) else {
+            let format = recorded_format(self.dims.len());
+            return Tensor { dims: self.dims.clone(), dtype: self.dtype.clone(), format };
+        };
+        let width = 32 / self.dtype.bytes().unwrap_or(2).max(1);
+        let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
+        let dims = batch.iter().copied().chain(blocks).collect();
+        Tensor { dims, dtype: self.dtype.clone(), format: TensorFormat::Private("FRACTAL_NZ".to_owned()) }
+    }
+}
+
+/// The format that torch_npu takes an input of that many dimensions for.
+fn recorded_format(rank: usize) -> TensorFormat {
+    match rank {
+        3 => TensorFormat::Base("NCL".to_owned()),
+        4 => TensorFormat::Base("NCHW".to_owned()),
+        5 => TensorFormat::Base("NCDHW".to_owned()),
+        _ => TensorFormat::nd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: DeviceKind = DeviceKind::Npu(0);
+
+    fn bytes(count: u64) -> Tensor {
+        Tensor::new([count], Dtype::Int8)
+    }
+
+    #[test]
+    fn memory_comes_back_with_the_last_handle() {
+        let mut memory = TensorMemory::new(100);
+        let tensor = Tensor::new([8, 10], Dtype::Int8);
+        let handle = memory.allocate(&tensor, DEVICE, KnownValues::Unknown).expect("fits");
+        let view = memory.transposed(handle, -1, -2).expect("a view");
+        memory.free(handle);
+        let full = memory.allocate(&bytes(21), DEVICE, KnownValues::Unknown).expect_err("the view holds 80");
+        assert_eq!(full.class, PyErrorClass::OutOfMemory);
+        assert!(full.message.starts_with("NPU out of memory. Tried to allocate"), "{}", full.message);
+        assert!(
+            memory.allocate(&bytes(21), DeviceKind::Npu(1), KnownValues::Unknown).is_ok(),
+            "another device"
+        );
+        memory.free(view);
+        memory.free(view);
+        assert!(memory.allocate(&bytes(100), DEVICE, KnownValues::Unknown).is_ok());
+    }
+
+    #[test]
+    fn views_share_values_and_know_how_they_lie() {
+        let mut memory = TensorMemory::new(1 << 20);
+        let tensor = Tensor::new([2, 3, 4], Dtype::Float);
+        let handle = memory.allocate(&tensor, DEVICE, KnownValues::Uninitialised).expect("fits");
+        let view = memory.transposed(handle, -1, -2).expect("a view");
+        let back = memory.transposed(view, 1, 2).expect("a view");
+        let other = memory.transposed(handle, 0, 1).expect("a view");
+        memory.write(view, KnownValues::Unknown);
+        let layouts =
+            [handle, view, back, other].map(|handle| memory.operand(handle).expect("is there").layout);
+        assert_eq!(
+            layouts,
+            [
+                OperandLayout::Contiguous,
+                OperandLayout::Transposed,
+                OperandLayout::Contiguous,
+                OperandLayout::Permuted
+            ]
+        );
+        assert_eq!(memory.describe(view).expect("is there").shape, [2, 4, 3]);
+        let operand = memory.operand(handle).expect("is there");
+        assert_eq!((operand.contents, operand.tensor.format.as_str()), (KnownValues::Unknown, "NCL"));
+        assert!(memory.transposed(handle, 0, 3).is_err());
+    }
+}

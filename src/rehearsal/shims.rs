@@ -1,0 +1,124 @@
+//! The entry of the stand-ins: `npubench stand-in msprof …` and `npubench stand-in npu-smi …`.
+//!
+//! The only part of npubench besides the command line that prints, because programs that read the
+//! real ones read what is printed here.
+
+use std::{
+    ffi::OsString,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    HostConfig, HostError,
+    faults::{ActiveFaults, FaultyDeviceState},
+    msprof, npu_smi, variables,
+};
+
+/// What the real msprof returns where it cannot work: -1, as the shell sees it.
+pub(super) const FAILED: u8 = 255;
+
+/// Plays the program that the first argument names. Gives the exit code.
+#[must_use]
+pub fn stand_in(arguments: &[OsString]) -> u8 {
+    let Some((program, rest)) = arguments.split_first() else {
+        say("stand-in: name a program, `msprof` or `npu-smi`");
+        return FAILED;
+    };
+    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    match program.to_string_lossy().as_ref() {
+        "msprof" => msprof::run(&rest),
+        "npu-smi" => npu_smi_run(&rest),
+        other => {
+            say(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
+            FAILED
+        }
+    }
+}
+
+/// One line to standard output, where the real programs print even their errors.
+pub(super) fn say(line: &str) {
+    // Nothing can be told to anybody where standard output is closed.
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The host that this process is a part of, and its folder.
+pub(super) fn host() -> Result<(HostConfig, PathBuf), HostError> {
+    let file = PathBuf::from(std::env::var_os(variables::HOST).ok_or(HostError::NoHost)?);
+    let config = HostConfig::read(&file)?;
+    Ok((config, file.parent().unwrap_or(Path::new(".")).to_owned()))
+}
+
+fn npu_smi_run(arguments: &[String]) -> u8 {
+    let (config, folder) = match host() {
+        Ok(host) => host,
+        Err(error) => {
+            say(&format!("rehearsal: {error}\nhint: {}", error.hint()));
+            return 1;
+        }
+    };
+    let faults = ActiveFaults::new(&config, Some(&folder), None);
+    let readings: Vec<npu_smi::SimulatedReading> =
+        (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["info"] => {
+            say(npu_smi::info_table(config.devices, &readings).trim_end());
+            0
+        }
+        ["info", "-l"] => {
+            say(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
+            0
+        }
+        _ => {
+            say("rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only");
+            1
+        }
+    }
+}
+
+/// Devices of one host are alike, not equal.
+fn idle(device: u32) -> npu_smi::SimulatedReading {
+    npu_smi::SimulatedReading {
+        temperature_c: 41 + i64::from(device * 7 % 9),
+        power_w: 158.2 + f64::from(device * 5 % 11) / 2.0,
+        hbm_used_mb: 2_880 + u64::from(device * 3 % 8),
+        processes: Vec::new(),
+        is_lost: false,
+    }
+}
+
+/// A device in whatever state it is.
+fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {
+    let mut reading = npu_smi::SimulatedReading { is_lost: state.is_lost, ..idle(device) };
+    if let Some(throttling) = state.throttling {
+        reading.temperature_c = throttling.temperature;
+        reading.power_w += 150.0;
+    }
+    if let Some(process) = &state.held_by {
+        let held = npu_smi::HBM_TOTAL_MB.saturating_sub(reading.hbm_used_mb + process.free_mb);
+        reading.hbm_used_mb += held;
+        reading.processes.push((process.pid, process.name.clone(), held));
+    }
+    reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::npu_smi::parse_info;
+
+    #[test]
+    fn programs_without_a_stand_in_are_refused() {
+        assert_eq!(stand_in(&[]), FAILED);
+        assert_eq!(stand_in(&["rm".into(), "-r".into()]), FAILED);
+    }
+
+    #[test]
+    fn the_readings_of_sixteen_devices_are_readable_and_not_all_alike() {
+        let readings: Vec<npu_smi::SimulatedReading> = (0..16).map(idle).collect();
+        let info = parse_info(npu_smi::info_table(16, &readings).trim_end()).expect("the table");
+        assert!(info.chips.iter().any(|chip| chip.temperature_c != info.chips[0].temperature_c));
+        assert!(info.chips.iter().all(|chip| chip.temperature_c.is_some_and(|t| (35..60).contains(&t))));
+    }
+}

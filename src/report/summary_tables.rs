@@ -1,0 +1,95 @@
+//! Tables: the end of a run, the catalogue.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
+
+use crate::{
+    catalogue::Catalogue,
+    domain::{Case, CaseOutcome, KernelName, Verdict},
+};
+
+/// Cases by kernel and verdict, with the sums below; verdicts that did not occur have no column.
+#[must_use]
+pub fn closing_table(findings: &[(Case, CaseOutcome)]) -> String {
+    let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
+    for (case, finding) in findings {
+        *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
+    }
+    let occurs = |verdict: &&Verdict| counts.values().any(|row| row.contains_key(verdict));
+    let verdicts: Vec<Verdict> = Verdict::ALL.iter().filter(occurs).copied().collect();
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let header = ["kernel".to_owned(), "cases".to_owned()];
+    table.set_header(header.into_iter().chain(verdicts.iter().map(ToString::to_string)));
+    let row = |name: &str, of: &dyn Fn(Option<Verdict>) -> usize| {
+        let numbers = std::iter::once(of(None)).chain(verdicts.iter().map(|&verdict| of(Some(verdict))));
+        let cells = numbers.map(|number| if number == 0 { String::new() } else { number.to_string() });
+        std::iter::once(name.to_owned()).chain(cells).map(Cell::new).collect::<Vec<_>>()
+    };
+    for (kernel, by_verdict) in &counts {
+        table.add_row(row(kernel.as_str(), &|verdict| match verdict {
+            None => by_verdict.values().sum(),
+            Some(verdict) => by_verdict.get(&verdict).copied().unwrap_or_default(),
+        }));
+    }
+    table.add_row(row("all", &|verdict| {
+        findings.iter().filter(|(_, finding)| verdict.is_none_or(|wanted| finding.verdict == wanted)).count()
+    }));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// The kernels of a catalogue: what launches them, what they need, what judges their calls.
+#[must_use]
+pub fn kernels_table(catalogue: &Catalogue) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
+    for entry in catalogue.entries() {
+        let rehearsed = if entry.can_be_launched() { "yes" } else { "no" };
+        let cells = [
+            entry.kernel.as_str().to_owned(),
+            entry.api.clone(),
+            entry.judged_by.as_str().to_owned(),
+            rehearsed.to_owned(),
+            entry.needs.words().join(", "),
+        ];
+        table.add_row(cells);
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// A table without blanks at the ends of its lines.
+pub(super) fn trimmed(table: &Table) -> String {
+    table.trim_fmt().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::CaseAttributes;
+
+    #[test]
+    fn only_verdicts_that_occur_have_columns() {
+        let case = |kernel: &str| Case {
+            kernel: KernelName::new(kernel).expect("a name"),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        };
+        let findings = [
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Noisy, "")),
+            (case("Cast"), CaseOutcome::new(Verdict::Unsupported, "")),
+        ];
+        insta::assert_snapshot!(closing_table(&findings), @r"
+         kernel    cases  ok  noisy  unsupported
+         Cast          1                       1
+         MatMulV2      2   1      1
+         all           3   1      1            1
+        ");
+    }
+}

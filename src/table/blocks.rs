@@ -1,0 +1,190 @@
+//! Cuts a table into blocks that begin and end with a record, so that several cores can parse it.
+//!
+//! A newline ends a record where an even number of quotes stands before it. That holds wherever quotes
+//! only enclose cells, as in everything a profiler writes; a lone quote inside a cell would shift it. A
+//! cut at a wrong place leaves records with too few fields on both sides, so whoever parses the blocks
+//! notices and reads the table again in one piece.
+
+use std::{
+    io::{ErrorKind, Read},
+    ops::Range,
+};
+
+/// A part of a table that begins and ends with a record.
+#[derive(Debug)]
+pub(crate) struct CsvBlock {
+    memory: Vec<u8>,
+    length: usize,
+    /// Where it begins, behind the header.
+    pub(crate) offset: u64,
+}
+
+impl CsvBlock {
+    /// What stands in it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
+
+    /// Its memory, for another one.
+    pub(crate) fn into_memory(self) -> Vec<u8> {
+        self.memory
+    }
+}
+
+/// Reads blocks one after the other.
+#[derive(Debug)]
+pub(crate) struct CsvBlocks<R> {
+    input: R,
+    /// Read, but behind the end of the last block.
+    rest: Vec<u8>,
+    offset: u64,
+    size: usize,
+    at_end: bool,
+}
+
+/// Why a table is not cut.
+#[derive(Debug)]
+pub(crate) enum CutError {
+    /// The file cannot be read.
+    Io,
+    /// No end of a record for many blocks: quotes do not stand where a profiler writes them.
+    NoEnd,
+}
+
+/// So many blocks without the end of a record are no table of a profiler.
+const LONGEST: usize = 16;
+
+impl<R: Read> CsvBlocks<R> {
+    /// Blocks of about `size` bytes of an input that begins with a record.
+    pub(crate) fn new(input: R, size: usize) -> Self {
+        Self { input, rest: Vec::new(), offset: 0, size, at_end: false }
+    }
+
+    /// The next block, in the memory of one that was done with.
+    pub(crate) fn next(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, CutError> {
+        let mut read = self.rest.len();
+        // The memory keeps its length, so that nothing is filled with zeros again and again.
+        memory.resize(memory.len().max(read + self.size), 0);
+        memory[..read].copy_from_slice(&self.rest);
+        let mut length = 0;
+        while length == 0 && !self.at_end {
+            if read + self.size > memory.len() {
+                if read > self.size * LONGEST {
+                    return Err(CutError::NoEnd);
+                }
+                memory.resize(read + self.size, 0);
+            }
+            let wanted = read + self.size;
+            while read < wanted && !self.at_end {
+                match self.input.read(&mut memory[read..wanted]) {
+                    Ok(0) => self.at_end = true,
+                    Ok(more) => read += more,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return Err(CutError::Io),
+                }
+            }
+            length = if self.at_end { read } else { last_record_end(&memory[..read]) };
+        }
+        self.rest.clear();
+        self.rest.extend_from_slice(&memory[length..read]);
+        let block = CsvBlock { memory, length, offset: self.offset };
+        self.offset += u64::try_from(length).unwrap_or_default();
+        Ok((length > 0).then_some(block))
+    }
+}
+
+/// Cuts a text that begins with a record into pieces of about `size` bytes that do so as well.
+pub(crate) fn pieces(text: &[u8], size: usize) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut seen) = (0, 0);
+    while seen < text.len() {
+        seen = text.len().min(seen + size);
+        if seen - begin > size * LONGEST {
+            seen = text.len();
+        }
+        let end = if seen == text.len() { seen } else { begin + last_record_end(&text[begin..seen]) };
+        if end > begin {
+            pieces.push(begin..end);
+            begin = end;
+        }
+    }
+    pieces
+}
+
+/// Where the last record that ends inside of `bytes` ends; 0 where none does.
+fn last_record_end(bytes: &[u8]) -> usize {
+    let mut quotes_are_even = memchr::memchr_iter(b'"', bytes).count().is_multiple_of(2);
+    let mut end = bytes.len();
+    while let Some(at) = memchr::memrchr2(b'\n', b'"', &bytes[..end]) {
+        match bytes[at] {
+            b'"' => quotes_are_even = !quotes_are_even,
+            _ if quotes_are_even => return at + 1,
+            _ => {}
+        }
+        end = at;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn blocks(text: &[u8], size: usize) -> Vec<CsvBlock> {
+        let mut blocks = CsvBlocks::new(text, size);
+        std::iter::from_fn(|| blocks.next(Vec::new()).expect("short records")).collect()
+    }
+
+    fn records(bytes: &[u8]) -> Vec<csv::ByteRecord> {
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+        reader
+            .byte_records()
+            .map(|record| record.expect("memory"))
+            .map(|mut record| {
+                record.set_position(None);
+                record
+            })
+            .collect()
+    }
+
+    #[test]
+    fn newlines_inside_quotes_do_not_cut() {
+        let text = b"a,\"x\ny\",b\nc,\"\"\"1,2\"\"\",\"\n\"\nlast,12,\"\"";
+        for size in 1..text.len() + 2 {
+            let joined: Vec<csv::ByteRecord> =
+                blocks(text, size).iter().flat_map(|b| records(b.bytes())).collect();
+            assert_eq!(joined, records(text), "blocks of {size}");
+        }
+    }
+
+    #[test]
+    fn offsets_are_places_in_the_file() {
+        let text = b"1\n2\n\"3\n4\"\n5\n6\n";
+        for block in blocks(text, 3) {
+            let offset = usize::try_from(block.offset).expect("small");
+            assert!(text[offset..].starts_with(block.bytes()));
+        }
+    }
+
+    proptest! {
+        /// The blocks hold the records that the whole holds, wherever quotes enclose cells.
+        #[test]
+        fn blocks_hold_the_records_of_the_whole(
+            cells in proptest::collection::vec(("[a,\n\" ]{0,6}", any::<bool>()), 0..20),
+            size in 20_usize..64,
+        ) {
+            let mut text = String::new();
+            for (cell, is_last) in cells {
+                text.push_str(&format!("\"{}\"{}", cell.replace('"', "\"\""), if is_last { '\n' } else { ',' }));
+            }
+            let joined: Vec<csv::ByteRecord> =
+                blocks(text.as_bytes(), size).iter().flat_map(|b| records(b.bytes())).collect();
+            prop_assert_eq!(joined, records(text.as_bytes()));
+            let pieces = pieces(text.as_bytes(), size);
+            let joined = pieces.into_iter().flat_map(|piece| records(&text.as_bytes()[piece]));
+            prop_assert_eq!(joined.collect::<Vec<_>>(), records(text.as_bytes()));
+        }
+    }
+}

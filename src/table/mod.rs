@@ -1,0 +1,10 @@
+//! CSV without meaning: an index over cells, blocks that end with a record, raw records, decimals.
+
+pub(crate) mod blocks;
+pub(crate) mod decimal;
+pub(crate) mod raw_records;
+pub(crate) mod row_ranges;
+pub(crate) mod simd_index;
+
+pub(crate) use blocks::pieces;
+pub(crate) use simd_index::{CsvIndex, NeedsFullParser};

@@ -1,0 +1,149 @@
+//! The records of a table with the bytes they stand in, and the line endings around them.
+
+use std::{borrow::Cow, ops::Range};
+
+use csv::{ByteRecord, ReaderBuilder};
+
+/// The UTF-8 byte-order mark, which older tools wrote now and then.
+pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
+/// How a Git LFS pointer begins.
+pub(crate) const LFS: &[u8] = b"version https://git-lfs";
+
+/// Where a record stands.
+#[derive(Clone, Debug)]
+pub(crate) struct CsvPosition {
+    /// Its bytes, with blank lines in front of it and its own line ending.
+    pub(crate) range: Range<usize>,
+    /// The line of its first cell, from 1.
+    pub(crate) line: u64,
+}
+
+/// Walks over the records of a table, of whatever lengths they are.
+#[derive(Debug)]
+pub(crate) struct RawRecords<'a> {
+    bytes: &'a [u8],
+    reader: csv::Reader<&'a [u8]>,
+    at: usize,
+}
+
+impl<'a> RawRecords<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+        Self { bytes, reader, at: 0 }
+    }
+
+    /// Reads the next record; `None` at the end.
+    pub(crate) fn read(&mut self, record: &mut ByteRecord) -> Option<CsvPosition> {
+        // Reading from memory does not fail, and records may have any length.
+        if !self.reader.read_byte_record(record).unwrap_or(false) {
+            return None;
+        }
+        let bytes = self.bytes;
+        let at = usize::try_from(self.reader.position().byte()).unwrap_or(usize::MAX).min(bytes.len());
+        // The reader stops between `\r` and `\n`.
+        let end = at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'));
+        // It counts a record from the end of the one before, whose `\n` it may not have seen.
+        let started = record.position().map_or(1, csv::Position::line);
+        let from = record.position().map_or(self.at, |p| usize::try_from(p.byte()).unwrap_or(self.at));
+        let blank = bytes[from.min(end)..end].iter().take_while(|byte| is_newline(**byte));
+        let line = started + blank.filter(|byte| **byte == b'\n').map(|_| 1).sum::<u64>();
+        let range = self.at..end;
+        self.at = end;
+        Some(CsvPosition { range, line })
+    }
+}
+
+const fn is_newline(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
+/// Blank lines in front of a record, the record, and its line ending.
+fn parts(line: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let start = line.iter().position(|byte| !is_newline(*byte)).unwrap_or(line.len());
+    let end = line.iter().rposition(|byte| !is_newline(*byte)).map_or(start, |last| last + 1);
+    (&line[..start], &line[start..end], &line[end..])
+}
+
+/// The line endings of a text that has nothing else.
+fn endings(mut text: &[u8]) -> impl Iterator<Item = &'static str> {
+    std::iter::from_fn(move || {
+        let (ending, rest) = match text {
+            [b'\r', b'\n', rest @ ..] => ("\r\n", rest),
+            [b'\r', rest @ ..] => ("\r", rest),
+            [_, rest @ ..] => ("\n", rest),
+            [] => return None,
+        };
+        text = rest;
+        Some(ending)
+    })
+}
+
+/// How a record's line ends; as on this system where the file ends with it.
+pub(crate) fn ending(line: &[u8]) -> &'static str {
+    endings(parts(line).2).next().unwrap_or("\n")
+}
+
+/// Whether every line in a record's bytes ends like that; what is inside of cells does not count.
+pub(crate) fn is_unified(line: &[u8], newline: &str) -> bool {
+    let (before, _, after) = parts(line);
+    endings(before).chain(endings(after)).all(|ending| ending == newline)
+}
+
+/// A record's bytes with that ending for every line.
+pub(crate) fn unified<'a>(line: &'a [u8], newline: &str) -> Cow<'a, [u8]> {
+    if is_unified(line, newline) {
+        return line.into();
+    }
+    let (before, record, after) = parts(line);
+    let mut bytes = newline.repeat(endings(before).count()).into_bytes();
+    bytes.extend_from_slice(record);
+    bytes.extend(newline.repeat(endings(after).count()).bytes());
+    bytes.into()
+}
+
+/// What is wrong with the length of a record, and at which column.
+pub(crate) fn raggedness(len: usize, header: &[String]) -> Option<String> {
+    let expected = header.len();
+    if len == expected {
+        return None;
+    }
+    let place = match header.get(len) {
+        Some(column) => format!("`{column}` (column {}) is the first that is missing", len + 1),
+        None => format!("field {} has no column", expected + 1),
+    };
+    Some(format!("{len} fields, the header has {expected}; {place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_know_their_bytes_and_lines() {
+        let text = b"\xef\xbb\xbfA,B\r\n\r\n1,\"x\ny\"\r\n\n2,3\n4\r5,6\r\r\n7,8";
+        let mut records = RawRecords::new(text);
+        let mut record = ByteRecord::new();
+        let mut seen = Vec::new();
+        while let Some(place) = records.read(&mut record) {
+            seen.push((String::from_utf8_lossy(&text[place.range]).into_owned(), place.line));
+        }
+        let expected = [
+            ("\u{feff}A,B\r\n", 1),
+            ("\r\n1,\"x\ny\"\r\n", 3),
+            ("\n2,3\n", 6),
+            ("4\r", 7),
+            ("5,6\r", 7),
+            ("\r\n7,8", 8),
+        ];
+        assert_eq!(seen, expected.map(|(text, line)| (text.to_owned(), line)));
+    }
+
+    #[test]
+    fn endings_inside_of_cells_stay() {
+        let line = b"\n\r\n1,\"a\r\nb\"\r\n";
+        assert!(!is_unified(line, "\n") && !is_unified(line, "\r\n"));
+        assert_eq!(&*unified(line, "\n"), b"\n\n1,\"a\r\nb\"\n");
+        assert_eq!(&*unified(line, "\r\n"), b"\r\n\r\n1,\"a\r\nb\"\r\n");
+        assert_eq!(ending(b"A,B\r"), "\r");
+    }
+}

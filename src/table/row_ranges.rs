@@ -1,0 +1,108 @@
+//! Where the rows of a table stand in its bytes, found on all cores.
+
+use std::{num::NonZero, ops::Range, thread};
+
+use super::{CsvIndex, NeedsFullParser, pieces};
+
+/// Large enough that a piece costs nothing, small enough that it stays in a core's own cache.
+pub(crate) const PIECE: usize = 1 << 18;
+/// More cores than this wait for memory.
+const MOST_WORKERS: usize = 8;
+
+/// Where a row stands.
+#[derive(Clone, Debug)]
+pub(crate) struct RowPlace {
+    /// Its bytes, with blank lines in front of it and its own line ending.
+    pub(crate) range: Range<usize>,
+    /// The line of its first cell; the text begins with line 0.
+    pub(crate) line: u64,
+}
+
+/// Finds the rows of `width` cells in a text that begins with one.
+pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, NeedsFullParser> {
+    let pieces = pieces(text, PIECE);
+    let workers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
+    let mut shares = pieces.chunks(pieces.len().div_ceil(workers).max(1));
+    let Some(first) = shares.next() else { return Ok(Vec::new()) };
+    let mut places = thread::scope(|scope| {
+        let others: Vec<_> = shares.map(|share| scope.spawn(|| places_in(text, share, width))).collect();
+        let (mut places, mut lines) = places_in(text, first, width)?;
+        for other in others {
+            let found = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (more, more_lines) = found?;
+            places.extend(more.into_iter().map(|place| RowPlace { line: lines + place.line, ..place }));
+            lines += more_lines;
+        }
+        Ok(places)
+    })?;
+    // Each begins where the one before ends: blank lines belong to the row behind.
+    let mut end = 0;
+    for place in &mut places {
+        place.range.start = end;
+        end = place.range.end;
+    }
+    Ok(places)
+}
+
+/// The rows of some pieces that follow each other, and how many lines they have.
+fn places_in(
+    text: &[u8],
+    pieces: &[Range<usize>],
+    width: usize,
+) -> Result<(Vec<RowPlace>, u64), NeedsFullParser> {
+    let mut index = CsvIndex::default();
+    let mut places = Vec::new();
+    let mut lines = 0;
+    let newlines = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count() as u64;
+    for piece in pieces {
+        let bytes = &text[piece.clone()];
+        index.find(bytes, width)?;
+        let mut counted = 0;
+        for row in index.rows(bytes) {
+            lines += newlines(&bytes[counted..row.begin() as usize]);
+            counted = row.begin() as usize;
+            let range = piece.start + counted..piece.start + row.end();
+            places.push(RowPlace { range, line: lines });
+        }
+        lines += newlines(&bytes[counted..]);
+    }
+    Ok((places, lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Several pieces for each worker, with blank lines and line breaks inside of cells.
+    #[test]
+    fn places_are_those_of_the_csv_crate() {
+        let row = |number: usize| match number % 4 {
+            0 => format!("{number},\"\"\"1,2\"\"\",\"a\nb\"\n"),
+            1 => format!("{number},,\r\n\n\n"),
+            _ => format!("{number},{},x\n", "y".repeat(number % 100)),
+        };
+        let text: String = (0..40_000).map(row).collect();
+        assert!(text.len() > 4 * PIECE);
+        let places = row_places(text.as_bytes(), 3).expect("regular");
+        assert_eq!(places.len(), 40_000);
+        let (mut line, mut end) = (0, 0);
+        for (number, place) in places.iter().enumerate() {
+            assert_eq!(place.range.start, end, "row {number}");
+            let bytes = &text[place.range.clone()];
+            let blank = bytes.len() - bytes.trim_start_matches('\n').len();
+            assert_eq!(place.line, line + blank as u64, "row {number}");
+            assert_eq!(bytes.trim_start_matches('\n'), row(number).trim_end_matches("\n\n"), "row {number}");
+            line += bytes.matches('\n').count() as u64;
+            end = place.range.end;
+        }
+    }
+
+    #[test]
+    fn what_is_ragged_is_irregular() {
+        let text = "1,2\n".repeat(200_000);
+        assert!(row_places(text.as_bytes(), 2).is_ok());
+        assert_eq!(row_places(text.as_bytes(), 3).expect_err("too few"), NeedsFullParser);
+        assert_eq!(row_places(format!("{text}1\n").as_bytes(), 2).expect_err("one too few"), NeedsFullParser);
+        assert_eq!(row_places(b"", 2).expect("nothing").len(), 0);
+    }
+}

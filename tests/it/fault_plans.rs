@@ -1,0 +1,149 @@
+//! Every fault of the rehearsal host, alone and mixed: each case has one verdict, only the guilty are quarantined,
+//! the others are measured, and nothing is left running.
+
+use std::{collections::BTreeMap, fs};
+
+use npubench::stats::SplitMix64;
+use rusqlite::Connection;
+
+use crate::kill_resume::{ingested, processes_in};
+
+/// What a plan of faults does to cases: the kernels that end otherwise than `ok`, and how.
+type Guilty = &'static [(&'static str, &'static str)];
+
+/// Faults that strike again and again, or once, and what must come of them.
+const ALONE: [(&str, &str, Guilty); 19] = [
+    ("exit code", "- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
+    (
+        "killed",
+        "- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}",
+        &[("Sort", "quarantined")],
+    ),
+    ("crash at exit", "- crash: {signal: SIGSEGV, at: exit}", &[]),
+    ("crash once", "- crash: {signal: SIGSEGV}\n  where: {kernel: MatMulV3}\n  times: 1", &[]),
+    (
+        "hang",
+        "- hang: {ignores_sigterm: true, grandchild: own_session}\n  where: {kernel: Sort}",
+        &[("Sort", "quarantined")],
+    ),
+    (
+        "device error",
+        "- device_error: {code: 507015}\n  where: {kernel: GatherV2}",
+        &[("GatherV2", "quarantined")],
+    ),
+    ("no memory", "- out_of_memory: {at: arguments}\n  where: {kernel: Sort}", &[("Sort", "oom")]),
+    ("no memory once", "- out_of_memory: {at: arguments}\n  where: {kernel: RmsNorm}\n  times_each: 1", &[]),
+    ("lost head", "- lost_records: {head: 40, tail: 0}\n  times: 2", &[]),
+    ("lost tail", "- lost_records: {head: 0, tail: 40}\n  times: 2", &[]),
+    ("cut table", "- truncated_csv: {keeps: 0.5}\n  times: 2", &[]),
+    ("ragged table", "- ragged_csv: {rows: 2}\n  times: 2", &[]),
+    ("no output, exported again", "- missing_output: {folder: true, second_export: true}", &[]),
+    ("no output", "- missing_output: {folder: true, second_export: false}\n  times: 2", &[]),
+    ("wrong device", "- wrong_device_id: {shows: 9}\n  where: {devices: 2}", &[]),
+    ("full disk", "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2", &[]),
+    ("slow device", "- slow_device: {factor: 4}\n  where: {devices: 1}", &[]),
+    ("lost device", "- device_lost:\n  where: {devices: 1}\n  when: {from: 0.3}", &[]),
+    ("leftover", "- leftover_process: {seconds: 2}\n  where: {devices: [1, 2]}", &[]),
+];
+
+/// Runs under a plan; gives the verdicts by kernel, and what was said.
+fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) {
+    let context = ingested();
+    context.write("plan.yaml", plan);
+    let ran = context.run(&[
+        "run",
+        "--db",
+        "db",
+        "--host",
+        "rehearsal",
+        "--devices",
+        "0-3",
+        "--rehearsal-model",
+        model,
+        "--rehearsal-faults",
+        "plan.yaml",
+    ]);
+    let said = format!("{plan}\n{}{}", ran.stdout, ran.stderr);
+    assert!(matches!(ran.code, 0 | 1), "{}: {said}", ran.code);
+    assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "{said}");
+    assert_eq!(fs::read_dir(context.path("db/.npubench/processes")).map_or(0, Iterator::count), 0, "{said}");
+    let ledger = Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
+    let mut query = ledger
+        .prepare(
+            "SELECT c.kernel, v.verdict FROM planned p JOIN cases c USING (case_id)
+             LEFT JOIN verdicts v USING (run, case_id) ORDER BY c.kernel, p.ordinal",
+        )
+        .expect("a query");
+    let rows = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for row in rows.expect("rows") {
+        let (kernel, verdict) = row.expect("every case has a verdict");
+        verdicts.entry(kernel).or_default().push(verdict);
+    }
+    assert_eq!(verdicts.values().map(Vec::len).sum::<usize>(), 20, "{said}");
+    (verdicts, said)
+}
+
+fn check(plan: &str, guilty: &[(&str, &str)]) {
+    let (verdicts, said) = verdicts(plan, "lifelike");
+    for (kernel, found) in verdicts {
+        // A case that crashes and runs out of memory ends as either.
+        let ends = guilty.iter().filter(|(guilty, _)| *guilty == kernel).map(|(_, verdict)| *verdict);
+        let mut ends: Vec<&str> = ends.collect();
+        if ends.is_empty() {
+            // Noise of the lifelike host is no fault.
+            ends = vec!["ok", "noisy"];
+        }
+        let fits = |verdict: &String| ends.contains(&verdict.as_str());
+        assert!(found.iter().all(fits), "{kernel} is {found:?}, expected {ends:?}: {said}");
+    }
+}
+
+#[test]
+fn each_fault_alone_costs_only_the_guilty() {
+    for (name, fault, guilty) in ALONE {
+        check(&format!("# {name}\nfaults:\n{}", indented(fault)), guilty);
+    }
+}
+
+fn indented(fault: &str) -> String {
+    fault.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+#[test]
+fn mixed_faults_cost_only_the_guilty() {
+    let mixes = std::env::var("NPUBENCH_MIXES").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    for seed in 0..mixes {
+        let mut random = SplitMix64::new(seed);
+        // Not the slow ones: a hang costs its limit, and is tried alone above.
+        let mut chosen: Vec<usize> = (0..ALONE.len()).filter(|index| ALONE[*index].0 != "hang").collect();
+        while chosen.len() > 4 {
+            let drop = usize::try_from(random.below(chosen.len() as u64)).expect("an index");
+            chosen.remove(drop);
+        }
+        let faults: String = chosen.iter().map(|index| indented(ALONE[*index].1)).collect();
+        let guilty: Vec<_> = chosen.iter().flat_map(|index| ALONE[*index].2).copied().collect();
+        check(&format!("# mix {seed}\nseed: {seed}\nfaults:\n{faults}"), &guilty);
+    }
+}
+
+#[test]
+fn a_device_in_use_is_waited_for_or_left_out() {
+    let context = ingested();
+    let used = "faults:\n  - leftover_process: {seconds: 600}\n    where: {devices: [1]}\n";
+    context.write("plan.yaml", used);
+    let run = |devices: &str, busy: &str| {
+        let arguments = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-faults", "plan.yaml"];
+        context.run(&[&arguments[..], &["--update", "all", "--devices", devices, "--busy", busy]].concat())
+    };
+    let waits = run("0-1", "wait");
+    assert_eq!(waits.code, 0, "{}", waits.stderr);
+    assert!(waits.stderr.contains("nothing begins on device 1: process "), "{}", waits.stderr);
+    let skips = run("0-1", "skip");
+    assert_eq!(skips.code, 0, "{}", skips.stderr);
+    assert!(skips.stderr.contains("left out: device 1 is used by process "), "{}", skips.stderr);
+    assert!(skips.stderr.contains(" on device 0;"), "{}", skips.stderr);
+    let none = run("1", "skip");
+    assert_eq!(none.code, 4);
+    assert!(none.stderr.contains("no device is free: device 1 is used by process "), "{}", none.stderr);
+}
