@@ -16,8 +16,8 @@ use npubench::{
     grid::{
         Candidates, CaseBuilder, ExistingCases, SelectionRequest, default_budget,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
-        grow,
-        mutate::{CaseMutator, MutationOrder, mutate},
+        mutate::{CaseMutator, MutationOrder, select_mutants},
+        select_candidates,
     },
 };
 
@@ -48,7 +48,7 @@ fn main() {
 
     let begun = Instant::now();
     let (mut count, mut bytes) = (0_u64, 0_u64);
-    for space in kernels.iter().flat_map(|kernel| grids.of(kernel)) {
+    for space in kernels.iter().flat_map(|kernel| grids.spaces_of_kernel(kernel)) {
         let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
         while candidates.advance().is_some() {
             count += 1;
@@ -68,7 +68,8 @@ fn main() {
     let (mut candidates, mut rows) = (0, 0);
     for kernel in &kernels {
         let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
-        let grown = grow(grids.of(kernel).collect(), &order, &ExistingCases::default());
+        let grown =
+            select_candidates(grids.spaces_of_kernel(kernel).collect(), &order, &ExistingCases::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }
@@ -90,7 +91,11 @@ fn main() {
         .map(|kernel| {
             let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0 };
             let mut cases: Vec<Case> = Vec::new();
-            let grown = grow(grids.of(kernel).collect(), &order, &ExistingCases::default());
+            let grown = select_candidates(
+                grids.spaces_of_kernel(kernel).collect(),
+                &order,
+                &ExistingCases::default(),
+            );
             let _ = grown.for_each(|_, numbers, draft| {
                 cases.extend(draft.case(numbers).ok().cloned());
                 Ok::<(), std::convert::Infallible>(())
@@ -102,7 +107,7 @@ fn main() {
     let (mut cases, mut mutants, mut taken) = (0, 0, 0);
     for (kernel, sources) in &sources {
         let order = MutationOrder { mutator, budget, rows: None, seed: 0 };
-        let mutated = mutate(kernel, sources.iter().collect(), order, &ExistingCases::default());
+        let mutated = select_mutants(kernel, sources.iter().collect(), order, &ExistingCases::default());
         cases += sources.len();
         mutants += mutated.candidates;
         taken += mutated.rows();

@@ -236,7 +236,7 @@ impl ArgumentResolver<'_> {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
                     ExprValue::Number(number) => number.into(),
-                    ExprValue::Truth(truth) => truth.into(),
+                    ExprValue::Bool(truth) => truth.into(),
                     ExprValue::List(list) => list.into(),
                 })
             }

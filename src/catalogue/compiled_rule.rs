@@ -7,16 +7,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalogue::{
-    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, TensorSlot,
-    expr::{
-        BinaryOperator,
-        compiled::{CompileExprError, CompiledNode, LoweredValue, meaning_of, product},
+use crate::{
+    catalogue::{
+        CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, TensorSlot,
+        expr::{
+            BinaryOperator,
+            compiled::{CompileExprError, CompiledNode, LoweredValue, meaning_of, product},
+        },
+        shape_rule::{OutputTerm, PatternTerm},
     },
-    shape_rule::{OutputTerm, PatternTerm},
+    domain::{Case, Tensor, TensorFormat},
+    grid::definition::{CandidateSpace, SlotTemplate},
 };
-use crate::domain::{Case, Tensor, TensorFormat};
-use crate::grid::definition::{CandidateSpace, SlotTemplate};
 
 /// The forms of an entry that a space's candidates may have, in their order.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ impl CatalogueEntry {
         let mut forms = Vec::new();
         for form in &self.forms {
             if (form.of_list && form.inputs.len() != sample.inputs.len())
-                || self.suits(form, &sample).is_err()
+                || self.check_slots(form, &sample).is_err()
             {
                 continue;
             }
@@ -228,7 +230,7 @@ impl QuickForm {
         dims: &[CompiledNode],
         names: &mut Names,
     ) -> Result<(), CompileError> {
-        let sequence = terms.iter().any(|term| matches!(term, PatternTerm::Sequence(_)));
+        let sequence = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
         let fixed = terms.len() - usize::from(sequence);
         if dims.len() < fixed || (!sequence && dims.len() != fixed) {
             return Err(CompileError::Misfit);
@@ -236,14 +238,14 @@ impl QuickForm {
         let (mut at, spread) = (0, dims.len() - fixed);
         for term in terms {
             match term {
-                PatternTerm::Sequence(name) => {
+                PatternTerm::Rest(name) => {
                     self.unify(name, LoweredValue::List(dims[at..at + spread].to_vec()), names)?;
                     at += spread;
                     continue;
                 }
                 PatternTerm::Name(name) => self.unify(name, LoweredValue::Number(dims[at].clone()), names)?,
                 PatternTerm::Number(number) => {
-                    self.fits.push(dims[at].clone().equal(CompiledNode::Number(*number)))
+                    self.fits.push(dims[at].clone().equal(CompiledNode::Number(*number)));
                 }
             }
             at += 1;

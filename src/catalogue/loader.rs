@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CatalogueEntry, DeclaredArgument};
-use crate::config::{AssetFiles, YamlError, device_profile::from_assets};
-use crate::domain::KernelName;
+use crate::{
+    config::{AssetFiles, YamlError, device_profile::from_assets},
+    domain::KernelName,
+};
 
 /// All entries, by kernel and by the other names that the profiler gives it.
 #[derive(Clone, Debug)]

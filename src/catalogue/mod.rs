@@ -27,6 +27,6 @@ pub use expr::{
 pub use loader::Catalogue;
 pub(crate) use resolve::logical_dims;
 pub use resolve::{NotReplayable, ResolvedCall};
-pub use scaffold::draft_entry;
+pub use scaffold::scaffold_entry;
 pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
 pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};

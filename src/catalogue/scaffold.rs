@@ -10,7 +10,12 @@ use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
 /// The text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 #[must_use]
-pub fn draft_entry(kernel: &KernelName, cases: &[Case], api: Option<&str>, schema: Option<&str>) -> String {
+pub fn scaffold_entry(
+    kernel: &KernelName,
+    cases: &[Case],
+    api: Option<&str>,
+    schema: Option<&str>,
+) -> String {
     let parsed = schema.and_then(|text| OperatorSchema::parse(text).ok());
     let arguments = parsed.as_ref().map(tensor_arguments).unwrap_or_default();
     let slots = cases.iter().map(|case| case.inputs.len()).max().unwrap_or_default();
@@ -209,7 +214,7 @@ mod tests {
         ];
         let schema = "npu::npu_swiglu(Tensor self, int dim=-1) -> Tensor";
         let kernel = KernelName::new("SwiGlu").expect("a name");
-        insta::assert_snapshot!(draft_entry(&kernel, &cases, Some("torch_npu.npu_swiglu"), Some(schema)), @r#"
+        insta::assert_snapshot!(scaffold_entry(&kernel, &cases, Some("torch_npu.npu_swiglu"), Some(schema)), @r#"
         kernel: SwiGlu
         summary: TODO, in one line
         api: torch_npu.npu_swiglu

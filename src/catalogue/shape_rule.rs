@@ -30,7 +30,7 @@ pub struct ShapeRule {
 pub(crate) enum PatternTerm {
     Name(String),
     Number(i64),
-    Sequence(String),
+    Rest(String),
 }
 
 #[derive(Clone, Debug)]
@@ -146,7 +146,7 @@ impl ShapeRule {
     #[must_use]
     pub fn names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
-            PatternTerm::Name(name) | PatternTerm::Sequence(name) => Some(name.as_str()),
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
         });
         let outputs = self.outputs.iter().flatten().filter_map(|term| match term {
@@ -165,7 +165,7 @@ impl ShapeRule {
             .flatten()
             .flatten()
             .filter_map(|term| match term {
-                PatternTerm::Name(name) | PatternTerm::Sequence(name) => Some(name.as_str()),
+                PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
                 PatternTerm::Number(_) => None,
             })
             .collect();
@@ -289,14 +289,14 @@ fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleE
             let is_name = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             match (is_name, sequence, name.parse()) {
-                (true, true, _) => Ok(PatternTerm::Sequence(name.to_owned())),
+                (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
                 (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
                 (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
                 _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
             }
         })
         .collect::<Result<_, _>>()?;
-    if terms.iter().filter(|term| matches!(term, PatternTerm::Sequence(_))).count() > 1 {
+    if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
         return Err(RuleError::TwoSequences(slot.to_owned()));
     }
     Ok(Some(terms))
@@ -317,7 +317,7 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
 }
 
 fn bind_slot(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
-    let sequence = terms.iter().position(|term| matches!(term, PatternTerm::Sequence(_)));
+    let sequence = terms.iter().position(|term| matches!(term, PatternTerm::Rest(_)));
     let fixed = terms.len() - usize::from(sequence.is_some());
     if dims.len() < fixed || (sequence.is_none() && dims.len() != fixed) {
         let least = if sequence.is_some() { "at least " } else { "" };
@@ -327,7 +327,7 @@ fn bind_slot(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> Re
     let mut at = 0;
     for term in terms {
         match term {
-            PatternTerm::Sequence(name) => {
+            PatternTerm::Rest(name) => {
                 bindings.unify(name, ExprValue::List(dims[at..at + spread].to_vec()))?;
                 at += spread;
                 continue;
@@ -371,7 +371,7 @@ pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<V
         match value {
             ExprValue::Number(number) => dims.push(number),
             ExprValue::List(list) => dims.extend(list),
-            ExprValue::Truth(_) => return Err("a comparison is not a dimension".to_owned()),
+            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned()),
         }
     }
     Ok(dims)

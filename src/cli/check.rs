@@ -17,7 +17,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts;
 
 use super::options::{AssetOptions, OutputFormat, kernels, python_program};
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -25,8 +24,9 @@ use crate::{
     domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
     exit::ExitStatus,
     ledger::{Ledger, NewCheck, StoredCheck},
-    plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select},
+    plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select_cases},
     report::{print_data, print_note},
+    session::CommandError,
     vendor_check::{self as check, CheckSettings, digest, shown, software},
 };
 
@@ -83,26 +83,26 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         rejected: None,
         weight_column: None,
     };
-    let plan = select(&database, &catalogue, &device, &selection)?;
-    database.adopt(&mut lock)?;
+    let plan = select_cases(&database, &catalogue, &device, &selection)?;
+    database.initialise(&mut lock)?;
     let mut ledger = database.ledger()?;
     let known = if options.again { HashMap::new() } else { ledger.checks()? };
     let digests: Vec<String> = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
     let is_known = |place: usize| known_outcome(&known, &plan.cases[place], &digests[place], &versions);
     let (done, open): (Vec<usize>, Vec<usize>) =
         (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
-    let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.refused.len());
+    let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.rejected.len());
     let refused: Vec<(&Case, CheckOutcome)> =
-        plan.refused.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
+        plan.rejected.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
     let checks: Vec<NewCheck<'_>> =
         refused.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
     ledger.add_checks(&versions, now(), &checks)?;
     for (case, outcome) in &refused {
-        told.tell(case, outcome);
+        told.report_case(case, outcome);
     }
     for place in done {
         if let Some(outcome) = is_known(place) {
-            told.tell(&plan.cases[place].case, outcome);
+            told.report_case(&plan.cases[place].case, outcome);
         }
     }
     let cases: Vec<PlannedCase> = open.iter().map(|&place| plan.cases[place].clone()).collect();
@@ -114,14 +114,14 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         assets,
     };
     let is_stopped = check_open(&settings, &cases, &digests, &versions, &mut ledger, &mut told)?;
-    for problem in &plan.unreadable {
+    for problem in &plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
     told.close(&versions);
     Ok(match () {
         () if is_stopped => ExitStatus::Interrupted,
         () if told.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected)
-            || !plan.unreadable.is_empty() =>
+            || !plan.unreadable_rows.is_empty() =>
         {
             ExitStatus::SomeNotOk
         }
@@ -172,7 +172,9 @@ fn check_open(
             })
             .collect();
         match ledger.add_checks(versions, now(), &checks) {
-            Ok(()) => waiting.drain(..).for_each(|(place, outcome)| told.tell(&cases[place].case, &outcome)),
+            Ok(()) => {
+                waiting.drain(..).for_each(|(place, outcome)| told.report_case(&cases[place].case, &outcome));
+            }
             Err(error) => {
                 failure.get_or_insert(error);
                 stop.store(true, Ordering::Relaxed);
@@ -181,7 +183,7 @@ fn check_open(
         }
     };
     let mut kept = Instant::now();
-    let checked = check::check(settings, cases, &stop, &mut |place, outcome| {
+    let checked = check::check_cases(settings, cases, &stop, &mut |place, outcome| {
         waiting.push((place, outcome));
         if waiting.len() >= KEPT_AT_ONCE || kept.elapsed() >= KEPT_EVERY {
             keep(&mut waiting, told);
@@ -230,7 +232,7 @@ impl CheckReporter {
         }
     }
 
-    fn tell(&mut self, case: &Case, outcome: &CheckOutcome) {
+    fn report_case(&mut self, case: &Case, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
         if let Some(bar) = &self.bar {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::options::{DataKindArg, OutputFormat};
-use crate::session::CommandError;
 use crate::{
     database::{
-        Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, check, copy_shapes, normalize,
-        tables_left_out,
+        Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, copy_shapes, lint_database,
+        normalize_database, tables_left_out,
     },
     exit::ExitStatus,
     report::{print_data, print_note},
+    session::CommandError,
 };
 
 /// Works on a database as a whole
@@ -103,7 +103,7 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
-    let checked = check(&options.folder)?;
+    let checked = lint_database(&options.folder)?;
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count(severity));
     print_data(&match options.format {
@@ -143,7 +143,7 @@ fn findings(folder: &Path, checked: &LintReport) -> String {
 }
 
 fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
-    let all = normalize(&Database::open(&options.folder)?, options.dry_run)?;
+    let all = normalize_database(&Database::open(&options.folder)?, options.dry_run)?;
     print_data(&match options.format {
         OutputFormat::Plain => {
             all.iter().map(|mended| changes(&options.folder, mended, options.dry_run)).collect()

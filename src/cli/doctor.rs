@@ -6,9 +6,8 @@ use clap::Args;
 
 use super::{
     options::{AssetOptions, OutputFormat},
-    pause::sentence,
+    pause::pause_message,
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     database::Database,
@@ -16,6 +15,7 @@ use crate::{
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     report::print_data,
+    session::CommandError,
     vendor_check::{package_folders, software},
 };
 
@@ -89,7 +89,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok()?;
     let (found, mend) = match PausedDevices::read(&pause_file(&database)) {
         Ok(paused) if paused.is_empty() => return None,
-        Ok(paused) => (sentence(&paused), "a run begins nothing there until `npubench unpause`"),
+        Ok(paused) => (pause_message(&paused), "a run begins nothing there until `npubench unpause`"),
         Err(error) => (error, "it says which devices are paused; mend or remove it"),
     };
     Some(DoctorCheck { what: "paused.json", state: CheckStatus::Poor, found, mend: mend.to_owned() })

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::options::OutputFormat;
-use crate::session::CommandError;
 use crate::{
     database::{BackfillReport, Database, backfill_database},
     exit::ExitStatus,
     profile::read_attention_dumps,
     report::print_data,
+    session::CommandError,
 };
 
 /// Fills in what no profile shows of FusedInferAttentionScore, from a dump of a serving process

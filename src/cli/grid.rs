@@ -13,11 +13,10 @@ use super::{
         self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{DataKind, KernelName, meant},
+    domain::{DataKind, KernelName, did_you_mean_or},
     exit::ExitStatus,
     grid::{
         GridWriter, RejectReason, SelectedCandidates, TargetDatabase, default_budget,
@@ -28,6 +27,7 @@ use crate::{
         GridRequest, GrownKernel, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data,
         print_note,
     },
+    session::CommandError,
 };
 
 /// How a database is grown.
@@ -93,7 +93,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&assets)?;
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load(&assets, &models, &options.grids)?;
-    let kernels = chosen(&grids, &options::kernels(&options.kernels)?, &assets)?;
+    let kernels = select_kernels(&grids, &options::kernels(&options.kernels)?, &assets)?;
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
     let target =
@@ -114,7 +114,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
             print_note(&format!("{place}\nhint: {}", place.hint));
         }
     }
-    tell(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
+    print_result(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
 }
 
 /// These grid files, or all where none is named.
@@ -131,7 +131,7 @@ pub(super) fn load(
 }
 
 /// The kernels of grids, all or those that are wanted.
-pub(super) fn chosen(
+pub(super) fn select_kernels(
     grids: &GridFiles,
     wanted: &[KernelName],
     assets: &AssetFiles,
@@ -142,7 +142,7 @@ pub(super) fn chosen(
             let hint = "give models with `--models`, separated by commas and not by blanks";
             return Err(CommandError::bad_input(format!("`{missing}` is a model, no kernel"), hint));
         }
-        let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
+        let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
             "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
         });
         return Err(CommandError::bad_input(format!("no grid speaks of `{missing}`"), hint));
@@ -151,7 +151,7 @@ pub(super) fn chosen(
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-fn tell(
+fn print_result(
     options: &GridOptions,
     catalogue: &Catalogue,
     device: &DeviceProfile,
@@ -178,7 +178,7 @@ fn tell(
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
     let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
     let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
-    print_note(&closing(options, device, kind, rows, has));
+    print_note(&print_summary(options, device, kind, rows, has));
     if let Some(plot) = plot {
         plot.write(&coverage_plot(&kernels)).map_err(|error| {
             let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
@@ -191,7 +191,7 @@ fn tell(
 }
 
 /// Where the rows are or would be, and what comes next; `has` says which reasons refused some.
-pub(super) fn closing(
+pub(super) fn print_summary(
     options: &GridOptions,
     device: &DeviceProfile,
     kind: DataKind,

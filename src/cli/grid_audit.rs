@@ -8,18 +8,18 @@ use super::{
     grid,
     options::{self, AssetOptions, OutputFormat},
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{KernelName, meant},
+    domain::{KernelName, did_you_mean_or},
     exit::ExitStatus,
     grid::{
         AxisAudit, GridAuditor, KernelAudit, default_budget,
         definition::{DensityFile, GridModels},
     },
     report::{AuditRow, audit_json, audit_table, print_data, print_note},
+    session::CommandError,
 };
 
 /// Says where a database, or the grids themselves, fall short of the density standard
@@ -57,24 +57,24 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let audits = match &options.db {
         Some(folder) => {
             let database = Database::open(folder)?;
-            let kernels = judged(auditor, of_database(&database, &wanted)?, &wanted)?;
+            let kernels = audited_kernels(auditor, of_database(&database, &wanted)?, &wanted)?;
             auditor.database(&kernels, &database)?
         }
         None => {
             let grids = grid::load(&assets, &GridModels::load(&assets, &options.models)?, &options.grids)?;
-            let kernels = judged(auditor, grid::chosen(&grids, &wanted, &assets)?, &wanted)?;
+            let kernels = audited_kernels(auditor, grid::select_kernels(&grids, &wanted, &assets)?, &wanted)?;
             let device = DeviceProfile::load(&assets, DeviceProfile::default_name())?;
             auditor.grids(&kernels, &grids, default_budget(device.hbm_bytes()))
         }
     };
-    Ok(tell(options, &audits))
+    Ok(print_audits(options, &audits))
 }
 
 /// The kernels of a database, all or those that are wanted.
 fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, CommandError> {
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        let hint = meant(missing.as_str(), known.iter().map(KernelName::as_str), || {
+        let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
             format!("`npubench grid {missing} --db DIR` makes rows for it")
         });
         let folder = database.folder().display();
@@ -84,7 +84,7 @@ fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelN
 }
 
 /// Those that the standard speaks of; it must of those that somebody asked for.
-fn judged(
+fn audited_kernels(
     auditor: GridAuditor<'_>,
     kernels: Vec<KernelName>,
     wanted: &[KernelName],
@@ -103,7 +103,7 @@ fn judged(
     Ok(judged)
 }
 
-fn tell(options: &AuditOptions, audits: &[(KernelName, KernelAudit<'_>)]) -> ExitStatus {
+fn print_audits(options: &AuditOptions, audits: &[(KernelName, KernelAudit<'_>)]) -> ExitStatus {
     let judged: Vec<(&KernelName, &KernelAudit<'_>, Vec<AxisAudit<'_>>)> =
         audits.iter().map(|(kernel, audit)| (kernel, audit, audit.axes())).collect();
     let audited: Vec<AuditRow<'_>> =

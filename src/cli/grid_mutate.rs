@@ -8,11 +8,10 @@ use super::{
     grid,
     options::{self, OutputFormat, check_device},
 };
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    domain::{DataKind, KernelName, meant},
+    domain::{DataKind, KernelName, did_you_mean_or},
     exit::ExitStatus,
     grid::{
         MutantWriter, TargetDatabase, cases_of_profiles, default_budget,
@@ -20,6 +19,7 @@ use crate::{
         mutate::{CaseMutator, MutationOrder, MutationSummary},
     },
     report::{GridRequest, mutants_json, mutants_notes, mutants_table, print_data, print_note},
+    session::CommandError,
 };
 
 /// Where the options stand in the help.
@@ -51,12 +51,14 @@ impl MutateOptions {
         self.mutate.is_some()
     }
 
-    fn chosen<'a>(&self, mutations: &'a MutationFile) -> Result<Vec<&'a Mutation>, CommandError> {
+    fn selected_mutations<'a>(&self, mutations: &'a MutationFile) -> Result<Vec<&'a Mutation>, CommandError> {
         let names = self.mutate.iter().flatten().filter(|name| !name.is_empty());
         let chosen = names.map(|name| {
             mutations.named(name).ok_or_else(|| {
                 let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
-                let hint = meant(name, known.iter().copied(), || format!("there are {}", known.join(", ")));
+                let hint = did_you_mean_or(name, known.iter().copied(), || {
+                    format!("there are {}", known.join(", "))
+                });
                 CommandError::bad_input(format!("there is no mutation `{name}`"), hint)
             })
         });
@@ -69,7 +71,7 @@ pub(super) fn run(options: &grid::GridOptions) -> Result<ExitStatus, CommandErro
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let mutations = MutationFile::load(&assets)?;
-    let mutations = options.mutate.chosen(&mutations)?;
+    let mutations = options.mutate.selected_mutations(&mutations)?;
     let wanted: BTreeSet<KernelName> = options::kernels(&options.kernels)?.into_iter().collect();
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
     let target =
@@ -89,11 +91,16 @@ pub(super) fn run(options: &grid::GridOptions) -> Result<ExitStatus, CommandErro
     let mutants =
         MutantWriter { order, profiled: profiled.as_ref(), wanted: &wanted, is_timed: options.dry_run };
     let grown = target.grow(options.dry_run, |database| mutants.grow(database))?;
-    tell(options, &device, target.kind(), &grown);
+    print_result(options, &device, target.kind(), &grown);
     Ok(ExitStatus::Done)
 }
 
-fn tell(options: &grid::GridOptions, device: &DeviceProfile, kind: DataKind, kernels: &[MutationSummary]) {
+fn print_result(
+    options: &grid::GridOptions,
+    device: &DeviceProfile,
+    kind: DataKind,
+    kernels: &[MutationSummary],
+) {
     let asked = GridRequest { models: &[], seed: options.seed, dry_run: options.dry_run };
     match options.format {
         OutputFormat::Json => print_data(&mutants_json(kernels, &asked)),
@@ -102,5 +109,5 @@ fn tell(options: &grid::GridOptions, device: &DeviceProfile, kind: DataKind, ker
     mutants_notes(kernels).iter().for_each(|note| print_note(note));
     let rows = kernels.iter().map(|kernel| kernel.rows).sum();
     let has = |reason| kernels.iter().any(|kernel| kernel.refused.contains_key(&reason));
-    print_note(&grid::closing(options, device, kind, rows, has));
+    print_note(&grid::print_summary(options, device, kind, rows, has));
 }

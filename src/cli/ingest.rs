@@ -5,17 +5,17 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 use clap::Args;
 
 use super::options::{AssetOptions, DataKindArg, OutputFormat, check_device};
-use crate::session::CommandError;
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, MergeReport, merge_groups},
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DiscoveredProfiles, ProfileFile, ReadOptions, RecordGroup, RecordGroups, add_table, say_attributes,
+        DiscoveredProfiles, ProfileFile, ReadOptions, RecordGroup, RecordGroups, add_attributes, add_table,
         stack_of_profile,
     },
     report::{print_data, print_note},
+    session::CommandError,
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -67,7 +67,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         format!("`{path}` is left out: `{instead}` is of the same profile")
     }));
     let mut kernels = groups.into_kernels();
-    skipped.extend(say_attributes(&mut kernels, &files, options.ep_size)?);
+    skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
     if kernels.is_empty() {
         return Err(CommandError::bad_input(
             format!("none of the {records} records has input shapes"),
@@ -75,7 +75,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let merged = write(options, kind, &stack, kernels)?;
-    tell(options, files.len(), records, &skipped, &merged);
+    print_result(options, files.len(), records, &skipped, &merged);
     Ok(ExitStatus::Done)
 }
 
@@ -159,7 +159,7 @@ fn merge(
     }
     tables.retain(KernelCsv::is_changed);
     if !tables.is_empty() {
-        database.adopt(&mut lock)?;
+        database.initialise(&mut lock)?;
         database.set_profiled_on(stack)?;
     }
     for table in &tables {
@@ -178,7 +178,7 @@ fn skipped(groups: &RecordGroups) -> Vec<String> {
     lines.collect()
 }
 
-fn tell(
+fn print_result(
     options: &IngestOptions,
     files: usize,
     records: u64,

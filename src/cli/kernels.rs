@@ -3,11 +3,11 @@
 use clap::Args;
 
 use super::options::{AssetOptions, OutputFormat};
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     exit::ExitStatus,
     report::{kernels_table, print_data},
+    session::CommandError,
 };
 
 /// Lists the kernels that can be replayed

@@ -25,11 +25,10 @@ mod status;
 
 use std::{ffi::OsString, sync::Arc};
 
-use crate::session::CommandError;
 use clap::{Args, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-use crate::{exit::ExitStatus, rehearsal, report};
+use crate::{exit::ExitStatus, rehearsal, report, session::CommandError};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
@@ -130,7 +129,9 @@ pub fn main() -> u8 {
         TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {
-        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_data_lost() => ExitStatus::BadInput.code(),
+        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_output_incomplete() => {
+            ExitStatus::BadInput.code()
+        }
         Ok(exit) => exit.code(),
         Err(failure) => {
             report::print_note(&failure.to_string());

@@ -4,17 +4,16 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use crate::session::CommandError;
+use super::options::{AssetOptions, python_program};
 use crate::{
-    catalogue::{Catalogue, draft_entry},
+    catalogue::{Catalogue, scaffold_entry},
     database::{Database, row_cases},
     domain::KernelName,
     exit::ExitStatus,
     report::{print_data, print_note},
+    session::CommandError,
     vendor_check::schemas,
 };
-
-use super::options::{AssetOptions, python_program};
 
 /// Starts an entry of the catalogue from a kernel's rows, and from the schema of the function that launches it
 ///
@@ -65,7 +64,7 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
         (None, Some(api)) => Some(schema_of(&python_program(&options.python)?, api)?),
         (None, None) => None,
     };
-    let text = draft_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
+    let text = scaffold_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
     let Some(folder) = &options.assets.assets else {
         print_data(&text);
         return Ok(ExitStatus::Done);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::session::CommandError;
 use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::search_path,
     domain::{DataKind, KernelName},
     process::find_program,
+    session::CommandError,
 };
 
 /// Which templates, catalogue and device profiles are used.

@@ -9,12 +9,12 @@ use super::{
     runs::no_database,
     status::live_status,
 };
-use crate::session::CommandError;
 use crate::{
     database::Database,
     engine::PausedDevices,
     exit::ExitStatus,
     report::{DeviceStatus, RunStatusFile, Timestamp, print_data, ranges},
+    session::CommandError,
 };
 
 /// Lends devices to somebody else: a run begins nothing new on them
@@ -58,14 +58,14 @@ pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> 
     let database = options.which.database()?;
     let (_, paused) = PausedDevices::change(&database, |paused| paused.lend(options.which.named()))?;
     let status = live_status(&database)?;
-    let mut text = format!("{}\n", sentence(&paused));
+    let mut text = format!("{}\n", pause_message(&paused));
     match &status {
         None => text.push_str("no run is going on: this counts for the next one\n"),
         Some(status) => {
             let now = Timestamp::now();
             let lines = status.board.devices.iter().filter(|line| paused.has(line.device));
-            lines.for_each(|line| text.push_str(&when_free(line, now)));
-            text.push_str(&not_used(status, options.which.named()));
+            lines.for_each(|line| text.push_str(&expected_free_at(line, now)));
+            text.push_str(&unused_note(status, options.which.named()));
         }
     }
     print_data(&text);
@@ -84,14 +84,14 @@ pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandErr
     if named.is_none() && before.is_empty() {
         text.push_str("nothing was paused\n");
     } else {
-        text.push_str(&format!("{}\n", sentence(&after)));
+        text.push_str(&format!("{}\n", pause_message(&after)));
     }
     print_data(&text);
     Ok(ExitStatus::Done)
 }
 
 /// Which devices are lent now.
-pub(super) fn sentence(paused: &PausedDevices) -> String {
+pub(super) fn pause_message(paused: &PausedDevices) -> String {
     let except: Vec<u32> = paused.except.iter().copied().collect();
     match (paused.all, except.as_slice()) {
         (true, []) => "all devices are paused".to_owned(),
@@ -110,7 +110,7 @@ fn devices_are(devices: &[u32]) -> String {
 }
 
 /// When a lent device will be free.
-fn when_free(line: &DeviceStatus, now: Timestamp) -> String {
+fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     match &line.collection {
         None => format!("device {}: nothing runs on it\n", line.device),
         Some(current) => {
@@ -125,7 +125,7 @@ fn when_free(line: &DeviceStatus, now: Timestamp) -> String {
 }
 
 /// Named devices that the run does not use.
-fn not_used(status: &RunStatusFile, named: Option<&[u32]>) -> String {
+fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
     let uses = |device: u32| status.board.devices.iter().any(|line| line.device == device);
     let others: Vec<u32> =
         named.unwrap_or_default().iter().copied().filter(|device| !uses(*device)).collect();

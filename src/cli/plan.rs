@@ -9,18 +9,17 @@ use super::{
     options::{AssetOptions, DeviceList, OutputFormat, kernels, parse_devices, python_program},
     run::{LAUNCHES, WARM_UP},
 };
-use crate::session::CommandError;
-use crate::session::{DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
     device,
     domain::DataKind,
-    engine::{PlanPreview, preview},
+    engine::{PlanPreview, dry_run},
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
+    session::{CommandError, DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of},
 };
 
 /// Tells what a run would do, and how long it would take
@@ -71,7 +70,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let devices = devices(options, database.kind())?;
     let costs = InitialCosts::new(WARM_UP + LAUNCHES);
     let budget = options.end.seconds();
-    let preview = preview(database.kind(), &costs, &plan.cases, &devices, budget);
+    let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
     match options.format {
         OutputFormat::Plain => {
             let places = preview.cases.iter().zip(&plan.cases).map(|(place, planned)| {
@@ -80,17 +79,17 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                     .map_or_else(|reason| PlannedAction::Left(reason.clone()), |_| PlannedAction::Measured);
                 (&planned.case.kernel, fate)
             });
-            let refused = plan.refused.iter().map(|(case, finding)| {
+            let refused = plan.rejected.iter().map(|(case, finding)| {
                 (&case.kernel, PlannedAction::Refused(format!("{}: {}", finding.verdict, finding.reason)))
             });
             let sum = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
                 devices: preview.devices.len(),
                 seconds: preview.ends,
-                already: plan.already,
+                already: plan.already_measured,
             };
             print_data(&plan_table(&places.chain(refused).collect::<Vec<_>>(), sum));
-            for place in &plan.unreadable {
+            for place in &plan.unreadable_rows {
                 print_note(&format!("left out: {place}"));
             }
         }
@@ -117,7 +116,7 @@ fn devices(options: &PlanOptions, kind: DataKind) -> Result<Vec<u32>, CommandErr
         hint: "say with `--devices 0-15` on which devices the run will be".to_owned(),
         exit: ExitStatus::CannotMeasure,
     })?;
-    Ok(device::choose(&info, None)?.chips.iter().map(|chip| chip.device).collect())
+    Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.device).collect())
 }
 
 /// A line of JSON for each case: those that would be measured in the order of the plan, then those refused.
@@ -145,7 +144,7 @@ fn lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String 
         }
         text += &format!("{line}\n");
     }
-    for (case, finding) in &plan.refused {
+    for (case, finding) in &plan.rejected {
         let line = json!({
             "case": case.id().as_str(),
             "kernel": case.kernel.as_str(),

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::options::{AssetOptions, parse_skew};
-use crate::session::CommandError;
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
@@ -13,6 +12,7 @@ use crate::{
     exit::ExitStatus,
     render::{Manifest, ManifestCase, SentinelLengths, replay_script},
     report::{print_data, print_note},
+    session::CommandError,
 };
 
 /// Prints the replay script of a kernel, and the manifest of its cases

@@ -8,8 +8,6 @@ use super::{
     options::{OutputFormat, kernels},
     runs::{find_run, past_runs},
 };
-use crate::session::CommandError;
-use crate::session::{DeadlineOptions, RunContext, RunOptions, UpdateArg};
 use crate::{
     config::AssetFiles,
     database::Database,
@@ -18,6 +16,7 @@ use crate::{
     exit::ExitStatus,
     ledger::{CaseRecord, Ledger, RunRecord},
     plan::{PlannedCase, RunPlan},
+    session::{CommandError, DeadlineOptions, RunContext, RunOptions, UpdateArg},
 };
 
 /// Goes on with a run that was interrupted
@@ -62,7 +61,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let cases = ledger.cases(&record.run)?;
     let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
     drop(ledger);
-    let (plan, findings) = divide(plan, &cases);
+    let (plan, findings) = split_resumed(plan, &cases);
     let open = cases.iter().filter(|record| record.finding.is_none());
     let tried = open
         .flat_map(|record| record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection)));
@@ -98,10 +97,10 @@ fn nothing(database: &Database) -> CommandError {
 }
 
 /// What is still to be measured of a run, and the cases that have their verdict.
-fn divide(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, CaseOutcome)>) {
+fn split_resumed(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, CaseOutcome)>) {
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|record| (&record.case, record)).collect();
     let mut findings = Vec::new();
-    let mut settle = |case: Case, record: &CaseRecord| match settled(record) {
+    let mut settle = |case: Case, record: &CaseRecord| match final_outcome(record) {
         Some(finding) => {
             findings.push((case, finding));
             None
@@ -115,15 +114,15 @@ fn divide(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, CaseOutco
         open.extend(settle(case, record).map(|case| PlannedCase { case, reading, fastest, value, devices }));
     }
     let mut refused = Vec::new();
-    for (case, finding) in plan.refused {
+    for (case, finding) in plan.rejected {
         let Some(record) = records.get(&case.id()) else { continue };
         refused.extend(settle(case, record).map(|case| (case, finding)));
     }
-    (RunPlan { cases: open, refused, already: 0, ..plan }, findings)
+    (RunPlan { cases: open, rejected: refused, already_measured: 0, ..plan }, findings)
 }
 
 /// The verdict of a case, or what its last attempt comes to: the run may have been killed between the two.
-fn settled(record: &CaseRecord) -> Option<CaseOutcome> {
+fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
     let is_last = |finding: &&CaseOutcome| finding.verdict != Verdict::NotRun;
     if let Some(finding) = record.finding.as_ref().filter(is_last) {
         return Some(finding.clone());

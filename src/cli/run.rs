@@ -10,10 +10,6 @@ use clap::Args;
 use super::options::{
     AssetOptions, DataKindArg, DeviceList, OutputFormat, kernels, parse_devices, parse_skew, python_program,
 };
-use crate::session::CommandError;
-use crate::session::{
-    BusyArg, DeadlineOptions, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions, UpdateArg, now,
-};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
@@ -21,6 +17,10 @@ use crate::{
     domain::DataKind,
     exit::ExitStatus,
     rehearsal::fault_plan,
+    session::{
+        BusyArg, CommandError, DeadlineOptions, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions,
+        UpdateArg, now,
+    },
 };
 
 /// Launches of a case before its samples.
@@ -115,7 +115,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let mut lock = host.database.lock()?;
     let plan = host.plan(&recipe, &kernels)?;
     // From here on there is something to keep.
-    host.database.adopt(&mut lock)?;
+    host.database.initialise(&mut lock)?;
     host.measure(run_id(kind), recipe, plan, None, &options.end, options.format)
 }
 

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::options::OutputFormat;
-use crate::session::CommandError;
 use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::Ledger,
     report::{PastRun, Timestamp, history, print_data, print_note, runs_json, runs_table},
+    session::CommandError,
 };
 
 /// Lists the runs of a database, the oldest first, and says how each ended

@@ -8,13 +8,13 @@ use super::{
     options::OutputFormat,
     runs::{find_run, past_runs},
 };
-use crate::session::CommandError;
 use crate::{
     database::Database,
     exit::ExitStatus,
     report::{
         Timestamp, cases_table, print_data, print_note, shown_cases, summary, timeline, write_timeline,
     },
+    session::CommandError,
 };
 
 /// Shows every case of a run: verdict, reason, device, attempts, collections, log

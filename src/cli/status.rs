@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{options::OutputFormat, runs::past_runs};
-use crate::session::CommandError;
 use crate::{
     database::Database,
     exit::ExitStatus,
     report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
+    session::CommandError,
 };
 
 /// Says what the running run does on each device, how far it is and when it will end

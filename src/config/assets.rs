@@ -10,7 +10,7 @@ use std::{
 use include_dir::{Dir, include_dir};
 
 use super::{YamlError, device_profile::from_assets};
-use crate::domain::nearest;
+use crate::domain::nearest_name;
 
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
@@ -97,7 +97,7 @@ impl AssetFiles {
         let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for path in &folders {
-            let near = nearest(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
+            let near = nearest_name(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
                 return wrong(
                     path,

@@ -3,7 +3,7 @@
 use std::{ops::Range, path::Path};
 
 use super::YamlError;
-use crate::domain::shortened;
+use crate::domain::truncate_for_message;
 
 /// A place on the way into a file: below these keys, at this text.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl YamlPath<'_> {
     pub(crate) fn error(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> YamlError {
         let (line, column) = self.find(keys, needle).unzip();
         // An expression of a page says no more than its beginning does.
-        let pieces: Vec<String> = problem.split('`').map(shortened).collect();
+        let pieces: Vec<String> = problem.split('`').map(truncate_for_message).collect();
         let problem = pieces.join("`");
         YamlError { file: self.file.to_owned(), line, column, problem, hint: hint.to_owned() }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::domain::nearest;
+use crate::domain::nearest_name;
 
 /// Bytes of the largest file that is read.
 const LARGEST: usize = 1 << 20;
@@ -72,7 +72,7 @@ pub(crate) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) ->
         let problem = message.split(" at line ").next().unwrap_or(&message);
         let second = line.and_then(|line| second_place(text, line, problem));
         let (line, column) = second.map_or((line, column), |(line, column)| (Some(line), Some(column)));
-        YamlError { file: file.to_owned(), line, column, problem: in_words(problem), hint }
+        YamlError { file: file.to_owned(), line, column, problem: rephrase(problem), hint }
     })
 }
 
@@ -106,7 +106,7 @@ fn check_size(file: &Path, text: &str) -> Result<(), YamlError> {
 }
 
 /// What the YAML crate says, in words that are not those of its insides.
-fn in_words(problem: &str) -> String {
+fn rephrase(problem: &str) -> String {
     if problem.contains("more than one document") {
         return "holds more than one document; remove what is behind `---`".to_owned();
     }
@@ -165,7 +165,7 @@ pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
 fn did_you_mean(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let wrong = quoted.next().filter(|_| message.contains("unknown "))?;
-    nearest(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
+    nearest_name(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
 }
 
 /// Splits at commas that are not inside brackets or parentheses.

@@ -8,11 +8,13 @@ use std::{
 };
 
 use super::{Database, StoreError, folder::DATABASE_FILE};
-use crate::config::DatabaseFile;
-use crate::files::{
-    atomic::sync_folder,
-    stale::{DRAFT, is_empty, remove_unfinished_folders},
-    write_atomic,
+use crate::{
+    config::DatabaseFile,
+    files::{
+        atomic::sync_folder,
+        stale::{DRAFT, is_empty, remove_unfinished_folders},
+        write_atomic,
+    },
 };
 
 impl Database {

@@ -11,11 +11,9 @@ use super::{COMPUTE_COLUMNS, KernelCsv, MICROBENCH_COLUMNS, StoreError, columns}
 use crate::{
     config::DatabaseFile,
     domain::{DataKind, KernelName, SoftwareVersions},
-    profile::COUNTERS,
-};
-use crate::{
     files::{FolderLock, LockState, stale, write_atomic},
     ledger::Ledger,
+    profile::COUNTERS,
 };
 
 /// How the ids of rehearsed runs begin, in a cell of their own.
@@ -157,7 +155,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn adopt(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
+    pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
         lock.keep();
         if self.has_file {
             Ok(())

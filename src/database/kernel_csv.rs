@@ -14,10 +14,12 @@ use std::{
 use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
 use super::StoreError;
-use crate::table::{CsvIndex, NeedsFullParser};
 use crate::{
     files::atomic::write_atomic_by,
-    table::row_ranges::{PIECE, RowPlace, row_places},
+    table::{
+        CsvIndex, NeedsFullParser,
+        row_ranges::{PIECE, RowPlace, row_places},
+    },
 };
 
 /// Changed rows that are printed at once.

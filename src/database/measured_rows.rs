@@ -17,7 +17,7 @@ pub fn for_each_point(
     table: &KernelCsv,
     mut visit: impl FnMut(&Case, bool),
 ) -> Result<usize, StoreError> {
-    let columns = RowColumns::of(table)?;
+    let columns = RowColumns::from_table(table)?;
     let latencies = [columns::AVERAGE, columns::PROFILING[0], columns::OLD_AVERAGE, OLD_DURATION];
     let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column(name)).collect();
     let mut unread = 0;

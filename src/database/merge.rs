@@ -102,11 +102,11 @@ fn update(
     extra: &[(String, String)],
 ) -> Result<RowChange, StoreError> {
     let is_said =
-        |column: &str| table.cell(row.index, column).is_some_and(|cell| CaseAttributes::is_said(&cell));
+        |column: &str| table.cell(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let mut news: Vec<(&str, String)> = borrowed(extra).filter(|(column, _)| !is_said(column)).collect();
     if let Some((_, completeness)) = news.iter_mut().find(|(column, _)| *column == COMPLETENESS) {
         // Together with what the row says already.
-        let attributes = row.attributes.joined_with(&case.attributes);
+        let attributes = row.attributes.merged_over(&case.attributes);
         *completeness = AttentionCase::new(&Case { attributes, ..case.clone() }).completeness();
     }
     let says_less = says_less(table, row.index, profiling);
@@ -123,7 +123,7 @@ fn update(
 /// Whether the numbers of a profile are less than what a row shows: of one record where it has a deviation, so
 /// that there were several, or without any counter where it has some.
 fn says_less(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
-    let has = |column: &str| table.cell(row, column).is_some_and(|cell| CaseAttributes::is_said(&cell));
+    let has = |column: &str| table.cell(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
     let is_one = durations.last().is_some_and(|(column, value)| value.is_empty() && has(column));
     let is_bare =
@@ -174,7 +174,7 @@ impl RowsOfGroups {
     /// a large table's rows. No rule of a signature changes the outputs; those that change the inputs are told.
     fn find(kernel: &KernelName, table: &KernelCsv, groups: &[RecordGroup]) -> Result<Self, StoreError> {
         const OUTPUTS: usize = 3;
-        let columns = RowColumns::of(table)?;
+        let columns = RowColumns::from_table(table)?;
         let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
         let wanted: HashSet<u64> =
             groups.iter().map(|group| shape_key(group.cells[cell].as_bytes())).collect();

@@ -18,14 +18,14 @@ pub(crate) mod row_cases;
 mod write_back;
 mod zero_placeholders;
 
-pub use backfill::{BackfillReport, FilledRow, backfill, backfill_database};
+pub use backfill::{BackfillReport, FilledRow, backfill_database, backfill_table};
 pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
 pub use error::StoreError;
 pub use folder::{Database, REHEARSAL_RUN, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
-pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, check};
+pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, lint_database};
 pub use measured_rows::for_each_point;
 pub use merge::{MergeReport, merge_groups};
-pub use normalize::{NormalizeChange, NormalizeReport, normalize};
+pub use normalize::{NormalizeChange, NormalizeReport, normalize_database};
 pub use row_cases::{RowCase, row_cases};
 pub use write_back::{Measurement, RowResult, WriteBackReport, write_back, write_back_kernel};

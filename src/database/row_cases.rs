@@ -36,7 +36,7 @@ pub(crate) struct RowColumns {
 }
 
 impl RowColumns {
-    pub(crate) fn of(table: &KernelCsv) -> Result<Self, StoreError> {
+    pub(crate) fn from_table(table: &KernelCsv) -> Result<Self, StoreError> {
         Self::find(table.columns())
             .map_err(|column| StoreError::NotRows { path: table.path().to_owned(), column })
     }
@@ -89,7 +89,7 @@ impl RowColumns {
 /// [`StoreError::NotRows`] where a signature column is missing. Cells that cannot be read are no error
 /// here: they are the row's own state.
 pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
-    let columns = RowColumns::of(table)?;
+    let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
         let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);

@@ -21,7 +21,7 @@ struct MeasuredColumns {
 }
 
 impl ZeroFilled {
-    pub(crate) fn of(header: &[String]) -> Self {
+    pub(crate) fn from_header(header: &[String]) -> Self {
         let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
             let columns = header.iter().enumerate();
             let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
@@ -71,7 +71,7 @@ mod tests {
     fn only_rows_without_any_measurement_count() {
         let header = ["Average Duration(us)", "MicroBench Std Duration(us)", "MicroBench aiv_vec_ratio"];
         let header = [&header[..], &["MicroBench Verdict", "Runtime num_tokens"]].concat();
-        let zeros = ZeroFilled::of(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let zeros = ZeroFilled::from_header(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
         let cells = |row: [&str; 5]| zeros.cells(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0", "0", "", "0"]), [0, 1, 2]);
         assert_eq!(cells(["0.000000", "", "", "", ""]), [0]);
@@ -81,7 +81,8 @@ mod tests {
         assert!(cells(["0", "", "", "oom", ""]).is_empty(), "npubench wrote it");
         assert!(cells(["-0x", "0", "", "", ""]).is_empty());
         let header = ["Average Duration(us)", "Profiling Average Duration(us)"].map(String::from);
-        let cells = |row: [&str; 2]| ZeroFilled::of(&header).cells(&StringRecord::from(row.to_vec()));
+        let cells =
+            |row: [&str; 2]| ZeroFilled::from_header(&header).cells(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0"]), [0, 1]);
         assert_eq!(cells(["0", "3.5"]), [0], "a profile went in since");
         assert_eq!(cells(["3.5", "0"]), [1]);

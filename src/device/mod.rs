@@ -6,10 +6,6 @@ mod custom_operators;
 pub mod diagnosis;
 mod lease;
 
-pub use custom_operators::{CustomOperators, custom_operators, environment_of};
-pub use diagnosis::{CheckStatus, DoctorCheck};
-pub use lease::DeviceLease;
-
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -18,6 +14,9 @@ use std::{
     time::Duration,
 };
 
+pub use custom_operators::{CustomOperators, custom_operators, environment_of};
+pub use diagnosis::{CheckStatus, DoctorCheck};
+pub use lease::DeviceLease;
 use serde::Serialize;
 
 use crate::{
@@ -108,12 +107,16 @@ pub fn check_environment() -> Result<(), DeviceError> {
 /// # Errors
 /// [`DeviceError`] where it cannot be run or read.
 pub fn discover(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
-    let text = ask(&["npu-smi", "info"], environment, scratch)?;
+    let text = run_npu_smi(&["npu-smi", "info"], environment, scratch)?;
     Ok(parse_info(&text)?)
 }
 
 /// Runs a short program and returns what it printed.
-fn ask(command: &[&str], environment: &[(String, String)], scratch: &Path) -> Result<String, DeviceError> {
+fn run_npu_smi(
+    command: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<String, DeviceError> {
     let log = scratch.join("npu-smi.txt");
     // The program is looked up in the PATH that the host's scripts see, not in ours alone.
     let path = search_path(environment);
@@ -168,7 +171,7 @@ pub struct SelectedDevices {
 /// # Errors
 /// [`DeviceError::Unknown`] for one that the host does not have, [`DeviceError::Unhealthy`] where none is
 /// left.
-pub fn choose(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
+pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
     let mut chips: Vec<NpuChip> = match wanted {
         None => info.chips.clone(),
         Some(wanted) => wanted
@@ -238,7 +241,7 @@ const TELLING: [&str; 4] =
 impl HostFingerprint {
     /// Takes the fingerprint of this host.
     #[must_use]
-    pub fn take(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
+    pub fn collect(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),

@@ -67,13 +67,13 @@ impl CaseAttributes {
 
     /// Whether a column's cells follow from the row, and are nobody's to give.
     #[must_use]
-    pub fn is_made(column: &str) -> bool {
+    pub fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
     /// Whether a cell says anything; `N/A`, `nan` and the like do not.
     #[must_use]
-    pub fn is_said(cell: &str) -> bool {
+    pub fn has_value(cell: &str) -> bool {
         normal(cell).is_some()
     }
 
@@ -128,7 +128,7 @@ impl CaseAttributes {
 
     /// With what `other` says where this says nothing.
     #[must_use]
-    pub fn joined_with(&self, other: &Self) -> Self {
+    pub fn merged_over(&self, other: &Self) -> Self {
         let mut joined = other.clone();
         joined.0.extend(self.0.clone());
         joined

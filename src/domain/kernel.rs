@@ -57,7 +57,7 @@ impl KernelName {
     pub fn from_file_stem(stem: &str) -> Option<Self> {
         let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
         if let Some(kernel) = apart.and_then(|(plain, _)| Self::from_plain_stem(plain))
-            && kernel.stem_apart() == stem
+            && kernel.disambiguated_stem() == stem
         {
             return Some(kernel);
         }
@@ -112,7 +112,7 @@ impl KernelName {
     /// there keeps its stem.
     #[must_use]
     pub fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
-        let (plain, apart) = (self.file_stem(), self.stem_apart());
+        let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
         let (mut is_taken, mut is_apart) = (false, false);
         for stem in stems {
             if stem == plain {
@@ -127,11 +127,11 @@ impl KernelName {
     /// Whether the kernel's CSV may have this stem.
     #[must_use]
     pub fn may_have_file_stem(&self, stem: &str) -> bool {
-        stem == self.file_stem() || stem == self.stem_apart()
+        stem == self.file_stem() || stem == self.disambiguated_stem()
     }
 
     /// A stem that no other kernel has, whatever becomes of its case.
-    fn stem_apart(&self) -> String {
+    fn disambiguated_stem(&self) -> String {
         format!("{}%{}", self.file_stem(), short_hash(self.0.as_bytes()))
     }
 }
@@ -226,7 +226,7 @@ mod tests {
                 prop_assert!(stem.bytes().all(|b| b.is_ascii_graphic() && !b"/\\$`'\"*?<>|;&".contains(&b)));
                 prop_assert!(!stem.starts_with('.') && stem.len() <= LONGEST_STEM);
                 prop_assert_eq!(KernelName::from_file_stem(&stem), Some(kernel.clone()));
-                prop_assert_eq!(KernelName::from_file_stem(&kernel.stem_apart()), Some(kernel.clone()));
+                prop_assert_eq!(KernelName::from_file_stem(&kernel.disambiguated_stem()), Some(kernel.clone()));
                 prop_assert_eq!(KernelName::new(kernel.as_str()), Ok(kernel));
             }
         }

@@ -21,8 +21,8 @@ mod verdict;
 
 pub(crate) use attention::joined;
 pub use attention::{
-    AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, agreed, attention_attribute,
-    best_fits,
+    AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, attention_attribute,
+    best_shape_matches, common_attributes,
 };
 pub use attributes::{CaseAttributes, EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId};
@@ -34,7 +34,7 @@ pub use kernel::{KernelName, KernelNameError};
 pub use signature::keeps_input_shapes;
 pub use signature_cells::{CellsError, SignatureCells};
 pub use software_versions::SoftwareVersions;
-pub use suggest::{meant, nearest, shortened};
+pub use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
 pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
 pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict, UnknownOutcome};

@@ -88,7 +88,7 @@ fn written(
         }
     }
     if case.kernel.as_str() == AttentionCase::KERNEL {
-        AttentionCase::new(case).deciding().append_to(&mut text);
+        AttentionCase::new(case).identifying_attributes().append_to(&mut text);
     } else {
         case.attributes.append_to(&mut text);
     }
@@ -114,7 +114,7 @@ fn matmul(case: &Case) -> Option<String> {
     let (a, b) = (case.inputs.first()?.as_ref()?, case.inputs.get(1)?.as_ref()?);
     let output = case.outputs.first()?.as_ref()?;
     let &[m, n] = output.dims.as_slice() else { return None };
-    let k = shared_dim((StoredMatrix::of(a)?, m), (StoredMatrix::of(b)?, n))?;
+    let k = shared_dim((StoredMatrix::from_tensor(a)?, m), (StoredMatrix::from_tensor(b)?, n))?;
     let mut inputs = views(&case.inputs);
     let (left, right) = ([m, k], [n, k]);
     inputs[0] = Some(SignatureSlot { dims: &left, ..view(a) });
@@ -128,7 +128,7 @@ struct StoredMatrix([(u64, u64); 2]);
 impl StoredMatrix {
     /// Two dimensions stand for themselves. In FRACTAL_NZ a matrix of r rows and c columns is stored as
     /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0).
-    fn of(tensor: &Tensor) -> Option<Self> {
+    fn from_tensor(tensor: &Tensor) -> Option<Self> {
         match (tensor.dims.as_slice(), tensor.format.as_str()) {
             (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
             (&[c1, r1, r0, c0], "FRACTAL_NZ") if r0 > 0 && c0 > 0 => {

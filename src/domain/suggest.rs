@@ -2,7 +2,7 @@
 
 /// The most similar of the words, regardless of case; none where a third of its letters or more differ.
 #[must_use]
-pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     words
         .into_iter()
@@ -14,17 +14,17 @@ pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Opt
 
 /// What to say to somebody who wrote a word that is none: the one that was meant, else what there is.
 #[must_use]
-pub fn meant<'a>(
+pub fn did_you_mean_or<'a>(
     wrong: &str,
     words: impl IntoIterator<Item = &'a str>,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    nearest(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+    nearest_name(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
 }
 
 /// A text for a message, cut where it is longer than one can be read.
 #[must_use]
-pub fn shortened(text: &str) -> String {
+pub fn truncate_for_message(text: &str) -> String {
     const MOST: usize = 100;
     if text.chars().count() <= MOST {
         return text.to_owned();
@@ -39,13 +39,13 @@ mod tests {
     #[test]
     fn words_that_are_near_are_found_and_others_are_not() {
         let words = ["MatMulV2", "SwiGlu", "Add"];
-        assert_eq!(nearest("MatMul", words), Some("MatMulV2"));
-        assert_eq!(nearest("swiglu", words), Some("SwiGlu"));
-        assert_eq!(nearest("Ad", words), Some("Add"));
-        assert_eq!(nearest("RmsNorm", words), None);
-        assert_eq!(meant("Dda", words, || "there are three".to_owned()), "there are three");
-        assert_eq!(shortened("a + b"), "a + b");
-        assert_eq!(shortened(&"é".repeat(200)), "é".repeat(99) + "…");
-        assert_eq!(meant("Adds", words, String::new), "did you mean `Add`?");
+        assert_eq!(nearest_name("MatMul", words), Some("MatMulV2"));
+        assert_eq!(nearest_name("swiglu", words), Some("SwiGlu"));
+        assert_eq!(nearest_name("Ad", words), Some("Add"));
+        assert_eq!(nearest_name("RmsNorm", words), None);
+        assert_eq!(did_you_mean_or("Dda", words, || "there are three".to_owned()), "there are three");
+        assert_eq!(truncate_for_message("a + b"), "a + b");
+        assert_eq!(truncate_for_message(&"é".repeat(200)), "é".repeat(99) + "…");
+        assert_eq!(did_you_mean_or("Adds", words, String::new), "did you mean `Add`?");
     }
 }

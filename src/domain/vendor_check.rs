@@ -56,7 +56,7 @@ fn find<T: Copy>(words: &[(T, &str)], text: &str) -> Result<T, UnknownOutcome> {
     found.map(|(value, _)| *value).ok_or_else(|| UnknownOutcome(text.to_owned()))
 }
 
-fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
+fn label_of<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
     words.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
 }
 
@@ -67,7 +67,7 @@ impl CheckVerdict {
     /// Its word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        word(&VERDICTS, self)
+        label_of(&VERDICTS, self)
     }
 }
 
@@ -75,7 +75,7 @@ impl CheckMethod {
     /// Its word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        word(&JUDGES, self)
+        label_of(&JUDGES, self)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
     sched::{CollectionExit, StartCollection},
     verify::{
-        CollectionVerdicts, ExpectedLaunches, LaunchJournal, RawRecord, judge, read_journal, read_records,
+        CollectionVerdicts, ExpectedLaunches, LaunchJournal, RawRecord, assess, read_journal, read_records,
     },
 };
 
@@ -90,7 +90,7 @@ pub(super) fn collect(
     let ranks = 0..manifest.devices().len();
     let journals: Vec<LaunchJournal> =
         ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
-    let journal = LaunchJournal::of_all(&journals);
+    let journal = LaunchJournal::merge_all(&journals);
     let expected: Vec<ExpectedLaunches<'_>> =
         cases.iter().map(|planned| expected(settings, planned)).collect();
     let profile = folder.join(files::PROFILE);
@@ -106,7 +106,7 @@ pub(super) fn collect(
         Ok(records) => (records, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
-    let attempts = judge(&manifest, &expected, &journals, &records, collection_end);
+    let attempts = assess(&manifest, &expected, &journals, &records, collection_end);
     let outcome = unreadable.unwrap_or_else(|| match ended {
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
         ExitKind::Exited(_) => {
@@ -234,7 +234,7 @@ fn expected<'a>(settings: &'a CollectionSettings, planned: &'a PlannedCase) -> E
     ExpectedLaunches {
         case: &planned.case,
         names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
-        beside: entry.map(|entry| entry.beside.as_slice()).unwrap_or_default(),
+        beside: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
         notes: &planned.reading.notes,
         host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),

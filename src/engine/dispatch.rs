@@ -97,14 +97,14 @@ impl<'a> Dispatcher<'a> {
 
     pub(super) async fn work(&mut self, inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
         let DispatcherInbox { mut reports, mut sights, mut signals } = inbox;
-        self.look_around()?;
+        self.poll_host()?;
         self.on_event(sched::SchedEvent::Started)?;
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         while !self.ended {
             tokio::select! {
                 Some(report) = reports.recv() => self.on_report(report)?,
-                Some(info) = sights.recv() => self.on_sight(&info)?,
+                Some(info) = sights.recv() => self.on_device_snapshot(&info)?,
                 () = signals.next() => self.on_signal()?,
                 _ = ticks.tick() => self.on_tick()?,
             }
@@ -121,7 +121,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Keeps what the devices say of themselves, and looks who uses them.
-    pub(super) fn on_sight(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
+    pub(super) fn on_device_snapshot(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
         let chips = info.chips.iter().filter(|chip| self.lanes.contains_key(&chip.device));
         let readings: Vec<DeviceReading> = chips.map(reading).collect();
         self.keeper.ledger.add_readings(&self.shared.settings.run, &readings)?;
@@ -135,12 +135,12 @@ impl<'a> Dispatcher<'a> {
             });
         }
         let busy = self.state.busy_devices();
-        self.watch.see(info, &busy);
+        self.watch.update(info, &busy);
         Ok(())
     }
 
     fn on_tick(&mut self) -> Result<(), EngineError> {
-        self.look_around()?;
+        self.poll_host()?;
         if self.wakes_at.is_some_and(|at| at <= self.now()) {
             self.wakes_at = None;
             self.on_event(sched::SchedEvent::Woke)?;
@@ -149,8 +149,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Tells the scheduler what others have done to the disk and the devices.
-    fn look_around(&mut self) -> Result<(), EngineError> {
-        for change in self.watch.look(self.state.running()) {
+    fn poll_host(&mut self) -> Result<(), EngineError> {
+        for change in self.watch.poll(self.state.running()) {
             let HostChange { event, said } = change;
             (self.tell)(&said);
             self.on_event(event)?;
@@ -159,7 +159,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Cases that end without another launch have their verdict before anything runs.
-    pub(super) fn conclude_settled(&mut self) -> Result<(), EngineError> {
+    pub(super) fn finish_predecided(&mut self) -> Result<(), EngineError> {
         let settled = &self.keeper.settled;
         let verdicts: Vec<_> = settled.iter().map(|(case, finding)| (case.id(), finding.clone())).collect();
         self.keeper.ledger.set_verdicts(&self.shared.settings.run, now(), &verdicts)?;
@@ -176,7 +176,7 @@ impl<'a> Dispatcher<'a> {
             Ok(collected) => collected,
             // What a device or a folder of one collection does wrong is that collection's end, not the run's.
             Err(error @ (EngineError::Io { .. } | EngineError::Process(_) | EngineError::System { .. })) => {
-                self.not_begun(&start.cases, &error)
+                self.failed_to_start(&start.cases, &error)
             }
             Err(error) => return Err(error),
         };
@@ -217,7 +217,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// The attempts of a collection that did not come about.
-    fn not_begun(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
+    fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
         let finding = CaseOutcome::new(Verdict::NotRun, error.to_string());
         let attempts = cases.iter().map(|&case| Attempt {
             case: self.shared.cases[case].case.id(),
@@ -266,11 +266,11 @@ impl<'a> Dispatcher<'a> {
             match action {
                 SchedAction::Start(start) => self.start(start)?,
                 SchedAction::Conclude { case, finding } => self.conclude(case, finding)?,
-                SchedAction::SetAside { device, reason, until } => {
+                SchedAction::Quarantine { device, reason, until } => {
                     let again_in = until.map(|until| until - self.now());
                     (self.tell)(&RunEvent::DeviceSetAside { device, reason, again_in });
                 }
-                SchedAction::TakeBack { device } => (self.tell)(&RunEvent::DeviceTakenBack { device }),
+                SchedAction::Readmit { device } => (self.tell)(&RunEvent::DeviceTakenBack { device }),
                 SchedAction::WakeAt(at) => self.wakes_at = Some(at),
                 SchedAction::End => self.ended = true,
             }

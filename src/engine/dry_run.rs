@@ -41,7 +41,7 @@ pub struct PlanPreview {
 
 /// Plays a plan through. Durations are predictions, and say nothing of what a measurement will show.
 #[must_use]
-pub fn preview(
+pub fn dry_run(
     kind: DataKind,
     costs: &InitialCosts,
     cases: &[PlannedCase],

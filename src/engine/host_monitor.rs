@@ -73,7 +73,7 @@ impl HostMonitor {
     }
 
     /// What has changed since the last look, while so many collections run.
-    pub(super) fn look(&mut self, running: usize) -> Vec<HostChange> {
+    pub(super) fn poll(&mut self, running: usize) -> Vec<HostChange> {
         // A file that is being written reads the same at the next look.
         if let Ok(paused) = PausedDevices::read(&self.pause_file) {
             self.paused = paused;
@@ -84,7 +84,7 @@ impl HostMonitor {
     }
 
     /// Takes note of what `npu-smi` says, while these devices run collections of ours.
-    pub(super) fn see(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
+    pub(super) fn update(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.device == *device);
             let kept = match chip {
@@ -126,11 +126,11 @@ impl HostMonitor {
             };
             match reason {
                 Some(reason) if self.lent.insert(device) => {
-                    let event = sched::SchedEvent::Lent { device };
+                    let event = sched::SchedEvent::DeviceReserved { device };
                     changes.push(HostChange { event, said: RunEvent::DeviceLent { device, reason } });
                 }
                 None if self.lent.remove(&device) => {
-                    let event = sched::SchedEvent::Returned { device };
+                    let event = sched::SchedEvent::DeviceReleased { device };
                     changes.push(HostChange { event, said: RunEvent::DeviceReturned { device } });
                 }
                 _ => {}
@@ -151,7 +151,10 @@ impl HostMonitor {
             return None;
         }
         Some(if is_full {
-            HostChange { event: sched::SchedEvent::Held, said: RunEvent::DiskFull { folder, free, needed } }
+            HostChange {
+                event: sched::SchedEvent::NewWorkPaused,
+                said: RunEvent::DiskFull { folder, free, needed },
+            }
         } else {
             HostChange { event: sched::SchedEvent::Released, said: RunEvent::DiskFreed { folder } }
         })

@@ -15,7 +15,7 @@ mod run;
 mod write_back;
 
 pub use collect::CollectionSettings;
-pub use dry_run::{PlanPreview, ScheduledSlot, preview};
+pub use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub use error::EngineError;
 pub use paused::PausedDevices;
 pub use run::{ResumedRun, RunOutcome, RunRequest, pause_file, run};

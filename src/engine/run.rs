@@ -148,7 +148,7 @@ fn begin<'a>(
 ) -> Result<Dispatcher<'a>, EngineError> {
     keep_plan(run.ledger, &run.settings, &run.plan, &run.options, &run.host, run.resumed.is_some())?;
     let RunRequest { database, ledger, settings, plan, devices, info, budget, resumed, .. } = run;
-    for place in &plan.unreadable {
+    for place in &plan.unreadable_rows {
         tell(&RunEvent::RowUnreadable { place: place.clone() });
     }
     let is_resumed = resumed.is_some();
@@ -158,8 +158,8 @@ fn begin<'a>(
         run: settings.run.clone(),
         kind: settings.kind,
         cases: plan.cases.len(),
-        refused: plan.refused.len(),
-        already: plan.already + resumed.findings.len(),
+        refused: plan.rejected.len(),
+        already: plan.already_measured + resumed.findings.len(),
         devices: devices.clone(),
         is_resumed,
         budget,
@@ -168,8 +168,8 @@ fn begin<'a>(
     let jobs = jobs(&settings.costs, &plan.cases);
     let state = SchedulerState::new(jobs, &devices, limits(settings.kind, budget), resumed.collections);
     let mut settled = resumed.findings;
-    settled.extend(plan.refused);
-    let unreadable = plan.unreadable.len();
+    settled.extend(plan.rejected);
+    let unreadable = plan.unreadable_rows.len();
     // What a killed run left is ended before its devices are used.
     let orphans = end_orphans(&settings.processes);
     if orphans > 0 {
@@ -186,8 +186,8 @@ fn begin<'a>(
         .collect::<Result<_, EngineError>>()?;
     let keeper = RunStore { database, ledger, rows, settled, unreadable };
     let mut dispatcher = Dispatcher::new(shared, lanes, state, keeper, tell);
-    dispatcher.on_sight(&info)?;
-    dispatcher.conclude_settled()?;
+    dispatcher.on_device_snapshot(&info)?;
+    dispatcher.finish_predecided()?;
     Ok(dispatcher)
 }
 
@@ -203,7 +203,7 @@ fn keep_plan(
         ledger.resume_run(&settings.run, now())?;
         return Ok(());
     }
-    let refused = plan.refused.iter().map(|(case, _)| case);
+    let refused = plan.rejected.iter().map(|(case, _)| case);
     let all: Vec<Case> = plan.cases.iter().map(|planned| &planned.case).chain(refused).cloned().collect();
     let new = NewRun {
         run: &settings.run,
@@ -221,7 +221,7 @@ fn rows_to_write(run: &str, plan: &RunPlan) -> WriteBack {
     for planned in &plan.cases {
         rows.expect(&planned.case.kernel, planned.case.id());
     }
-    for (kernel, cases) in &plan.unwritten {
+    for (kernel, cases) in &plan.missing_in_csv {
         cases.iter().for_each(|case| rows.show(kernel, case.clone()));
     }
     rows

@@ -7,7 +7,7 @@ use crate::{
     database::{Database, RowResult, WriteBackReport, write_back_kernel},
     domain::{CaseId, CaseOutcome, KernelName, Verdict},
     ledger::Ledger,
-    verify::measurement,
+    verify::pool_attempts,
 };
 
 /// Cases by kernel, and what is still open of them.
@@ -58,7 +58,7 @@ impl WriteBack {
         let mut results = HashMap::new();
         for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
             let evidence = ledger.evidence(&case)?;
-            let row = measurement(&case, &evidence).or_else(|| {
+            let row = pool_attempts(&case, &evidence).or_else(|| {
                 let run = self.run.clone();
                 finding.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })
             });

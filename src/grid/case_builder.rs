@@ -1,7 +1,9 @@
 //! A candidate as a case: one draft for a whole space, whose dimensions are filled in anew for each candidate.
 
-use super::MemoryFootprint;
-use super::definition::{AttributeTemplate, CandidateSpace};
+use super::{
+    MemoryFootprint,
+    definition::{AttributeTemplate, CandidateSpace},
+};
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
     domain::{Case, CaseAttributes, TensorFormat},
@@ -85,7 +87,7 @@ impl<'a> CaseBuilder<'a> {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
                     match expr.value(bindings).map_err(|error| error.to_string())? {
                         ExprValue::Number(number) => number.to_string(),
-                        ExprValue::Truth(truth) => truth.to_string(),
+                        ExprValue::Bool(truth) => truth.to_string(),
                         ExprValue::List(items) => {
                             items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
                         }

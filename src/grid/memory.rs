@@ -26,7 +26,7 @@ pub struct MemoryFootprint {
 impl MemoryFootprint {
     /// What a case needs.
     #[must_use]
-    pub fn of(case: &Case) -> Self {
+    pub fn from_case(case: &Case) -> Self {
         let mut footprint = Self::default();
         let size = |tensor: &Tensor| {
             (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))

@@ -23,7 +23,7 @@ pub use case_builder::CaseBuilder;
 pub use expand::{Candidates, ConstraintViolation};
 pub use memory::{MemoryFootprint, default_budget};
 pub use rejection::{RejectCount, RejectReason};
-pub use select::{AxisRange, ExistingCases, SelectedCandidates, SelectionRequest, grow};
+pub use select::{AxisRange, ExistingCases, SelectedCandidates, SelectionRequest, select_candidates};
 pub use write::{
     CasesByKernel, ExistingRows, GridRows, GridWriteError, GridWriter, GrownTable, MutantWriter,
     TargetDatabase, cases_of_profiles, in_parallel, tenants,

@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::ConstraintViolation;
-use super::definition::CandidateSpace;
-use crate::domain::shortened;
+use super::{ConstraintViolation, definition::CandidateSpace};
+use crate::domain::truncate_for_message;
 
 /// Why a candidate becomes no row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +31,7 @@ pub enum RejectReason {
 impl RejectReason {
     /// A word for programs; it never changes.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn label(&self) -> &'static str {
         match self {
             Self::Constraint(_) => "constraint",
             Self::NoValue(_) => "no_value",
@@ -59,9 +58,9 @@ impl RejectReason {
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Constraint(source) => write!(f, "`{}` does not hold", shortened(source)),
-            Self::NoValue(source) => write!(f, "`{}` has no whole value", shortened(source)),
-            Self::Dimension(source) => write!(f, "`{}` is no dimension", shortened(source)),
+            Self::Constraint(source) => write!(f, "`{}` does not hold", truncate_for_message(source)),
+            Self::NoValue(source) => write!(f, "`{}` has no whole value", truncate_for_message(source)),
+            Self::Dimension(source) => write!(f, "`{}` is no dimension", truncate_for_message(source)),
             Self::Memory => f.write_str("too large for the memory"),
             Self::NoEntry => f.write_str("the catalogue has no entry"),
             Self::Rule => f.write_str("refused by the shape rule"),

@@ -42,7 +42,9 @@ pub(crate) fn sample(strata: &[CandidateStratum<'_>], rows: Option<usize>, seed:
     let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
     let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
     let strata = strata.iter().zip(quotas).zip(0..);
-    strata.map(|((stratum, quota), number)| spread(stratum, quota, mixed(seed ^ mixed(number)))).collect()
+    strata
+        .map(|((stratum, quota), number)| spread(stratum, quota, split_mix(seed ^ split_mix(number))))
+        .collect()
 }
 
 /// How many each is given, none above its size, so that with what they had they have `rows` together and the
@@ -64,7 +66,7 @@ pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> 
     let (mut quotas, next) = (up_to(low), up_to(low.saturating_add(1)));
     let left = wanted - quotas.iter().sum::<usize>();
     let mut order: Vec<usize> = (0..sizes.len()).filter(|&index| next[index] > quotas[index]).collect();
-    order.sort_by_key(|&index| mixed(seed ^ mixed(index as u64)));
+    order.sort_by_key(|&index| split_mix(seed ^ split_mix(index as u64)));
     order.into_iter().take(left).for_each(|index| quotas[index] += 1);
     quotas
 }
@@ -76,9 +78,10 @@ fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> 
     }
     let mut is_taken = vec![false; valid.len()];
     let mut count = 0;
-    let axes: Vec<LogCells> = stratum.space.axes.iter().map(LogCells::of).collect();
+    let axes: Vec<LogCells> = stratum.space.axes.iter().map(LogCells::from_axis).collect();
     let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
-    let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mixed(seed ^ mixed(axis)))).collect();
+    let starts: Vec<f64> =
+        (1_u64..).take(steps.len()).map(|axis| unit(split_mix(seed ^ split_mix(axis)))).collect();
     for point in 0..stratum.trials(wanted) {
         if count == wanted {
             break;
@@ -107,7 +110,7 @@ fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> 
 /// Takes so many of those that are free, evenly.
 fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
     let free: Vec<usize> = (0..is_taken.len()).filter(|&place| !is_taken[place]).collect();
-    let offset = usize::try_from(mixed(seed) % free.len().max(1) as u64).unwrap_or_default();
+    let offset = usize::try_from(split_mix(seed) % free.len().max(1) as u64).unwrap_or_default();
     for number in 0..wanted {
         let place = (offset + number * free.len() / wanted.max(1)) % free.len();
         is_taken[free[place]] = true;
@@ -120,7 +123,7 @@ struct LogCells {
 }
 
 impl LogCells {
-    fn of(axis: &GridAxis) -> Self {
+    fn from_axis(axis: &GridAxis) -> Self {
         // Names that move together have no common scale: each of their rows is as good as another.
         let place = |index: usize| match axis.names.len() {
             1 => log2(axis.values[index]),
@@ -170,7 +173,7 @@ fn steps(dimensions: usize) -> Vec<f64> {
 }
 
 /// SplitMix64's mixing of one number.
-pub(crate) const fn mixed(number: u64) -> u64 {
+pub(crate) const fn split_mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -7,10 +7,15 @@ use std::{
 
 use foldhash::quality::FixedState;
 
-use super::definition::CandidateSpace;
-use super::{Candidates, CaseBuilder, RejectCount, RejectReason, rejection::RejectTally, sample};
-use crate::catalogue::CompiledRule;
-use crate::{catalogue::CatalogueEntry, config::DeviceProfile, domain::Case};
+use super::{
+    Candidates, CaseBuilder, RejectCount, RejectReason, definition::CandidateSpace, rejection::RejectTally,
+    sample,
+};
+use crate::{
+    catalogue::{CatalogueEntry, CompiledRule},
+    config::DeviceProfile,
+    domain::Case,
+};
 
 /// What is there of a kernel: its cases, and which spaces or mutations made how many of them.
 ///
@@ -96,7 +101,7 @@ pub struct SelectedCandidates<'a> {
 /// Expands the spaces of a kernel against what is known of it. Rows that earlier growths of these spaces made count
 /// among those that are wanted, so that growing twice adds nothing; rows of other spaces, as of other models, do not.
 #[must_use]
-pub fn grow<'a>(
+pub fn select_candidates<'a>(
     spaces: Vec<&'a CandidateSpace>,
     order: &SelectionRequest<'_>,
     known: &ExistingCases,
@@ -214,7 +219,9 @@ impl SelectedCandidates<'_> {
 
     /// The spaces of which not one candidate is a row, here or in the database, though the kernel has an entry; with
     /// the reasons.
-    pub fn barren(&self) -> impl Iterator<Item = (&CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
+    pub fn empty_spaces(
+        &self,
+    ) -> impl Iterator<Item = (&CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
         let may_grow =
             [RejectReason::Known, RejectReason::Twice, RejectReason::NoEntry, RejectReason::NotTaken];
         let spaces = self.spaces.iter().zip(&self.refused).zip(&self.taken);

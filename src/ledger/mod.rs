@@ -10,8 +10,10 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::database::StoreError;
-use crate::domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict};
+use crate::{
+    database::StoreError,
+    domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict},
+};
 
 mod checks;
 mod runs;

@@ -10,18 +10,19 @@ mod json;
 mod parallel_layout;
 mod products;
 
-pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
-pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
+pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{AssetFiles, YamlError, device_profile::from_assets};
-use crate::domain::nearest;
+use crate::{
+    config::{AssetFiles, YamlError, device_profile::from_assets},
+    domain::nearest_name,
+};
 
 /// A language model with a decoder of layers, each attention and feed-forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,7 +215,7 @@ impl LlmModel {
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> YamlError {
     let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
-    let near = nearest(&last, known.clone());
+    let near = nearest_name(&last, known.clone());
     let listed = known.collect::<Vec<_>>().join(", ");
     let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
     let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");

@@ -6,4 +6,4 @@ mod cost_model;
 mod select;
 
 pub use cost_model::InitialCosts;
-pub use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select};
+pub use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select_cases};

@@ -6,7 +6,7 @@ use crate::{
     catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
     config::DeviceProfile,
     database::{Database, KernelCsv, StoreError, row_cases},
-    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest},
+    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest_name},
     render::call_digest,
 };
 
@@ -59,13 +59,13 @@ pub struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that end without a launch, with their verdict.
-    pub refused: Vec<(Case, CaseOutcome)>,
+    pub rejected: Vec<(Case, CaseOutcome)>,
     /// Rows that are no case: file, line, and why.
-    pub unreadable: Vec<String>,
+    pub unreadable_rows: Vec<String>,
     /// Cases that have an accepted result already.
-    pub already: usize,
+    pub already_measured: usize,
     /// Cases whose result the ledger has and the row does not show, by kernel.
-    pub unwritten: BTreeMap<KernelName, Vec<CaseId>>,
+    pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
 }
 
 impl RunPlan {
@@ -75,7 +75,7 @@ impl RunPlan {
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
         self.cases = fitting;
         let larger: Vec<PlannedCase> = larger;
-        self.refused.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
+        self.rejected.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
             let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
             (case, CaseOutcome::new(Verdict::Unsupported, reason))
         }));
@@ -150,7 +150,7 @@ impl PlanError {
 ///
 /// # Errors
 /// [`PlanError`].
-pub fn select(
+pub fn select_cases(
     database: &Database,
     catalogue: &Catalogue,
     device: &DeviceProfile,
@@ -171,7 +171,7 @@ pub fn select(
             let case = match row.case {
                 Ok(case) => case,
                 Err(problem) => {
-                    plan.unreadable.push(format!("{}:{}: {problem}", table.path().display(), row.line));
+                    plan.unreadable_rows.push(format!("{}:{}: {problem}", table.path().display(), row.line));
                     continue;
                 }
             };
@@ -179,13 +179,13 @@ pub fn select(
             let in_ledger = selection.measured.contains(&id);
             let is_accepted = row.shown == Some(Verdict::Ok);
             if in_ledger && !is_accepted {
-                plan.unwritten.entry(kernel.clone()).or_default().push(id.clone());
+                plan.missing_in_csv.entry(kernel.clone()).or_default().push(id.clone());
             }
             if !seen.insert(id) {
                 continue;
             }
             if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
-                plan.already += 1;
+                plan.already_measured += 1;
                 continue;
             }
             match read(catalogue, device, &case) {
@@ -193,11 +193,11 @@ pub fn select(
                     let devices = ranks(&reading);
                     let planned = PlannedCase { case, reading, fastest, value, devices };
                     match rejection(catalogue, &planned, selection) {
-                        Some(finding) => plan.refused.push((planned.case, finding)),
+                        Some(finding) => plan.rejected.push((planned.case, finding)),
                         None => plan.cases.push(planned),
                     }
                 }
-                Err(finding) => plan.refused.push((case, finding)),
+                Err(finding) => plan.rejected.push((case, finding)),
             }
         }
     }
@@ -254,7 +254,7 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
         return Err(PlanError::Empty);
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        let nearest = nearest(missing.as_str(), known.iter().map(KernelName::as_str));
+        let nearest = nearest_name(missing.as_str(), known.iter().map(KernelName::as_str));
         return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest: nearest.map(str::to_owned) });
     }
     Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())

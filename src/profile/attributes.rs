@@ -12,7 +12,7 @@ const DISPATCH: &str = "DispatchFFNCombine";
 ///
 /// # Errors
 /// [`ProfileError`] where the record of the host's calls cannot be read.
-pub fn say_attributes(
+pub fn add_attributes(
     kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],
     ep_size: Option<NonZeroU32>,
@@ -39,7 +39,7 @@ pub fn say_attributes(
     }
     if let Some((kernel, mut groups)) = dispatch {
         if let Some(size) = ep_size {
-            groups.iter_mut().for_each(|group| group.say(EP_SIZE, &size.to_string()));
+            groups.iter_mut().for_each(|group| group.set_attribute(EP_SIZE, &size.to_string()));
         }
         kernels.insert(kernel, groups);
     }

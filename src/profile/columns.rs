@@ -95,7 +95,7 @@ const OTHERS: [(&[&str], OtherTable); 9] = [
 ];
 
 impl OtherTable {
-    fn of(header: &ByteRecord) -> Option<Self> {
+    fn recognise(header: &ByteRecord) -> Option<Self> {
         let has = |name: &&str| header.iter().any(|cell| cell.trim_ascii() == name.as_bytes());
         OTHERS.iter().find(|(names, _)| names.iter().all(has)).map(|(_, table)| *table)
     }
@@ -144,7 +144,7 @@ impl RecordColumns {
             return Err(ProfileError::NoShapes { file: file.to_owned(), why });
         }
         if !missing.is_empty() {
-            let is = OtherTable::of(header);
+            let is = OtherTable::recognise(header);
             return Err(ProfileError::MissingColumns { file: file.to_owned(), missing, is });
         }
         Ok(Self {

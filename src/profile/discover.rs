@@ -33,7 +33,7 @@ enum ProfileFormat {
 }
 
 impl ProfileFormat {
-    fn of(name: &str) -> Option<Self> {
+    fn from_file_name(name: &str) -> Option<Self> {
         let is = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
         match () {
             () if is("kernel_details", ".csv") => Some(Self::KernelDetails),
@@ -141,7 +141,7 @@ impl ProfileSearch {
     fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
         if !self.folders.iter().any(|outer| folder.starts_with(outer)) {
             self.folders.push(folder.to_owned());
-            self.walk(folder, &EnclosingProfile::of(folder))?;
+            self.walk(folder, &EnclosingProfile::from_folder(folder))?;
         }
         Ok(())
     }
@@ -152,8 +152,8 @@ impl ProfileSearch {
         if self.profile_of.contains_key(file) {
             return;
         }
-        let form = ProfileFormat::of(&file.file_name().unwrap_or_default().to_string_lossy());
-        match (EnclosingProfile::of(file).profile, form) {
+        let form = ProfileFormat::from_file_name(&file.file_name().unwrap_or_default().to_string_lossy());
+        match (EnclosingProfile::from_folder(file).profile, form) {
             (Some(profile), Some(form)) => self.insert(profile, form, file.to_owned()),
             _ => drop(self.alone.insert(file.to_owned())),
         }
@@ -203,7 +203,7 @@ impl ProfileSearch {
             if kind.is_dir() && around.depth < DEEPEST {
                 self.walk(&entry.path(), &below)?;
             } else if kind.is_file()
-                && let Some(form) = ProfileFormat::of(&entry.file_name().to_string_lossy())
+                && let Some(form) = ProfileFormat::from_file_name(&entry.file_name().to_string_lossy())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
                 self.insert(profile, form, entry.path());
@@ -236,7 +236,9 @@ fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
     let mut tables = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if ProfileFormat::of(&entry.file_name().to_string_lossy()) == Some(ProfileFormat::OpSummary) {
+        if ProfileFormat::from_file_name(&entry.file_name().to_string_lossy())
+            == Some(ProfileFormat::OpSummary)
+        {
             tables.push(entry.path());
         }
     }
@@ -289,7 +291,7 @@ struct EnclosingProfile {
 
 impl EnclosingProfile {
     /// What encloses a path, going by the folders above it.
-    fn of(path: &Path) -> Self {
+    fn from_folder(path: &Path) -> Self {
         let above: Vec<&Path> = path.ancestors().skip(1).take(HIGHEST).collect();
         let around = above.iter().rev().fold(Self::default(), |around, folder| {
             around.inside(folder, |inside| folder.join(inside).exists())

@@ -88,7 +88,7 @@ pub enum ProfileError {
         why: ShapelessKind,
     },
     /// The header lacks columns.
-    #[error("`{}`:1: the header lacks {}{}", .file.display(), quoted(.missing), said(*.is))]
+    #[error("`{}`:1: the header lacks {}{}", .file.display(), quoted(.missing), describe_other_table(*.is))]
     MissingColumns {
         /// The file.
         file: PathBuf,
@@ -220,7 +220,7 @@ pub enum ProfileError {
     },
 }
 
-fn said(is: Option<OtherTable>) -> String {
+fn describe_other_table(is: Option<OtherTable>) -> String {
     is.map_or_else(String::new, |table| format!("; it holds {table}"))
 }
 

@@ -92,7 +92,7 @@ pub struct GroupStatistics {
 
 impl RecordGroup {
     /// Says something that the records do not; where it is an attribute, it becomes part of the case.
-    pub fn say(&mut self, column: &str, value: &str) {
+    pub fn set_attribute(&mut self, column: &str, value: &str) {
         self.case.attributes.set(column, value);
         self.extra.push((column.to_owned(), value.to_owned()));
     }
@@ -108,7 +108,7 @@ impl RecordGroup {
     pub fn into_statistics(self) -> GroupStatistics {
         GroupStatistics {
             counters: self.counters.means(),
-            durations: SampleSummary::of(&mut self.durations.into_vec()),
+            durations: SampleSummary::from_samples(&mut self.durations.into_vec()),
         }
     }
 

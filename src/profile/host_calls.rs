@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::{ProfileError, RecordGroup, operator_details, sqlite};
-use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, RUNTIME, best_fits, joined};
+use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, RUNTIME, best_shape_matches, joined};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     ] {
         cells.extend(kernel.dims(slot).map(|dims| (column, joined(dims))));
     }
-    match best_fits(&group.case, &calls.0, |call| call).as_slice() {
+    match best_shape_matches(&group.case, &calls.0, |call| call).as_slice() {
         [] => {}
         [call] => {
             cells.push(("operator_input_shapes_raw", call.cell(&group.case)));
@@ -114,7 +114,7 @@ pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     }
     cells.push(("metadata_completeness", kernel.completeness()));
     for (column, value) in cells {
-        group.say(&format!("{RUNTIME}{column}"), &value);
+        group.set_attribute(&format!("{RUNTIME}{column}"), &value);
     }
 }
 

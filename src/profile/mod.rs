@@ -19,7 +19,7 @@ mod software_versions;
 mod sqlite;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
-pub use attributes::say_attributes;
+pub use attributes::add_attributes;
 pub use columns::{COUNTERS, OtherTable};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries, find_profiles};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};

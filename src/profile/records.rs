@@ -13,8 +13,10 @@ use std::{
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
 use super::{COUNTERS, ProfileError, RecordPosition, columns::RecordColumns, groups::has_shapes};
-use crate::domain::{Nanos, NanosError, SignatureCells};
-use crate::table::{decimal, simd_index};
+use crate::{
+    domain::{Nanos, NanosError, SignatureCells},
+    table::{decimal, simd_index},
+};
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 
@@ -388,12 +390,12 @@ impl<'a> KernelRow<'a> {
     #[inline]
     fn millionths(&self, column: usize) -> Option<i64> {
         if let RowCells::Block(cells) = self.row
-            && let Some((word, length)) = cells.word(column)
-            && let Some(value) = decimal::short_millionths(word, length)
+            && let Some((word, length)) = cells.last_eight_bytes(column)
+            && let Some(value) = decimal::parse_micro_fast(word, length)
         {
             return Some(value);
         }
-        decimal::long_millionths(self.cell(column))
+        decimal::parse_micro(self.cell(column))
     }
 
     /// The counters in the order of [`COUNTERS`]; `None` where absent or `N/A`.

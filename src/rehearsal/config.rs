@@ -8,8 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::HostError;
-use super::fault_plan::FaultPlan;
+use super::{HostError, fault_plan::FaultPlan};
 use crate::config::{AssetFiles, DeviceProfile};
 
 /// How durations come about; [`super::timing`] states both models.

@@ -22,7 +22,7 @@ pub(super) const FAILED: u8 = 255;
 #[must_use]
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let Some((program, rest)) = arguments.split_first() else {
-        say("stand-in: name a program, `msprof` or `npu-smi`");
+        print_error("stand-in: name a program, `msprof` or `npu-smi`");
         return FAILED;
     };
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -30,14 +30,14 @@ pub fn stand_in(arguments: &[OsString]) -> u8 {
         "msprof" => msprof::run(&rest),
         "npu-smi" => npu_smi_run(&rest),
         other => {
-            say(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
+            print_error(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
             FAILED
         }
     }
 }
 
 /// One line to standard output, where the real programs print even their errors.
-pub(super) fn say(line: &str) {
+pub(super) fn print_error(line: &str) {
     // Nothing can be told to anybody where standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -54,7 +54,7 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     let (config, folder) = match host() {
         Ok(host) => host,
         Err(error) => {
-            say(&format!("rehearsal: {error}\nhint: {}", error.hint()));
+            print_error(&format!("rehearsal: {error}\nhint: {}", error.hint()));
             return 1;
         }
     };
@@ -63,15 +63,17 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
         (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
-            say(npu_smi::info_table(config.devices, &readings).trim_end());
+            print_error(npu_smi::info_table(config.devices, &readings).trim_end());
             0
         }
         ["info", "-l"] => {
-            say(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
+            print_error(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
             0
         }
         _ => {
-            say("rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only");
+            print_error(
+                "rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only",
+            );
             1
         }
     }

@@ -89,7 +89,7 @@ impl SentinelLengths {
 
     /// Length of the vector behind a case.
     #[must_use]
-    pub fn closing(&self, ordinal: u32) -> u64 {
+    pub fn closing_length(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 3
     }
 }

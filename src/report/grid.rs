@@ -176,7 +176,7 @@ pub(super) fn to_nanoseconds(seconds: f64) -> f64 {
 
 /// A reason of refusal, as JSON.
 pub(super) fn refusal(reason: &RejectReason, refusals: &RejectCount) -> serde_json::Value {
-    let mut object = serde_json::json!({"reason": reason.word(), "count": refusals.count});
+    let mut object = serde_json::json!({"reason": reason.label(), "count": refusals.count});
     for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
         if let Some(text) = text {
             object[key] = text.into();
@@ -190,7 +190,7 @@ pub(super) fn refusal(reason: &RejectReason, refusals: &RejectCount) -> serde_js
 pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     for GrownKernel { kernel, grown, .. } in kernels {
-        let barren: Vec<_> = grown.barren().collect();
+        let barren: Vec<_> = grown.empty_spaces().collect();
         for (space, refused) in &barren {
             let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
             notes.push(format!(

@@ -21,6 +21,11 @@ mod text;
 mod timeline;
 mod timestamp;
 
+use std::{
+    io::{self, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
 pub use audit::{AuditRow, audit_json, audit_table};
 pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
@@ -37,11 +42,6 @@ pub use summary_tables::{closing_table, kernels_table};
 pub use text::{TextReporter, ranges};
 pub use timeline::{TimelineError, timeline, write_timeline};
 pub use timestamp::Timestamp;
-
-use std::{
-    io::{self, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
-};
 
 use crate::events::RunEvent;
 
@@ -70,7 +70,7 @@ pub fn print_data(text: &str) {
 
 /// Whether data could not be printed.
 #[must_use]
-pub fn is_data_lost() -> bool {
+pub fn is_output_incomplete() -> bool {
     DATA_LOST.load(Ordering::Relaxed)
 }
 

@@ -60,7 +60,7 @@ impl ProgressDisplay {
     }
 
     /// Prints a line above the table.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn print_line(&self, line: &str) {
         self.lines.suspend(|| print_note(line));
     }
 

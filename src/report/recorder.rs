@@ -40,8 +40,8 @@ impl RunRecorder {
         let made = fs::create_dir_all(folder);
         let path = folder.join(EVENTS);
         let events = made.and_then(|()| EventsFile::open(&path));
-        let events = events.inspect_err(|error| say(&path, error)).ok();
-        let status = StatusFile::start(folder).inspect_err(|error| say(folder, error)).ok();
+        let events = events.inspect_err(|error| report_write_error(&path, error)).ok();
+        let status = StatusFile::start(folder).inspect_err(|error| report_write_error(folder, error)).ok();
         let mut logs = CaseLogs { folder: folder.to_owned(), attempts: BTreeMap::new(), has_failed: false };
         earlier.iter().for_each(|(case, collection)| logs.note(case, *collection));
         Self { screen, events, status, logs }
@@ -55,14 +55,14 @@ impl EventSink for RunRecorder {
             events.on_event(now, event);
         }
         if let Some(status) = &self.status {
-            status.tell(now, event);
+            status.update(now, event);
         }
         self.logs.on_event(event);
         self.screen.on_event(event);
     }
 }
 
-pub(super) fn say(path: &Path, error: &io::Error) {
+pub(super) fn report_write_error(path: &Path, error: &io::Error) {
     print_note(&format!("warning: cannot write `{}`: {error}; the run goes on without it", path.display()));
 }
 
@@ -101,7 +101,7 @@ impl EventsFile {
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            say(&self.path, &error);
+            report_write_error(&self.path, &error);
         }
     }
 
@@ -151,7 +151,7 @@ impl CaseLogs {
                     if let Err(error) = linked
                         && !std::mem::replace(&mut self.has_failed, true)
                     {
-                        say(&self.folder.join(LOGS), &error);
+                        report_write_error(&self.folder.join(LOGS), &error);
                     }
                 }
             }

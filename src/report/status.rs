@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunState, Timestamp, recorder::say};
+use super::{RunState, Timestamp, recorder::report_write_error};
 use crate::{events::RunEvent, files::LockOwner};
 
 const FILE: &str = "status.json";
@@ -78,7 +78,7 @@ impl StatusFile {
         Ok(Self { events: Some(events), thread: Some(thread) })
     }
 
-    pub(super) fn tell(&self, now: Timestamp, event: &RunEvent) {
+    pub(super) fn update(&self, now: Timestamp, event: &RunEvent) {
         if let Some(events) = &self.events {
             // The thread ends only when this sender is dropped.
             let _ = events.send((now, event.clone()));
@@ -149,7 +149,7 @@ impl StatusWriter {
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            say(&self.path, &error);
+            report_write_error(&self.path, &error);
         }
     }
 }
@@ -173,9 +173,12 @@ mod tests {
             budget: None,
         };
         let file = StatusFile::start(folder.path()).expect("a thread");
-        file.tell(Timestamp::now(), &started);
+        file.update(Timestamp::now(), &started);
         for device in [0, 1, 0] {
-            file.tell(Timestamp::now(), &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() });
+            file.update(
+                Timestamp::now(),
+                &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() },
+            );
         }
         drop(file);
         let status = RunStatusFile::read(folder.path()).expect("it is there");
@@ -188,7 +191,7 @@ mod tests {
     fn a_folder_that_is_gone_stops_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = StatusFile::start(&folder.path().join("gone")).expect("a thread");
-        file.tell(Timestamp::now(), &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
+        file.update(Timestamp::now(), &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
         drop(file);
         assert_eq!(RunStatusFile::read(&folder.path().join("gone")), None);
     }

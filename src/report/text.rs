@@ -34,16 +34,16 @@ impl TextReporter {
         Self { live, refused: RefusalGroups::new(), launched: false, finished: 0, total: 0, pending: None }
     }
 
-    fn say(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         match &self.live {
-            Some(live) => live.say(line),
+            Some(live) => live.print_line(line),
             None => print_note(line),
         }
     }
 
     fn tell_pending(&mut self) {
         if let Some(line) = self.pending.take() {
-            self.say(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
+            self.print_line(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
         }
     }
 
@@ -56,7 +56,7 @@ impl TextReporter {
             let cases = plural(kernels.values().sum(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            self.say(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
+            self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
         }
     }
 
@@ -68,23 +68,23 @@ impl TextReporter {
                     || "it is not used any more in this run".to_owned(),
                     |seconds| format!("it is tried again in {}", span(seconds)),
                 );
-                self.say(&format!("device {device} is set aside: {reason}; {again}"));
+                self.print_line(&format!("device {device} is set aside: {reason}; {again}"));
             }
             RunEvent::DeviceTakenBack { device } => {
-                self.say(&format!("device {device} works again, and is used again"));
+                self.print_line(&format!("device {device} works again, and is used again"));
             }
             RunEvent::DeviceLent { device, reason } => {
-                self.say(&format!("nothing begins on device {device}: {reason}"));
+                self.print_line(&format!("nothing begins on device {device}: {reason}"));
             }
-            RunEvent::DeviceReturned { device } => self.say(&format!("device {device} is used again")),
-            RunEvent::DiskFull { folder, free, needed } => self.say(&format!(
+            RunEvent::DeviceReturned { device } => self.print_line(&format!("device {device} is used again")),
+            RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
                 "waiting for room on the disk of {}: {} MiB are free, {} MiB are needed; nothing new begins",
                 folder.display(),
                 free >> 20,
                 needed >> 20
             )),
             RunEvent::DiskFreed { folder } => {
-                self.say(&format!("there is room on the disk of {} again", folder.display()));
+                self.print_line(&format!("there is room on the disk of {} again", folder.display()));
             }
             _ => {}
         }
@@ -138,14 +138,14 @@ impl EventSink for TextReporter {
                 let done = if *is_resumed { "have a verdict already" } else { "already measured" };
                 let until =
                     budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
-                self.say(&format!(
+                self.print_line(&format!(
                     "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} {done}{until}"
                 ));
             }
             RunEvent::OrphansEnded { programs } => {
-                self.say(&format!("ended {} of an earlier run", plural(*programs, "program")));
+                self.print_line(&format!("ended {} of an earlier run", plural(*programs, "program")));
             }
-            RunEvent::RowUnreadable { place } => self.say(&format!("left out: {place}")),
+            RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
             RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
@@ -163,7 +163,7 @@ impl EventSink for TextReporter {
                 match &self.live {
                     // The table shows what its device does next.
                     Some(_) if outcome == "done" => {}
-                    Some(live) => live.say(&line),
+                    Some(live) => live.print_line(&line),
                     None => self.pending = Some(line),
                 }
             }
@@ -176,7 +176,7 @@ impl EventSink for TextReporter {
                 self.finished += usize::from(finding.verdict != Verdict::NotRun);
                 if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
                     let verdict = finding.verdict;
-                    self.say(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
                 }
             }
             RunEvent::DeviceSetAside { .. }
@@ -188,7 +188,7 @@ impl EventSink for TextReporter {
             | RunEvent::DiskFreed { .. } => self.tell_of_host(event),
             RunEvent::StopRequested { running, at_once } => {
                 let running = plural(*running, "running collection");
-                self.say(&if *at_once {
+                self.print_line(&if *at_once {
                     format!("ending {running} at once")
                 } else {
                     format!("stopping: {running} may end; a second Ctrl-C ends them at once")
@@ -197,7 +197,7 @@ impl EventSink for TextReporter {
             RunEvent::RowsWritten { kernel, kept, .. } => {
                 if *kept > 0 {
                     let rows = plural(*kept, "row");
-                    self.say(&format!(
+                    self.print_line(&format!(
                         "{rows} of {kernel} keep results with more samples than the ledger has"
                     ));
                 }

@@ -21,9 +21,8 @@ mod types;
 use bisect::Bisection;
 use costs::LearnedCosts;
 use device::DeviceRecord;
-use queue::{CaseQueue, CollectionBudget};
-
 pub use forecast::RunForecast;
+use queue::{CaseQueue, CollectionBudget};
 pub use simulate::{SimulatedHost, simulate};
 pub use state::SchedulerState;
 pub use types::{

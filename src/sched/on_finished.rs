@@ -65,7 +65,7 @@ impl SchedulerState {
             return;
         }
         if !has_launched || (!broke && is_lost(&ended.results)) {
-            self.strike(now, &running.devices, &ended.outcome, actions);
+            self.record_device_fault(now, &running.devices, &ended.outcome, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);
         let is_alone = running.cases.len() == 1;
@@ -75,7 +75,7 @@ impl SchedulerState {
         } else if broke && has_launched {
             self.begin_to_search(left, named, actions);
         } else {
-            left.open.into_iter().for_each(|case| self.put_back(case));
+            left.open.into_iter().for_each(|case| self.requeue(case));
         }
     }
 
@@ -97,7 +97,7 @@ impl SchedulerState {
                 _ if self.is_stopping => self.conclude(case, finding.clone(), actions),
                 CaseDisposition::Alone => self.run_alone(case, &running.devices),
                 CaseDisposition::Again | CaseDisposition::Untouched | CaseDisposition::Suspect => {
-                    open.push(case)
+                    open.push(case);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl SchedulerState {
             Verdict::Oom if !is_alone => CaseDisposition::Alone,
             Verdict::Oom => {
                 let memory = self.jobs[case].memory;
-                self.too_much = Some(self.too_much.map_or(memory, |least| least.min(memory)));
+                self.smallest_oom = Some(self.smallest_oom.map_or(memory, |least| least.min(memory)));
                 CaseDisposition::Final
             }
             verdict if verdict.is_worth_a_retry() => {
@@ -144,31 +144,31 @@ impl SchedulerState {
 
     fn settle(&mut self, case: usize, finding: &CaseOutcome, broke: bool, actions: &mut Vec<SchedAction>) {
         if matches!(finding.verdict, Verdict::Ok | Verdict::Noisy) {
-            self.note_good(case);
-            self.enough = self.enough.max(self.jobs[case].memory);
+            self.record_success(case);
+            self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
             if !broke {
-                self.trust(case);
+                self.mark_control_case(case);
             }
         }
         self.conclude(case, finding.clone(), actions);
     }
 
     /// Remembers the cheapest of the cases that ended well.
-    fn note_good(&mut self, case: usize) {
+    fn record_success(&mut self, case: usize) {
         const CONTROLS: usize = 2;
         let jobs = &self.jobs;
         if jobs[case].devices > 1 {
             return;
         }
-        self.good.push(case);
-        self.good.sort_by(|a, b| jobs[*a].seconds.total_cmp(&jobs[*b].seconds).then(a.cmp(b)));
-        self.good.truncate(CONTROLS);
+        self.control_cases.push(case);
+        self.control_cases.sort_by(|a, b| jobs[*a].seconds.total_cmp(&jobs[*b].seconds).then(a.cmp(b)));
+        self.control_cases.truncate(CONTROLS);
     }
 
-    fn trust(&mut self, case: usize) {
+    fn mark_control_case(&mut self, case: usize) {
         let (kernel, most) = (self.jobs[case].kernel, self.limits.most_cases);
         if let Some(queue) = self.queue_of(case) {
-            queue.note_good(kernel, most);
+            queue.grow_batch(kernel, most);
         }
     }
 
@@ -196,7 +196,7 @@ impl SchedulerState {
         if let Some(case) = named {
             let kernel = self.jobs[case].kernel;
             if let Some(queue) = self.queue_of(case) {
-                queue.distrust(kernel);
+                queue.shrink_batch(kernel);
             }
             self.progress[case].broke.push(left.place);
             // It was alone: nobody else can be meant.
@@ -207,7 +207,7 @@ impl SchedulerState {
         }
         let misled = left.open.iter().any(|case| self.progress[*case].is_doubted);
         if let Some((inquiry, step)) = Bisection::begin(left.place, left.open, named.filter(|_| !misled)) {
-            self.go_on(inquiry, step);
+            self.continue_bisection(inquiry, step);
         }
     }
 
@@ -228,16 +228,16 @@ impl SchedulerState {
                 self.judge_suspect(case, actions);
             }
         } else if !broke {
-            open.into_iter().for_each(|case| self.put_back(case));
+            open.into_iter().for_each(|case| self.requeue(case));
         }
         match inquiry.after(suspects, broke, is_alone) {
-            BisectionStep::Goes(inquiry, step) => self.go_on(inquiry, step),
+            BisectionStep::Goes(inquiry, step) => self.continue_bisection(inquiry, step),
             BisectionStep::Ends { freed, was_misled } => {
                 freed.iter().for_each(|case| self.progress[*case].is_doubted |= was_misled);
-                self.free(freed);
+                self.requeue_all(freed);
                 if was_misled {
                     let reason = "a case broke a collection on it and ended well elsewhere";
-                    self.strike(now, &[broke_on], reason, actions);
+                    self.record_device_fault(now, &[broke_on], reason, actions);
                 }
             }
         }
@@ -245,16 +245,16 @@ impl SchedulerState {
 
     /// Cases that need not wait for a search any longer share collections with those that wait; where none does,
     /// they share one.
-    fn free(&mut self, cases: Vec<usize>) {
+    fn requeue_all(&mut self, cases: Vec<usize>) {
         let is_gang = cases.iter().any(|case| self.jobs[*case].devices > 1);
         if cases.is_empty() || is_gang || !self.ready.is_empty() {
-            cases.into_iter().for_each(|case| self.put_back(case));
+            cases.into_iter().for_each(|case| self.requeue(case));
         } else {
             self.tasks.push_back(SoloCases::new(cases, CollectionPurpose::Measure));
         }
     }
 
-    fn go_on(&mut self, inquiry: Bisection, step: BisectionRequest) {
+    fn continue_bisection(&mut self, inquiry: Bisection, step: BisectionRequest) {
         let BisectionRequest { run, is_eliminated } = step;
         let (device, _) = inquiry.broke;
         let mut avoid = vec![device];
@@ -286,7 +286,7 @@ impl SchedulerState {
     }
 
     /// A fault that no case explains. The device has to show that it works, on cases that are known to.
-    pub(super) fn strike(
+    pub(super) fn record_device_fault(
         &mut self,
         now: Seconds,
         devices: &[u32],
@@ -294,13 +294,13 @@ impl SchedulerState {
         actions: &mut Vec<SchedAction>,
     ) {
         for id in devices {
-            let has_controls = !self.good.is_empty();
+            let has_controls = !self.control_cases.is_empty();
             let others = self.devices.values().filter(|device| device.is_usable()).count() > 1;
             let Some(device) = self.devices.get_mut(id) else { continue };
             // Where nothing is known to work, another device may do better; the only one goes on.
             if device.strike() > 1 && !has_controls && others && device.is_usable() {
                 let until = device.set_aside(now);
-                actions.push(SchedAction::SetAside { device: *id, reason: outcome.to_owned(), until });
+                actions.push(SchedAction::Quarantine { device: *id, reason: outcome.to_owned(), until });
             }
         }
     }
@@ -318,14 +318,14 @@ impl SchedulerState {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if works {
                 if device.clear() {
-                    actions.push(SchedAction::TakeBack { device: *id });
+                    actions.push(SchedAction::Readmit { device: *id });
                 }
                 continue;
             }
             let until = device.set_aside(now);
             let said = ended.results.first().map_or(ended.outcome.as_str(), |first| &first.finding.reason);
             let reason = format!("cases that ended well elsewhere fail on it: {said}");
-            actions.push(SchedAction::SetAside { device: *id, reason, until });
+            actions.push(SchedAction::Quarantine { device: *id, reason, until });
         }
     }
 }

@@ -162,13 +162,13 @@ impl CaseQueue {
 
     /// A case of a kernel ended well: more of them may share a collection, twice as many once as many as may now
     /// have ended well.
-    pub(super) fn note_good(&mut self, kernel: usize, most: usize) {
+    pub(super) fn grow_batch(&mut self, kernel: usize, most: usize) {
         let trusted = &mut self.kernels[kernel].trusted;
         *trusted = (*trusted + 1).min(most.max(FIRST));
     }
 
     /// One of a kernel's cases broke a collection: fewer of them may share the next.
-    pub(super) fn distrust(&mut self, kernel: usize) {
+    pub(super) fn shrink_batch(&mut self, kernel: usize) {
         let trusted = &mut self.kernels[kernel].trusted;
         *trusted = (*trusted / 2).max(1);
     }
@@ -224,9 +224,9 @@ mod tests {
         let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
         assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), FIRST);
-        (0..24).for_each(|_| all.note_good(0, 64));
+        (0..24).for_each(|_| all.grow_batch(0, 64));
         assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 4 * FIRST);
-        all.distrust(0);
+        all.shrink_batch(0);
         assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 2 * FIRST);
     }
 }

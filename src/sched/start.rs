@@ -44,7 +44,7 @@ impl SchedulerState {
                 break;
             }
             free.remove(0);
-            let (alone, cases) = self.split_hungry(cases);
+            let (alone, cases) = self.split_oom_risk(cases);
             alone
                 .into_iter()
                 .for_each(|case| self.tasks.push_back(SoloCases::new(vec![case], CollectionPurpose::Alone)));
@@ -65,26 +65,26 @@ impl SchedulerState {
 
     /// Apart from the others: what needs as much memory as a case that ran out of it, and more than any that ended
     /// well.
-    fn split_hungry(&self, cases: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
-        let Some(least) = self.too_much.filter(|_| cases.len() > 1) else { return (Vec::new(), cases) };
+    fn split_oom_risk(&self, cases: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+        let Some(least) = self.smallest_oom.filter(|_| cases.len() > 1) else { return (Vec::new(), cases) };
         let is_hungry = |case: &usize| {
             let memory = self.jobs[*case].memory;
-            memory >= least && memory > self.enough
+            memory >= least && memory > self.largest_ok
         };
         cases.into_iter().partition(is_hungry)
     }
 
     fn start_controls(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
-        if self.good.is_empty() {
+        if self.control_cases.is_empty() {
             return;
         }
         let doubted: Vec<u32> =
             free.iter().copied().filter(|id| self.devices.get(id).is_some_and(|d| d.is_doubted)).collect();
         for device in doubted {
-            let seconds = self.seconds(&self.good);
+            let seconds = self.seconds(&self.control_cases);
             free.retain(|other| *other != device);
             if self.is_in_time(now, seconds) {
-                let task = SoloCases::new(self.good.clone(), CollectionPurpose::Control);
+                let task = SoloCases::new(self.control_cases.clone(), CollectionPurpose::Control);
                 self.start(now, vec![device], task, seconds, actions);
             }
         }

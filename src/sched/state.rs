@@ -73,11 +73,11 @@ pub struct SchedulerState {
     /// The last collection's number.
     pub(super) collections: u32,
     /// Cases that ended well, the cheapest first, for controls.
-    pub(super) good: Vec<usize>,
+    pub(super) control_cases: Vec<usize>,
     /// Least memory of a case that ran out of it alone.
-    pub(super) too_much: Option<u64>,
+    pub(super) smallest_oom: Option<u64>,
     /// Greatest memory of a case that ended well.
-    pub(super) enough: u64,
+    pub(super) largest_ok: u64,
     /// Collections in a row that launched nothing.
     pub(super) dead: u32,
     pub(super) has_launched: bool,
@@ -117,9 +117,9 @@ impl SchedulerState {
             devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
             running: BTreeMap::new(),
             collections,
-            good: Vec::new(),
-            too_much: None,
-            enough: 0,
+            control_cases: Vec::new(),
+            smallest_oom: None,
+            largest_ok: 0,
             dead: 0,
             has_launched: false,
             is_held: false,
@@ -154,10 +154,10 @@ impl SchedulerState {
             SchedEvent::Started | SchedEvent::Woke => {}
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
             SchedEvent::StopRequested => self.stop("the run was stopped before its turn", &mut actions),
-            SchedEvent::Held => self.is_held = true,
+            SchedEvent::NewWorkPaused => self.is_held = true,
             SchedEvent::Released => self.is_held = false,
-            SchedEvent::Lent { device } => self.set_lent(device, true),
-            SchedEvent::Returned { device } => self.set_lent(device, false),
+            SchedEvent::DeviceReserved { device } => self.set_lent(device, true),
+            SchedEvent::DeviceReleased { device } => self.set_lent(device, false),
         }
         for device in self.devices.values_mut() {
             device.wake(now);
@@ -209,7 +209,7 @@ impl SchedulerState {
     }
 
     /// Puts a case back to those that wait.
-    pub(super) fn put_back(&mut self, case: usize) {
+    pub(super) fn requeue(&mut self, case: usize) {
         match self.jobs[case].devices {
             0 | 1 => self.ready.add(&self.jobs, case),
             devices => {

@@ -240,8 +240,8 @@ impl SimulatedHost for World {
                 let before = self.concluded.insert(*case, finding.clone());
                 assert_eq!(before, None, "case {case} has two verdicts");
             }
-            SchedAction::SetAside { device, .. } => self.set_aside.push(*device),
-            SchedAction::TakeBack { device } => self.taken_back.push(*device),
+            SchedAction::Quarantine { device, .. } => self.set_aside.push(*device),
+            SchedAction::Readmit { device } => self.taken_back.push(*device),
             SchedAction::End => self.has_ended = true,
             _ => {}
         }
@@ -374,7 +374,10 @@ fn gangs_begin_together_and_the_others_are_measured_too() {
 #[test]
 fn a_lent_device_is_left_alone_until_it_is_returned() {
     let mut world = World::healthy(4000);
-    let others = vec![(10.0, SchedEvent::Lent { device: 0 }), (500.0, SchedEvent::Returned { device: 0 })];
+    let others = vec![
+        (10.0, SchedEvent::DeviceReserved { device: 0 }),
+        (500.0, SchedEvent::DeviceReleased { device: 0 }),
+    ];
     world.run_with(1, others);
     assert_eq!(world.count(Verdict::Ok), 4000);
     assert!(world.last_end > 500.0);
@@ -383,7 +386,7 @@ fn a_lent_device_is_left_alone_until_it_is_returned() {
 #[test]
 fn a_full_disk_holds_everything_back() {
     let mut world = World::healthy(2000);
-    world.run_with(2, vec![(5.0, SchedEvent::Held), (1000.0, SchedEvent::Released)]);
+    world.run_with(2, vec![(5.0, SchedEvent::NewWorkPaused), (1000.0, SchedEvent::Released)]);
     assert_eq!(world.count(Verdict::Ok), 2000);
     assert!(world.last_end > 1000.0);
 }
@@ -410,7 +413,7 @@ fn forecasts_come_true() {
     let devices: Vec<u32> = (0..4).collect();
     let limits = SchedLimits::default();
     let mut state = SchedulerState::new(world.jobs.clone(), &devices, limits, 0);
-    state.on_event(0.0, SchedEvent::Held);
+    state.on_event(0.0, SchedEvent::NewWorkPaused);
     let thought = state.forecast(0.0);
     assert_eq!((thought.open, thought.in_time), (8000, 8000));
     let (took, _) = simulate(&mut state, &mut world, vec![(0.0, SchedEvent::Released)]);
@@ -500,8 +503,8 @@ proptest! {
         world.sick = (0..).zip(sicks.iter().copied()).collect();
         let mut others = Vec::new();
         for (at, device, long) in lent {
-            others.push((at, SchedEvent::Lent { device }));
-            others.push((at + long, SchedEvent::Returned { device }));
+            others.push((at, SchedEvent::DeviceReserved { device }));
+            others.push((at + long, SchedEvent::DeviceReleased { device }));
         }
         others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
         let is_well = sicks.iter().all(|sick| *sick == Sick::No) && stop.is_none() && deadline.is_none();

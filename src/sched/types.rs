@@ -81,16 +81,16 @@ pub enum SchedEvent {
     /// Nothing new is to begin.
     StopRequested,
     /// Nothing is to begin for a while, such as on a full disk.
-    Held,
+    NewWorkPaused,
     /// What held the run has passed.
     Released,
     /// A device is lent to somebody else from its running collection's end on.
-    Lent {
+    DeviceReserved {
         /// The device.
         device: u32,
     },
     /// A lent device is ours again.
-    Returned {
+    DeviceReleased {
         /// The device.
         device: u32,
     },
@@ -152,7 +152,7 @@ pub enum SchedAction {
         finding: CaseOutcome,
     },
     /// Say that a device is not used for now.
-    SetAside {
+    Quarantine {
         /// The device.
         device: u32,
         /// Why.
@@ -161,7 +161,7 @@ pub enum SchedAction {
         until: Option<Seconds>,
     },
     /// Say that a device that was set aside is used again.
-    TakeBack {
+    Readmit {
         /// The device.
         device: u32,
     },

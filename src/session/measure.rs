@@ -10,9 +10,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::CommandError;
-use crate::cli::options::OutputFormat;
 use crate::{
     catalogue::Catalogue,
+    cli::options::OutputFormat,
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{self, HostFingerprint, custom_operators, environment_of},
@@ -21,7 +21,7 @@ use crate::{
     events::RunEvent,
     exit::ExitStatus,
     ledger::{Ledger, StoredCheck},
-    plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select},
+    plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select_cases},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     rehearsal,
     rehearsal::fault_plan,
@@ -173,7 +173,7 @@ impl RunContext {
         })?;
         let environment = environment(recipe, scratch.path(), &database)?;
         let info = device::discover(&environment, scratch.path())?;
-        let mut chosen = device::choose(&info, recipe.chosen_devices.as_deref())?;
+        let mut chosen = device::select_devices(&info, recipe.chosen_devices.as_deref())?;
         if recipe.busy == BusyArg::Skip {
             chosen = device::leave_out_busy(&info, chosen)?;
         }
@@ -228,7 +228,7 @@ impl RunContext {
             plan,
             devices: recipe.devices.clone(),
             options: serde_json::to_string(&recipe).unwrap_or_default(),
-            host: serde_json::to_string(&HostFingerprint::take(&info, &chips)).unwrap_or_default(),
+            host: serde_json::to_string(&HostFingerprint::collect(&info, &chips)).unwrap_or_default(),
             info,
             settings,
             budget: end.seconds(),
@@ -280,7 +280,7 @@ pub(crate) fn plan_of(
     let weight_column = recipe.weight_column.as_deref();
     let selection =
         CaseSelection { update, kernels, measured: &measured, rejected: Some(&rejected), weight_column };
-    let mut plan = select(database, catalogue, profile, &selection)?;
+    let mut plan = select_cases(database, catalogue, profile, &selection)?;
     plan.note_skew(recipe.expert_skew);
     Ok(plan)
 }

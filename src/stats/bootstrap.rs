@@ -4,8 +4,10 @@
 //! launches of one are not thirty independent samples. Resampling follows the nesting: collections
 //! first, then launches within each.
 
-use super::random::SplitMix64;
-use super::summary::{quantile_of_sorted, twice_median_of_sorted};
+use super::{
+    random::SplitMix64,
+    summary::{quantile_of_sorted, twice_median_of_sorted},
+};
 
 /// Resamples: enough for a 95 % percentile interval of a median.
 const RESAMPLES: usize = 2000;

@@ -55,8 +55,7 @@ mod tests {
     use statrs::distribution::{Binomial, DiscreteCDF};
 
     use super::*;
-    use crate::stats::median_of_sorted;
-    use crate::stats::random::SplitMix64;
+    use crate::stats::{median_of_sorted, random::SplitMix64};
 
     /// Binomial coefficients of one row by Pascal's triangle.
     fn pascal(count: usize) -> Vec<u128> {

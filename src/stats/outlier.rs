@@ -36,7 +36,7 @@ impl OutlierFence {
     ///
     /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
     #[must_use]
-    pub fn of(samples: &[i64], quantum_ns: i64) -> Option<Self> {
+    pub fn from_samples(samples: &[i64], quantum_ns: i64) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
         let twice = twice_median_of_sorted(&sorted)?;
@@ -65,7 +65,7 @@ impl OutlierFence {
 /// The label of every sample, in the order of the samples; see [`OutlierFence::of`] for `quantum_ns`.
 #[must_use]
 pub fn classify(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
-    let fence = OutlierFence::of(samples, quantum_ns);
+    let fence = OutlierFence::from_samples(samples, quantum_ns);
     fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label(sample)).collect())
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn odd_input_is_handled() {
-        assert_eq!(OutlierFence::of(&[], 20), None);
+        assert_eq!(OutlierFence::from_samples(&[], 20), None);
         assert_eq!(classify(&[], 20), []);
         assert_eq!(classify(&[42], 20), [OutlierKind::None]);
         assert_eq!(classify(&[i64::MIN, i64::MAX], 20), [OutlierKind::None; 2]);

@@ -22,7 +22,7 @@ pub struct SampleSummary {
 impl SampleSummary {
     /// Summarises samples, which are sorted in place; `None` when there are none.
     #[must_use]
-    pub fn of(samples: &mut [i64]) -> Option<Self> {
+    pub fn from_samples(samples: &mut [i64]) -> Option<Self> {
         samples.sort_unstable();
         let (&min, &max) = (samples.first()?, samples.last()?);
         Some(Self {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     fn of(samples: &[i64]) -> SampleSummary {
-        SampleSummary::of(&mut samples.to_vec()).expect("samples")
+        SampleSummary::from_samples(&mut samples.to_vec()).expect("samples")
     }
 
     /// By the textbook, in floats: mean, then squared deviations.
@@ -127,7 +127,7 @@ mod tests {
     fn a_set_worked_by_hand() {
         // Sum 40; squared deviations sum to 32; place 0.95·7 = 6.65 lies between 7 and 9.
         let mut samples = [9, 2, 4, 4, 5, 4, 7, 5];
-        let summary = SampleSummary::of(&mut samples).expect("samples");
+        let summary = SampleSummary::from_samples(&mut samples).expect("samples");
         assert_eq!(samples, [2, 4, 4, 4, 5, 5, 7, 9]);
         assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
         assert_eq!((summary.min, summary.max, summary.p95), (2.0, 9.0, 8.3));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn few_samples_say_what_they_can() {
-        assert_eq!(SampleSummary::of(&mut []), None);
+        assert_eq!(SampleSummary::from_samples(&mut []), None);
         assert_eq!((mean_of(&[]), median_of_sorted(&[])), (None, None));
         let one = of(&[7]);
         assert_eq!((one.mean, one.median, one.p95, one.std), (7.0, 7.0, 7.0, None));
@@ -192,7 +192,7 @@ mod tests {
             let mut turned = samples.clone();
             turned.rotate_left(by % samples.len());
             turned.reverse();
-            prop_assert_eq!(SampleSummary::of(&mut turned), Some(of(&samples)));
+            prop_assert_eq!(SampleSummary::from_samples(&mut turned), Some(of(&samples)));
         }
 
         #[test]

@@ -94,7 +94,7 @@ impl<R: Read> CsvBlocks<R> {
 }
 
 /// Cuts a text that begins with a record into pieces of about `size` bytes that do so as well.
-pub(crate) fn pieces(text: &[u8], size: usize) -> Vec<Range<usize>> {
+pub(crate) fn split_blocks(text: &[u8], size: usize) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let (mut begin, mut seen) = (0, 0);
     while seen < text.len() {
@@ -182,7 +182,7 @@ mod tests {
             let joined: Vec<csv::ByteRecord> =
                 blocks(text.as_bytes(), size).iter().flat_map(|b| records(b.bytes())).collect();
             prop_assert_eq!(joined, records(text.as_bytes()));
-            let pieces = pieces(text.as_bytes(), size);
+            let pieces = split_blocks(text.as_bytes(), size);
             let joined = pieces.into_iter().flat_map(|piece| records(&text.as_bytes()[piece]));
             prop_assert_eq!(joined.collect::<Vec<_>>(), records(text.as_bytes()));
         }

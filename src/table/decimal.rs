@@ -10,7 +10,7 @@ const fn each(byte: u8) -> u64 {
 /// As [`long_millionths`] for the cells that profilers write most, up to eight digits and a point among them, all
 /// at once: the last bytes of `word` are the cell. `None` for any other, whether it is a number or not.
 #[inline]
-pub(crate) fn short_millionths(word: u64, length: usize) -> Option<i64> {
+pub(crate) fn parse_micro_fast(word: u64, length: usize) -> Option<i64> {
     /// By the place of the point. In front of all digits it leaves seven behind, one too many.
     const SCALE: [i64; 8] = [0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
     if !(1..=8).contains(&length) {
@@ -44,7 +44,7 @@ const fn eight_digits(digits: u64) -> i64 {
 
 /// A decimal number in millionths; digits beyond are dropped. `None` for anything else, also below zero, where
 /// no counter can be.
-pub(crate) fn long_millionths(cell: &[u8]) -> Option<i64> {
+pub(crate) fn parse_micro(cell: &[u8]) -> Option<i64> {
     const SCALE: [i64; 7] = [1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
     let cell = cell.trim_ascii();
     if matches!(cell, b"N/A" | b"") {
@@ -107,7 +107,7 @@ mod tests {
         if cell.len() <= word.len() {
             word[8 - cell.len()..].copy_from_slice(cell);
         }
-        short_millionths(u64::from_le_bytes(word), cell.len()).or_else(|| long_millionths(cell))
+        parse_micro_fast(u64::from_le_bytes(word), cell.len()).or_else(|| parse_micro(cell))
     }
 
     #[test]
@@ -136,12 +136,12 @@ mod tests {
 
         #[test]
         fn words_agree_with_digits(cell in "[0-9]{0,8}[.]?[0-9]{0,8}") {
-            prop_assert_eq!(millionths(cell.as_bytes()), long_millionths(cell.as_bytes()));
+            prop_assert_eq!(millionths(cell.as_bytes()), parse_micro(cell.as_bytes()));
         }
 
         #[test]
         fn words_agree_with_digits_on_any_text(cell in "[0-9./:\\-N\"\\x00-\\x7f]{0,9}") {
-            prop_assert_eq!(millionths(cell.as_bytes()), long_millionths(cell.as_bytes()));
+            prop_assert_eq!(millionths(cell.as_bytes()), parse_micro(cell.as_bytes()));
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
                 let text = format!("{whole}.{fraction}");
                 let expected = format!("{whole}{fraction:0<6.6}").parse().ok();
                 assert_eq!(millionths(text.as_bytes()), expected, "{text}");
-                assert_eq!(long_millionths(text.as_bytes()), expected, "{text}");
+                assert_eq!(parse_micro(text.as_bytes()), expected, "{text}");
             }
         }
     }

@@ -6,5 +6,5 @@ pub(crate) mod raw_records;
 pub(crate) mod row_ranges;
 pub(crate) mod simd_index;
 
-pub(crate) use blocks::pieces;
+pub(crate) use blocks::split_blocks;
 pub(crate) use simd_index::{CsvIndex, NeedsFullParser};

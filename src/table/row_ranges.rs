@@ -2,7 +2,7 @@
 
 use std::{num::NonZero, ops::Range, thread};
 
-use super::{CsvIndex, NeedsFullParser, pieces};
+use super::{CsvIndex, NeedsFullParser, split_blocks};
 
 /// Large enough that a piece costs nothing, small enough that it stays in a core's own cache.
 pub(crate) const PIECE: usize = 1 << 18;
@@ -20,7 +20,7 @@ pub(crate) struct RowPlace {
 
 /// Finds the rows of `width` cells in a text that begins with one.
 pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, NeedsFullParser> {
-    let pieces = pieces(text, PIECE);
+    let pieces = split_blocks(text, PIECE);
     let workers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
     let mut shares = pieces.chunks(pieces.len().div_ceil(workers).max(1));
     let Some(first) = shares.next() else { return Ok(Vec::new()) };

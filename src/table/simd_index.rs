@@ -49,7 +49,7 @@ impl CsvIndex {
         let (steps, rest) = text.as_chunks::<STEP>();
         let mut base = 0;
         for step in steps {
-            self.add(quotes.pass(step)?, base)?;
+            self.add(quotes.scan_block(step)?, base)?;
             base += STEP as u32;
         }
         let mut last = [0; STEP];
@@ -58,7 +58,7 @@ impl CsvIndex {
         if text.last().is_some_and(|last| *last != b'\n') {
             last[rest.len()] = b'\n';
         }
-        self.add(quotes.pass(&last)?, base)?;
+        self.add(quotes.scan_block(&last)?, base)?;
         if quotes.inside != 0 {
             return Err(NeedsFullParser);
         }
@@ -151,7 +151,7 @@ impl<'a> RowCellIndex<'a> {
 
     /// The eight bytes in front of a cell's end, and how many are in the cell; `None` where there are none.
     #[inline]
-    pub(crate) fn word(&self, column: usize) -> Option<(u64, usize)> {
+    pub(crate) fn last_eight_bytes(&self, column: usize) -> Option<(u64, usize)> {
         let (begin, end) = (self.begin_of(column), self.end_of(column));
         let word = self.text.get(..end)?.last_chunk()?;
         Some((u64::from_le_bytes(*word), end.wrapping_sub(begin)))
@@ -218,7 +218,7 @@ impl Default for QuoteState {
 impl QuoteState {
     /// Where cells and rows end, outside of quotes.
     #[inline]
-    fn pass(&mut self, step: &[u8; STEP]) -> Result<CellEnds, NeedsFullParser> {
+    fn scan_block(&mut self, step: &[u8; STEP]) -> Result<CellEnds, NeedsFullParser> {
         let [quote, comma, newline, carriage] = [b'"', b',', b'\n', b'\r'].map(|byte| mask(step, byte));
         let pending = self.inside | self.in_shape | ((self.close | self.doubled) >> (STEP - 2));
         if quote | pending == 0 {
@@ -228,9 +228,9 @@ impl QuoteState {
         let (open, close) = (quote & inside, quote & !inside);
         let [comma, newline, carriage] = [comma, newline, carriage].map(|mask| mask & !inside);
         let boundary = comma | newline | carriage;
-        let behind_close = behind(close, self.close, 1);
-        let behind_carriage = behind(carriage, self.carriage, 1);
-        let first = open & behind(boundary, self.boundary, 1);
+        let behind_close = shift_from_previous(close, self.close, 1);
+        let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
+        let first = open & shift_from_previous(boundary, self.boundary, 1);
         // A quote opens at the begin of a cell, or behind one that closes: the two stand for one.
         let doubled = open & behind_close;
         let mut wrong = open & !(first | doubled);
@@ -238,9 +238,9 @@ impl QuoteState {
         wrong |= behind_carriage & !newline;
         // Doubled quotes are second and third of a cell, or its last but two and last but one, both or
         // neither. Four quotes alone are neither.
-        let head = doubled & behind(first, self.first, 2);
-        let tail = boundary & behind_close & behind(doubled, self.doubled, 2);
-        wrong |= behind(doubled ^ head, self.doubled ^ self.head, 2) ^ tail;
+        let head = doubled & shift_from_previous(first, self.first, 2);
+        let tail = boundary & behind_close & shift_from_previous(doubled, self.doubled, 2);
+        wrong |= shift_from_previous(doubled ^ head, self.doubled ^ self.head, 2) ^ tail;
         let in_shape = running_xor(head ^ tail) ^ self.in_shape;
         wrong |= in_shape & boundary;
         if wrong != 0 {
@@ -266,7 +266,7 @@ impl QuoteState {
     /// A step without quotes, behind one that does not matter to it, as most are.
     #[inline]
     fn pass_bare(&mut self, comma: u64, newline: u64, carriage: u64) -> Result<CellEnds, NeedsFullParser> {
-        let behind_carriage = behind(carriage, self.carriage, 1);
+        let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
         if behind_carriage & !newline != 0 {
             return Err(NeedsFullParser);
         }
@@ -300,7 +300,7 @@ const fn running_xor(mut bits: u64) -> u64 {
 
 /// The bytes that stand `distance` behind those of a mask, whose predecessor is `last`.
 #[inline]
-const fn behind(mask: u64, last: u64, distance: u32) -> u64 {
+const fn shift_from_previous(mask: u64, last: u64, distance: u32) -> u64 {
     (mask << distance) | (last >> (u64::BITS - distance))
 }
 

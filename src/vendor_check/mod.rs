@@ -92,7 +92,7 @@ const LARGEST_BATCH: usize = 20_000;
 ///
 /// # Errors
 /// [`CheckError`]; what was told before stays true.
-pub fn check(
+pub fn check_cases(
     settings: &CheckSettings,
     cases: &[PlannedCase],
     stop: &AtomicBool,

@@ -47,7 +47,7 @@ print(json.dumps(dict(told, further=there('vllm_ascend'))))";
 /// # Errors
 /// [`CheckError::Python`] where one of them is missing.
 pub fn software(python: &str) -> Result<CheckSoftware, CheckError> {
-    let said = ask(python, ASK)?;
+    let said = run_python(python, ASK)?;
     serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
 }
 
@@ -62,7 +62,7 @@ const ASK_SCHEMAS: &str = "import json, sys, torch, torch_npu\n\
 /// [`CheckError::Python`].
 pub fn schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
-    let said = ask(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
+    let said = run_python(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
     serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
 }
 
@@ -74,12 +74,12 @@ pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
         "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
          print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
     );
-    let said = ask(python, &script).unwrap_or_default();
+    let said = run_python(python, &script).unwrap_or_default();
     serde_json::from_str(&said).unwrap_or_default()
 }
 
 /// Runs a few lines of Python; returns the last line that they print.
-fn ask(python: &str, script: &str) -> Result<String, CheckError> {
+fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
     let unusable = |why: String| CheckError::Python { python: python.to_owned(), why };
     let folder =
         tempfile::tempdir().map_err(|error| unusable(format!("there is no temporary folder: {error}")))?;

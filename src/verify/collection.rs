@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     JournalLine, LaunchJournal,
-    ranks::{RankLaunches, RankOutput, ranks, slowest, together},
+    ranks::{RankLaunches, RankOutput, merge_ranks, ranks, slowest},
     samples::{accepted, noise},
 };
 use crate::{
@@ -108,7 +108,7 @@ fn kernel_of(text: &[u8]) -> String {
 /// Judges every case of a manifest. `expected` holds the cases in the manifest's order, `journals` one of each
 /// process, by rank. Every process has to account for its launches by itself.
 #[must_use]
-pub fn judge(
+pub fn assess(
     manifest: &Manifest,
     expected: &[ExpectedLaunches<'_>],
     journals: &[LaunchJournal],
@@ -117,7 +117,7 @@ pub fn judge(
 ) -> Vec<Attempt> {
     let ranks = ranks(manifest, journals, records);
     let brackets: Vec<_> = ranks.iter().map(|rank| brackets(manifest, &rank.records)).collect();
-    let all = LaunchJournal::of_all(journals);
+    let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
@@ -135,7 +135,7 @@ pub fn judge(
             }
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
-        match together(ordinal, &ranks, evidence) {
+        match merge_ranks(ordinal, &ranks, evidence) {
             Ok(evidence) => judge_case(manifest, case, expected, &evidence),
             Err(finding) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
@@ -167,7 +167,7 @@ fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize,
         .iter()
         .filter_map(|case| {
             let from = single(sentinels.opening(case.ordinal))?;
-            let to = single(sentinels.closing(case.ordinal))?;
+            let to = single(sentinels.closing_length(case.ordinal))?;
             (from < to).then_some((case.ordinal, (from + 1, to)))
         })
         .collect()

@@ -12,13 +12,13 @@ use crate::{
 /// there are no others. `None` without evidence. The row's verdict is about all of it: collections that
 /// were steady one by one may differ from each other.
 #[must_use]
-pub fn measurement(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
+pub fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
     let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
     let used: Vec<&AttemptSamples> =
         evidence.iter().filter(|attempt| attempt.verdict == best && !attempt.samples.is_empty()).collect();
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
-    let summary = SampleSummary::of(&mut pooled)?;
+    let summary = SampleSummary::from_samples(&mut pooled)?;
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
     let interval = interval(&collections, case.seed());
     let samples = pooled.len();
@@ -70,7 +70,7 @@ mod tests {
     fn evidence_of_several_collections_is_pooled() {
         let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10, 20, 30], 1.0), attempt(Verdict::Ok, &[40], 5.0)];
-        let row = measurement(&case, &attempts).expect("evidence");
+        let row = pool_attempts(&case, &attempts).expect("evidence");
         let measured = row.measurement.expect("numbers");
         assert_eq!((measured.samples, measured.collections), (4, 2));
         assert!((measured.summary.mean - 25.0).abs() < 1e-12);
@@ -83,14 +83,14 @@ mod tests {
         let case = CaseId::from_stored("00000000000000ff");
         let good = attempt(Verdict::Ok, &[10, 10], 1.0);
         let noisy = attempt(Verdict::Noisy, &[1000, 90], 1.0);
-        let row = measurement(&case, &[noisy.clone(), good]).expect("evidence");
+        let row = pool_attempts(&case, &[noisy.clone(), good]).expect("evidence");
         assert_eq!(row.measurement.expect("numbers").samples, 2);
-        assert_eq!(measurement(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
+        assert_eq!(pool_attempts(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
         let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1005, 1006, 1200], 1.0);
-        let alone = measurement(&case, std::slice::from_ref(&wide)).expect("evidence");
+        let alone = pool_attempts(&case, std::slice::from_ref(&wide)).expect("evidence");
         assert_eq!(alone.finding.verdict, Verdict::Noisy);
-        let together = measurement(&case, &[wide.clone(), wide]).expect("evidence");
+        let together = pool_attempts(&case, &[wide.clone(), wide]).expect("evidence");
         assert_eq!(together.finding.verdict, Verdict::Ok, "{}", together.finding.reason);
-        assert_eq!(measurement(&case, &[]), None);
+        assert_eq!(pool_attempts(&case, &[]), None);
     }
 }

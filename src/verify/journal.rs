@@ -71,7 +71,7 @@ pub struct LaunchJournal {
 impl LaunchJournal {
     /// The journals of several processes as one: what all of them did, and when the last of them did it.
     #[must_use]
-    pub fn of_all(journals: &[Self]) -> Self {
+    pub fn merge_all(journals: &[Self]) -> Self {
         let [first, others @ ..] = journals else { return Self::default() };
         let mut all = first.clone();
         for journal in others {

@@ -10,7 +10,7 @@ mod journal;
 mod ranks;
 mod samples;
 
-pub use collection::{CollectionVerdicts, ExpectedLaunches, RawRecord, judge, read_records};
-pub use evidence::measurement;
+pub use collection::{CollectionVerdicts, ExpectedLaunches, RawRecord, assess, read_records};
+pub use evidence::pool_attempts;
 pub use journal::{JournalLine, LaunchJournal, read_journal};
 pub use samples::{NOISE_TARGET, TIMER_QUANTUM_NS};

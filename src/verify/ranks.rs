@@ -51,7 +51,7 @@ pub(super) fn ranks<'a>(
 }
 
 /// Which finding explains the others, the first of these: what a process met keeps the others from their work.
-const EXPLAINS: [Verdict; 8] = [
+const BLAME_ORDER: [Verdict; 8] = [
     Verdict::Oom,
     Verdict::InvalidArgs,
     Verdict::Crashed,
@@ -63,7 +63,7 @@ const EXPLAINS: [Verdict; 8] = [
 ];
 
 /// The evidence of all processes of the case at a place, where all have some and launched as often.
-pub(super) fn together<'a>(
+pub(super) fn merge_ranks<'a>(
     ordinal: u32,
     ranks: &[RankOutput<'_>],
     evidence: Vec<Result<RankLaunches<'a>, CaseOutcome>>,
@@ -99,7 +99,8 @@ struct RankFailure<'a> {
 
 /// The finding that explains the others, with the rank that met it.
 fn explanation(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
-    let weight = |met: &&RankFailure<'_>| EXPLAINS.iter().position(|verdict| *verdict == met.finding.verdict);
+    let weight =
+        |met: &&RankFailure<'_>| BLAME_ORDER.iter().position(|verdict| *verdict == met.finding.verdict);
     // Where a process was ended in the middle, errors of others may follow from that; but for want of memory.
     let is_cut = findings.iter().any(|met| met.is_silent);
     let counts = |met: &&RankFailure<'_>| met.is_silent || !is_cut || met.finding.verdict == Verdict::Oom;

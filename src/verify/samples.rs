@@ -13,7 +13,7 @@ const MOST_OUTLIERS: f64 = 0.1;
 
 /// Which of the samples are inside the severe outlier fence.
 pub(super) fn accepted(samples: &[i64]) -> Vec<bool> {
-    OutlierFence::of(samples, TIMER_QUANTUM_NS).map_or_else(
+    OutlierFence::from_samples(samples, TIMER_QUANTUM_NS).map_or_else(
         || vec![true; samples.len()],
         |fence| samples.iter().map(|&sample| fence.label(sample) != OutlierKind::Severe).collect(),
     )

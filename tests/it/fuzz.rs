@@ -13,7 +13,7 @@ use std::{
 
 use npubench::{
     config::DatabaseFile,
-    database::{Database, KernelCsv, check, normalize},
+    database::{Database, KernelCsv, lint_database, normalize_database},
     domain::{DataKind, KernelName, SoftwareVersions},
     profile::{COUNTERS, KernelRow, ReadOptions, RecordGroups, RecordReader, add_table, stack_of_profile},
 };
@@ -275,9 +275,9 @@ proptest! {
         let (folder, path) = written("Mul.csv", &bytes);
         let copy = folder.path().join("copy");
         let copied = in_time(move || {
-            check(folder.path()).expect("a folder with a table");
+            lint_database(folder.path()).expect("a folder with a table");
             let database = Database::open(folder.path()).expect("a folder with a table");
-            normalize(&database, true).expect("nothing is written");
+            normalize_database(&database, true).expect("nothing is written");
             let table = KernelCsv::load(&path).ok()?;
             table.save_as(&copy).expect("written");
             let again = KernelCsv::load(&copy).expect("what was written can be read");

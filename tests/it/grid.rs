@@ -13,7 +13,7 @@ use npubench::{
         Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedCandidates, SelectionRequest,
         default_budget,
         definition::{GridFiles, GridModels, ModelValues, ValueTable},
-        grow,
+        select_candidates,
     },
     llm::LlmModel,
 };
@@ -38,7 +38,7 @@ fn kernel(name: &str) -> KernelName {
 /// Candidates of a pattern for a kernel that no constraint of the grid refuses.
 fn declared(grids: &GridFiles, name: &str, pattern: &str) -> usize {
     let kernel = kernel(name);
-    let spaces = grids.of(&kernel).filter(|space| space.pattern == pattern);
+    let spaces = grids.spaces_of_kernel(&kernel).filter(|space| space.pattern == pattern);
     spaces
         .map(|space| {
             let mut candidates = Candidates::new(space);
@@ -128,8 +128,8 @@ fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
     let name = kernel("FusedInferAttentionScore");
     let order = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
     let of = |patterns: &[&str]| {
-        let spaces = grids.of(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
-        grow(spaces.collect(), &order, &ExistingCases::default()).rows()
+        let spaces = grids.spaces_of_kernel(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
+        select_candidates(spaces.collect(), &order, &ExistingCases::default()).rows()
     };
     let (qwen, latent) = (["prefill", "decode"], ["latent_prefill", "latent_decode"]);
     let (llama, glm) =
@@ -151,7 +151,8 @@ fn rows_pass_the_rule_and_fit_the_memory() {
     for kernel in grids.kernels() {
         let entry = catalogue.entry(&kernel);
         let order = SelectionRequest { entry, budget, rows: Some(120), seed: 11 };
-        let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
+        let grown =
+            select_candidates(grids.spaces_of_kernel(&kernel).collect(), &order, &ExistingCases::default());
         let mut signatures = BTreeSet::new();
         grown
             .for_each(|space, numbers, draft| {
@@ -189,19 +190,19 @@ proptest! {
     ) {
         let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
         let kernel = kernel(name);
-        let spaces = || grids.of(&kernel).collect::<Vec<_>>();
+        let spaces = || grids.spaces_of_kernel(&kernel).collect::<Vec<_>>();
         let order = |rows| SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
-        let all = grow(spaces(), &order(None), &ExistingCases::default()).rows();
-        let grown = grow(spaces(), &order(Some(first)), &ExistingCases::default());
+        let all = select_candidates(spaces(), &order(None), &ExistingCases::default()).rows();
+        let grown = select_candidates(spaces(), &order(Some(first)), &ExistingCases::default());
         prop_assert_eq!(grown.rows(), first.min(all));
-        prop_assert_eq!(&grow(spaces(), &order(Some(first)), &ExistingCases::default()).taken, &grown.taken);
+        prop_assert_eq!(&select_candidates(spaces(), &order(Some(first)), &ExistingCases::default()).taken, &grown.taken);
         let counts = grown.spaces.iter().zip(&grown.taken);
         let mut known = ExistingCases::with_rows(counts.map(|(space, taken)| (space.origin(), taken.len())).collect());
         grown.for_each(|_, _, draft: &mut CaseBuilder<'_>| {
             assert!(known.insert(draft.filled()), "{} twice", draft.filled().shapes());
             Ok::<(), ()>(())
         }).expect("visited");
-        let more = grow(spaces(), &order(Some(second)), &known);
+        let more = select_candidates(spaces(), &order(Some(second)), &known);
         prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
         // Of candidates that are the same, all are known where one is.
         let count = |grown: &SelectedCandidates<'_>, reason| grown.refused().get(&reason).map_or(0, |refusals| refusals.count);
@@ -221,7 +222,7 @@ fn models_bring_their_own_products() {
     let pairs = |models: &[&str], name: &str| -> BTreeSet<(u64, u64)> {
         let (grids, kernel) = (of_models(models), kernel(name));
         let mut pairs = BTreeSet::new();
-        for space in grids.of(&kernel) {
+        for space in grids.spaces_of_kernel(&kernel) {
             let at = |wanted| space.names.iter().position(|name| name == wanted).expect("an axis");
             let (mut candidates, n, k) = (Candidates::new(space), at("n"), at("k"));
             while candidates.advance().is_some() {
@@ -242,7 +243,11 @@ fn models_bring_their_own_products() {
     assert!(quantised.contains(&(2 * 25600, 5120)) && !quantised.contains(&(151_936, 5120)), "{quantised:?}");
     let experts = pairs(&["DeepSeek-V3"], "GroupedMatmul");
     assert!(experts.contains(&(2 * 2048, 7168)) && experts.contains(&(7168, 2048)), "{experts:?}");
-    assert_eq!(of_models(&["Qwen3-32B"]).of(&kernel("GroupedMatmul")).count(), 0, "it has no experts");
+    assert_eq!(
+        of_models(&["Qwen3-32B"]).spaces_of_kernel(&kernel("GroupedMatmul")).count(),
+        0,
+        "it has no experts"
+    );
 }
 
 /// Kernels without a weight have the widths of a model beside those of the ladder.
@@ -250,7 +255,7 @@ fn models_bring_their_own_products() {
 fn models_bring_their_own_widths() {
     let widths = |models: &[&str], name: &str| -> BTreeSet<i64> {
         let (grids, kernel) = (of_models(models), kernel(name));
-        let axes = grids.of(&kernel).flat_map(|space| &space.axes);
+        let axes = grids.spaces_of_kernel(&kernel).flat_map(|space| &space.axes);
         axes.filter(|axis| axis.names == ["d"]).flat_map(|axis| axis.values.clone()).collect()
     };
     let ladder = widths(&[], "SwiGlu");
@@ -290,7 +295,7 @@ fn rows_of_models_pass_the_rule() {
     let mut kernels = 0;
     for kernel in grids.kernels() {
         let Some(entry) = catalogue.entry(&kernel) else { continue };
-        let spaces: Vec<_> = grids.of(&kernel).filter(|space| space.model.is_some()).collect();
+        let spaces: Vec<_> = grids.spaces_of_kernel(&kernel).filter(|space| space.model.is_some()).collect();
         if spaces.is_empty() {
             continue;
         }
@@ -301,7 +306,7 @@ fn rows_of_models_pass_the_rule() {
             rows: Some(300),
             seed: 5,
         };
-        let grown = grow(spaces, &order, &ExistingCases::default());
+        let grown = select_candidates(spaces, &order, &ExistingCases::default());
         assert!(grown.rows() > 20, "{kernel}: {:?}", grown.refused());
         grown
             .for_each(|_, numbers, draft| {
@@ -523,7 +528,7 @@ fn models_give_numbers_and_pairs() {
     };
     let models = |name: &str| -> Vec<Option<String>> {
         let kernel = kernel(name);
-        grids.of(&kernel).map(|space| space.model.clone()).collect()
+        grids.spaces_of_kernel(&kernel).map(|space| space.model.clone()).collect()
     };
     assert_eq!(models("MatMulV2"), [Some("dense".to_owned()), Some("sparse".to_owned())]);
     assert_eq!(models("SwiGlu"), [Some("sparse".to_owned())]);
@@ -531,7 +536,7 @@ fn models_give_numbers_and_pairs() {
     let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let name = kernel("MatMulV2");
     let order = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
-    let grown = grow(grids.of(&name).collect(), &order, &ExistingCases::default());
+    let grown = select_candidates(grids.spaces_of_kernel(&name).collect(), &order, &ExistingCases::default());
     // The pair that both models have stands there once.
     assert_eq!((grown.candidates, grown.rows(), grown.refused()[&RejectReason::Twice].count), (8, 6, 2));
 }

@@ -52,9 +52,9 @@ fn rows_of_ladders_do_not_count_among_those_of_models() {
 #[test]
 fn the_rotary_part_is_as_wide_as_the_models() {
     let all = LlmModel::all(&AssetFiles::embedded()).expect("they load");
-    let mut values = ModelValues::of(&all["DeepSeek-V3"]);
+    let mut values = ModelValues::from_model(&all["DeepSeek-V3"]);
     values.numbers.insert("rope_head_dim".to_owned(), 32);
-    let models = GridModels::new(all.values().map(ModelValues::of).collect(), Some(vec![values]));
+    let models = GridModels::new(all.values().map(ModelValues::from_model).collect(), Some(vec![values]));
     let grids = GridFiles::load(&AssetFiles::embedded(), &models).expect("they load");
     let latent = grids.spaces().iter().filter(|space| space.pattern.starts_with("latent_"));
     let mut patterns = 0;

@@ -13,8 +13,8 @@ use npubench::{
     grid::{
         ExistingCases, MemoryFootprint, RejectReason, SelectionRequest, default_budget,
         definition::{GridFiles, GridModels, Mutation, MutationChange, MutationFile},
-        grow,
-        mutate::{CaseMutator, Mutant, MutationOrder, mutate, targets},
+        mutate::{CaseMutator, Mutant, MutationOrder, select_mutants, targets},
+        select_candidates,
     },
     profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };
@@ -61,7 +61,11 @@ impl World {
                     rows: Some(16),
                     seed: 3,
                 };
-                let grown = grow(grids.of(&kernel).collect(), &order, &ExistingCases::default());
+                let grown = select_candidates(
+                    grids.spaces_of_kernel(&kernel).collect(),
+                    &order,
+                    &ExistingCases::default(),
+                );
                 let cases = cases.entry(kernel.clone()).or_default();
                 let _ = grown.for_each(|_, numbers, draft| {
                     cases.push(draft.case(numbers).expect("attributes").clone());
@@ -440,7 +444,7 @@ proptest! {
         };
         let known = known_of(&[]);
         let rows = |rows: Option<usize>, known: &ExistingCases| {
-            let mutated = mutate(&kernel, sources(), order(&all, rows, seed, budget), known);
+            let mutated = select_mutants(&kernel, sources(), order(&all, rows, seed, budget), known);
             let mut found = Vec::new();
             mutated.for_each(|case, provenance| { found.push((case.clone(), provenance.to_owned())); Ok::<(), ()>(()) }).expect("visited");
             assert_eq!(found.len(), mutated.rows());
@@ -458,7 +462,7 @@ proptest! {
         let mut signatures = HashSet::new();
         for (case, provenance) in &taken {
             prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
-            prop_assert!(entry.read(case).is_ok() && MemoryFootprint::of(case).bytes() <= budget);
+            prop_assert!(entry.read(case).is_ok() && MemoryFootprint::from_case(case).bytes() <= budget);
             let end = format!(", seed {seed}");
             prop_assert!(provenance.starts_with("mutation ") && provenance.ends_with(&end));
             let id = provenance.split("case ").nth(1).and_then(|rest| rest.split(',').next()).expect("an id");
@@ -484,7 +488,7 @@ fn rows_that_are_there_count_where_they_are_from() {
         let there = there.iter().map(|(origin, rows)| ((*origin).to_owned(), *rows));
         let sources = world.cases[&kernel].iter().collect();
         let known = ExistingCases::with_rows(there.collect());
-        let mutated = mutate(&kernel, sources, order(&scale, Some(30), 5, u64::MAX), &known);
+        let mutated = select_mutants(&kernel, sources, order(&scale, Some(30), 5, u64::MAX), &known);
         let mut counts = ["M", "N", "K"].map(|name| (name, 0));
         let _ = mutated.for_each(|_, said| {
             let (_, changed) = said.split_once(": ").expect("an origin");
@@ -511,7 +515,7 @@ fn the_default_budget_holds_what_the_filter_lets_through() {
     let kernel = kernel("MatMulV2");
     let budget = default_budget(world.device.hbm_bytes());
     let sources = world.cases[&kernel].iter().collect();
-    let mutated = mutate(&kernel, sources, order(&all, None, 0, budget), &ExistingCases::default());
+    let mutated = select_mutants(&kernel, sources, order(&all, None, 0, budget), &ExistingCases::default());
     assert!(
         mutated.rows() > 100 && mutated.unread == 0,
         "{:?} {:?}",

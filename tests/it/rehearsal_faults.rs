@@ -18,7 +18,7 @@ use npubench::{
     profile::npu_smi::{NpuSmiInfo, parse_info},
     rehearsal::fault_plan::{FaultPlan, ValidNames},
     render::Manifest,
-    verify::{CollectionVerdicts, ExpectedLaunches, LaunchJournal, judge, read_journal, read_records},
+    verify::{CollectionVerdicts, ExpectedLaunches, LaunchJournal, assess, read_journal, read_records},
 };
 
 use crate::{
@@ -179,13 +179,13 @@ impl Stage {
         let expected = |case| ExpectedLaunches {
             case,
             names: entry.names().collect(),
-            beside: &entry.beside,
+            beside: &entry.also_launches,
             fastest: Nanos(1),
             notes: &[],
             host_slots: CatalogueEntry::host_slots(entry),
         };
         let expected: Vec<ExpectedLaunches<'_>> = self.cases.iter().map(expected).collect();
-        let attempts = judge(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
+        let attempts = assess(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
         Left { log, ended, seconds, journal, unreadable, attempts }
     }

@@ -93,7 +93,7 @@ impl<'a> CaseEditor<'a> {
             };
             for place in places {
                 let dimension = FormDimension { name: name.to_owned(), place };
-                if !self.alike(&dimension).iter().any(|other| found.contains(other)) {
+                if !self.coupled_dimensions(&dimension).iter().any(|other| found.contains(other)) {
                     found.push(dimension);
                 }
             }
@@ -105,7 +105,7 @@ impl<'a> CaseEditor<'a> {
     fn free_names(&self) -> Vec<&'a str> {
         let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
         let inputs = tensors.flatten().flatten().filter_map(|term| match term {
-            PatternTerm::Name(name) | PatternTerm::Sequence(name) => Some(name.as_str()),
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
         });
         let outputs = self.form.rule.outputs.iter().flatten().filter_map(|term| match term {
@@ -140,12 +140,12 @@ impl<'a> CaseEditor<'a> {
 
     /// Bytes of an element of the first tensor whose rows are along this dimension.
     #[must_use]
-    pub fn element_of_rows(&self, dimension: &FormDimension) -> Option<u64> {
+    pub fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
             match terms.and_then(|terms| terms.last()) {
                 Some(PatternTerm::Name(name)) => *name == dimension.name,
-                Some(PatternTerm::Sequence(name)) => {
+                Some(PatternTerm::Rest(name)) => {
                     let length =
                         self.bindings.get(name).and_then(|value| value.list().ok()).map(<[i64]>::len);
                     *name == dimension.name && length == dimension.place.map(|place| place + 1)
@@ -166,7 +166,7 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Dimensions that stand beside one and have its value, those of further lists included.
-    fn alike(&self, dimension: &FormDimension) -> Vec<FormDimension> {
+    fn coupled_dimensions(&self, dimension: &FormDimension) -> Vec<FormDimension> {
         let mut alike = vec![dimension.clone()];
         let mut next = 0;
         while let Some(one) = alike.get(next).cloned() {
@@ -211,7 +211,7 @@ impl<'a> CaseEditor<'a> {
         }
         for (dimension, value) in changes {
             let value = i64::try_from(*value).map_err(|_| format!("{dimension} does not fit 63 bits"))?;
-            for FormDimension { name, place } in self.alike(dimension) {
+            for FormDimension { name, place } in self.coupled_dimensions(dimension) {
                 match (bindings.get(&name).cloned(), place) {
                     (Some(ExprValue::List(mut dims)), Some(place)) if place < dims.len() => {
                         dims[place] = value;
@@ -221,7 +221,7 @@ impl<'a> CaseEditor<'a> {
                 }
             }
         }
-        self.settle(&mut bindings, changes);
+        self.propagate_equalities(&mut bindings, changes);
         let shape = |(index, slot): (usize, &Slot)| match (self.form.rule.inputs.get(index), slot) {
             (Some(Some(terms)), Some(tensor)) => {
                 let dims = input_dims(terms, &bindings)?;
@@ -241,7 +241,7 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Gives names that follow from others the values that they have now.
-    fn settle(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
+    fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
         for _ in 0..self.equalities.len() {
             let mut is_settled = true;
             for equality in &self.equalities {
@@ -295,7 +295,7 @@ fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, St
     for term in terms {
         match term {
             PatternTerm::Number(number) => dims.push(*number),
-            PatternTerm::Name(name) | PatternTerm::Sequence(name) => match bindings.get(name) {
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => match bindings.get(name) {
                 Some(ExprValue::Number(number)) => dims.push(*number),
                 Some(ExprValue::List(list)) => dims.extend(list),
                 _ => return Err(format!("`{name}` has no value")),

@@ -86,7 +86,7 @@ impl<'a> CaseEditor<'a> {
     /// The same work in INT8, by the name of the form that does it: those of an entry that say so, with tensors
     /// lying as they do here. Where none of them has a case, why the first has none.
     #[must_use]
-    pub fn quantised<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
+    pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
             let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));
             tensors.map(|(index, _)| index).collect()
@@ -139,10 +139,10 @@ impl<'a> CaseEditor<'a> {
                     });
                     stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(TensorFormat::nd), None)?
                 }
-                InputSlot::Host { dtype, .. } | InputSlot::Made { dtype, .. } | InputSlot::LeftOut(dtype) => {
-                    Tensor::new(dims, dtype.clone())
-                }
-                InputSlot::Unused => return Err(format!("slot {index} is of no known type")),
+                InputSlot::Host { dtype, .. }
+                | InputSlot::Intermediate { dtype, .. }
+                | InputSlot::Omitted(dtype) => Tensor::new(dims, dtype.clone()),
+                InputSlot::Ignored => return Err(format!("slot {index} is of no known type")),
             }));
         }
         let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();

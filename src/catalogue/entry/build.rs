@@ -95,8 +95,8 @@ fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose()?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
-        leaves_open: raw.leaves_open,
-        beside: raw.beside,
+        assumption: raw.leaves_open,
+        also_launches: raw.beside,
         roles: raw.roles,
         file: file.to_owned(),
     };
@@ -146,7 +146,7 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // Slots at the end that a rule leaves out need not be told.
     while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
-        inputs.push(InputSlot::Unused);
+        inputs.push(InputSlot::Ignored);
     }
     let outputs = raw.outputs.as_ref().unwrap_or(&entry.outputs).iter();
     let output_dtypes = outputs.map(|output| output_dtype(output, entry)).collect::<Result<_, _>>()?;
@@ -175,19 +175,19 @@ fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
 }
 
 fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
-    let Some(raw) = raw else { return Ok(InputSlot::Unused) };
+    let Some(raw) = raw else { return Ok(InputSlot::Ignored) };
     let dtypes = dtypes_of(&raw.dtypes)?;
     if let (Some(dtype), None, None) = (&raw.left_out, &raw.argument, &raw.host_dims) {
         let dtype = dtypes_of(std::slice::from_ref(dtype))?.into_iter().next();
         return dtype
-            .map(InputSlot::LeftOut)
+            .map(InputSlot::Omitted)
             .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
     }
     if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
         let [dtype] = &dtypes[..] else {
             return Err(fault(dims, format!("`made: {dims}` needs `dtypes:` with one type")));
         };
-        return Ok(InputSlot::Made { dims: Expr::parse(dims)?, dtype: dtype.clone() });
+        return Ok(InputSlot::Intermediate { dims: Expr::parse(dims)?, dtype: dtype.clone() });
     }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
@@ -205,7 +205,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
         (None, Some(dims)) => {
             let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);
             if dims == "scalar" {
-                return Ok(InputSlot::LeftOut(dtype));
+                return Ok(InputSlot::Omitted(dtype));
             }
             Ok(InputSlot::Host { dims: Expr::parse(dims)?, dtype })
         }

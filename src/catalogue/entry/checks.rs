@@ -40,7 +40,7 @@ pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
         }
         let unused = form.inputs.iter().enumerate();
         let mut unused =
-            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Unused));
+            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Ignored));
         if let Some((index, _)) = unused.next() {
             let problem =
                 format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);

@@ -11,8 +11,10 @@ use std::{
 };
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
-use crate::config::{YamlError, device_profile::ComputeUnit};
-use crate::domain::{Dtype, KernelName};
+use crate::{
+    config::{YamlError, device_profile::ComputeUnit},
+    domain::{Dtype, KernelName},
+};
 
 /// How a kernel is replayed.
 #[derive(Clone, Debug)]
@@ -42,9 +44,9 @@ pub struct CatalogueEntry {
     /// Bytes that must move; all inputs and outputs once where the file says nothing.
     pub bytes: Option<Expr>,
     /// What recorded shapes do not tell, and what the replay takes it for.
-    pub leaves_open: Option<String>,
+    pub assumption: Option<String>,
     /// Kernels that the same call launches besides.
-    pub beside: Vec<String>,
+    pub also_launches: Vec<String>,
     /// What dimensions are of a model's work, by their names in the forms.
     pub roles: BTreeMap<String, DimensionRole>,
     /// Where the entry comes from, for messages.
@@ -172,7 +174,7 @@ pub enum InputSlot {
         dtype: Dtype,
     },
     /// What the call makes on the way and its last kernel reads, such as the order of a sort.
-    Made {
+    Intermediate {
         /// Its dimensions, a list.
         dims: Expr,
         /// Its type.
@@ -180,9 +182,9 @@ pub enum InputSlot {
     },
     /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
     /// without dimensions.
-    LeftOut(Dtype),
+    Omitted(Dtype),
     /// No form reads it.
-    Unused,
+    Ignored,
 }
 
 /// A tensor argument.
@@ -310,7 +312,7 @@ impl CatalogueEntry {
     #[must_use]
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
-        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::LeftOut(_)));
+        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::Omitted(_)));
         let hosts: BTreeSet<usize> = hosts.map(|(index, _)| index).collect();
         hosts.into_iter().collect()
     }

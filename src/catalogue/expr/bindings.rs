@@ -10,7 +10,7 @@ pub enum ExprValue {
     /// Dimensions of a shape or part of one.
     List(Vec<i64>),
     /// The value of a comparison.
-    Truth(bool),
+    Bool(bool),
 }
 
 impl ExprValue {
@@ -22,7 +22,7 @@ impl ExprValue {
                 .iter()
                 .try_fold(1_i64, |product, dim| product.checked_mul(*dim))
                 .ok_or_else(|| "does not fit 63 bits".to_owned()),
-            Self::Truth(_) => Err(format!("{self} is not a number")),
+            Self::Bool(_) => Err(format!("{self} is not a number")),
         }
     }
 
@@ -43,7 +43,7 @@ impl ExprValue {
 
     pub(crate) fn truth(&self) -> Result<bool, String> {
         match self {
-            Self::Truth(truth) => Ok(*truth),
+            Self::Bool(truth) => Ok(*truth),
             other => Err(format!("{other} is not a comparison")),
         }
     }
@@ -53,7 +53,7 @@ impl fmt::Display for ExprValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
-            Self::Truth(truth) => write!(f, "{truth}"),
+            Self::Bool(truth) => write!(f, "{truth}"),
             Self::List(dims) => {
                 let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
                 write!(f, "[{}]", dims.join(","))

@@ -347,7 +347,7 @@ mod tests {
         }
         match Expr::parse(source).expect("an expression").value(&bindings).ok()? {
             ExprValue::Number(number) => Some(number),
-            ExprValue::Truth(truth) => Some(i64::from(truth)),
+            ExprValue::Bool(truth) => Some(i64::from(truth)),
             ExprValue::List(_) => None,
         }
     }

@@ -58,7 +58,7 @@ impl Expr {
 }
 
 fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
-    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Truth(true)));
+    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(true)));
     match node {
         ExprNode::Binary(BinaryOperator::And, left, right) => {
             collect_equalities(left, bindings, found);

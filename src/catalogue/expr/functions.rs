@@ -1,7 +1,6 @@
 //! The functions of expressions: their names, how many arguments they take, and what they are.
 
-use super::overflow;
-use super::shape_functions;
+use super::{overflow, shape_functions};
 use crate::catalogue::ExprValue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +108,7 @@ pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprV
         ExprFunction::Broadcast => ExprValue::List(broadcast(list(0)?, list(1)?)?),
         ExprFunction::Within => {
             let (small, large) = (values[0].items()?, values[1].items()?);
-            ExprValue::Truth(small.len() == large.len() && small.iter().zip(&large).all(|(s, l)| s <= l))
+            ExprValue::Bool(small.len() == large.len() && small.iter().zip(&large).all(|(s, l)| s <= l))
         }
         ExprFunction::List => ExprValue::List(flat(values)?),
         ExprFunction::Permuted => ExprValue::List(shape_functions::permuted(list(0)?, list(1)?)?),

@@ -128,7 +128,7 @@ impl Expr {
     /// As [`Expr::value`], and where the value is a number or a list.
     pub fn holds(&self, bindings: &Bindings) -> Result<bool, ExprError> {
         match self.value(bindings)? {
-            ExprValue::Truth(truth) => Ok(truth),
+            ExprValue::Bool(truth) => Ok(truth),
             other => Err(ExprError::Value {
                 source_text: self.source.clone(),
                 problem: format!("is {other}, expected a comparison"),
@@ -179,7 +179,7 @@ fn evaluate(node: &ExprNode, bindings: &Bindings) -> Result<ExprValue, ExprError
         ExprNode::Name(name) => {
             bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
         }
-        ExprNode::Not(inner) => Ok(ExprValue::Truth(!evaluate(inner, bindings)?.truth()?)),
+        ExprNode::Not(inner) => Ok(ExprValue::Bool(!evaluate(inner, bindings)?.truth()?)),
         ExprNode::Negative(inner) => {
             let number = evaluate(inner, bindings)?.number()?;
             Ok(ExprValue::Number(number.checked_neg().ok_or_else(overflow)?))
@@ -201,19 +201,19 @@ fn binary(
 ) -> Result<ExprValue, ExprErrorKind> {
     let left = evaluate(left, bindings)?;
     match operator {
-        BinaryOperator::Or if left.truth()? => return Ok(ExprValue::Truth(true)),
-        BinaryOperator::And if !left.truth()? => return Ok(ExprValue::Truth(false)),
+        BinaryOperator::Or if left.truth()? => return Ok(ExprValue::Bool(true)),
+        BinaryOperator::And if !left.truth()? => return Ok(ExprValue::Bool(false)),
         _ => {}
     }
     let right = evaluate(right, bindings)?;
     Ok(match operator {
-        BinaryOperator::Or | BinaryOperator::And => ExprValue::Truth(right.truth()?),
-        BinaryOperator::Equal => ExprValue::Truth(left == right),
-        BinaryOperator::NotEqual => ExprValue::Truth(left != right),
-        BinaryOperator::Less => ExprValue::Truth(left.number()? < right.number()?),
-        BinaryOperator::LessEqual => ExprValue::Truth(left.number()? <= right.number()?),
-        BinaryOperator::Greater => ExprValue::Truth(left.number()? > right.number()?),
-        BinaryOperator::GreaterEqual => ExprValue::Truth(left.number()? >= right.number()?),
+        BinaryOperator::Or | BinaryOperator::And => ExprValue::Bool(right.truth()?),
+        BinaryOperator::Equal => ExprValue::Bool(left == right),
+        BinaryOperator::NotEqual => ExprValue::Bool(left != right),
+        BinaryOperator::Less => ExprValue::Bool(left.number()? < right.number()?),
+        BinaryOperator::LessEqual => ExprValue::Bool(left.number()? <= right.number()?),
+        BinaryOperator::Greater => ExprValue::Bool(left.number()? > right.number()?),
+        BinaryOperator::GreaterEqual => ExprValue::Bool(left.number()? >= right.number()?),
         _ => ExprValue::Number(arithmetic(operator, left.number()?, right.number()?)?),
     })
 }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(value("-(2 + 3) * 4"), Ok(ExprValue::Number(-20)));
         assert_eq!(value("10 - 4 - 3"), Ok(ExprValue::Number(3)));
         assert_eq!(value("-7 % 4"), Ok(ExprValue::Number(1)));
-        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Truth(true)));
+        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Bool(true)));
         assert_eq!(value("align(M + 1, 16)"), Ok(ExprValue::Number(4112)));
     }
 
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(value("broadcast(X, Y)"), Ok(ExprValue::List(vec![4, 6, 8])));
         assert_eq!(value("rank(X) + numel(Y)"), Ok(ExprValue::Number(9)));
         assert_eq!(value("zeros(rank(X))"), Ok(ExprValue::List(vec![0, 0, 0])));
-        assert_eq!(value("within(Y, X)"), Ok(ExprValue::Truth(false)));
+        assert_eq!(value("within(Y, X)"), Ok(ExprValue::Bool(false)));
     }
 
     #[test]

@@ -6,8 +6,10 @@ use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, OutputDtype,
     TensorSlot, arguments::ArgumentResolver,
 };
-use crate::config::KernelWork;
-use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
+use crate::{
+    config::KernelWork,
+    domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
+};
 
 /// A case as an entry of the catalogue reads it.
 #[derive(Clone, Debug)]
@@ -116,7 +118,7 @@ impl CatalogueEntry {
 
     /// Whether a case can be meant by a form.
     fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
-        self.suits(form, case)?;
+        self.check_slots(form, case)?;
         let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             dims.push(match (slot, tensor) {
@@ -140,7 +142,7 @@ impl CatalogueEntry {
     }
 
     /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
-    pub(crate) fn suits(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+    pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
@@ -184,7 +186,7 @@ impl CatalogueEntry {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(contradiction(why));
             }
-            if let InputSlot::Made { dtype, .. } = slot
+            if let InputSlot::Intermediate { dtype, .. } = slot
                 && *dtype != tensor.dtype
             {
                 let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
@@ -278,7 +280,7 @@ impl CatalogueEntry {
                 notes.push(format!("scalar `{argument}` read as {read}"));
             }
         }
-        notes.extend(self.leaves_open.clone());
+        notes.extend(self.assumption.clone());
         notes
     }
 

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     domain::{
-        AttentionCall, AttentionCase, Case, CaseAttributes, KernelName, RUNTIME, agreed, attention_attribute,
-        best_fits,
+        AttentionCall, AttentionCase, Case, CaseAttributes, KernelName, RUNTIME, attention_attribute,
+        best_shape_matches, common_attributes,
     },
     profile::AttentionDump,
 };
@@ -62,7 +62,7 @@ const DUMPED: &str = "dump of a serving process";
 ///
 /// # Errors
 /// [`StoreError::NotRows`] where a signature column is missing.
-pub fn backfill(
+pub fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
@@ -115,8 +115,8 @@ impl<'a> DumpMerge<'a> {
         let bare = Case { attributes: CaseAttributes::default(), ..case.clone() };
         self.firsts.entry(bare.signature()).or_insert_with(|| (row.row, case.clone()));
         let (fits, contradicted) = self.fits(case);
-        let common = agreed(fits.iter().copied());
-        let filled = Case { attributes: case.attributes.joined_with(&common), ..case.clone() };
+        let common = common_attributes(fits.iter().copied());
+        let filled = Case { attributes: case.attributes.merged_over(&common), ..case.clone() };
         let is_news = filled.attributes != case.attributes;
         let is_taken = filled.signature() != case.signature() && self.known.contains(&filled.signature());
         // What keeps the values of the dump out of the row.
@@ -156,7 +156,7 @@ impl<'a> DumpMerge<'a> {
     fn fits(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
         let mut contradicted = None;
         let mut fits = Vec::new();
-        for (call, variants) in best_fits(case, self.dump.iter(), |(call, _)| call) {
+        for (call, variants) in best_shape_matches(case, self.dump.iter(), |(call, _)| call) {
             for variant in variants {
                 if let Some(name) = case.attributes.contradicts(variant) {
                     contradicted.get_or_insert_with(|| name.to_owned());
@@ -172,10 +172,10 @@ impl<'a> DumpMerge<'a> {
     /// Adds a row for every call whose values none has, once all rows have got theirs.
     fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), StoreError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
-            for (call, variants) in best_fits(&case, self.dump.iter(), |(call, _)| call) {
+            for (call, variants) in best_shape_matches(&case, self.dump.iter(), |(call, _)| call) {
                 for variant in variants {
                     self.used.insert((call, variant));
-                    let attributes = variant.joined_with(&case.attributes);
+                    let attributes = variant.merged_over(&case.attributes);
                     let variant = Case { attributes, ..case.clone() };
                     if self.known.insert(variant.signature()) {
                         append(table, like, &variant)?;
@@ -193,7 +193,7 @@ const DIFFER: &str = "calls of the dump differ";
 
 /// What a cell says, where it says anything.
 fn says(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
-    table.cell(row, column).filter(|cell| CaseAttributes::is_said(cell))
+    table.cell(row, column).filter(|cell| CaseAttributes::has_value(cell))
 }
 
 /// Whether a replay has said something of the row, be it a number or only a verdict.
@@ -283,9 +283,9 @@ pub fn backfill_database(
     }
     let mut lock = database.lock()?;
     let mut table = database.kernel_csv(&kernel)?;
-    let done = backfill(&mut table, dump, add_variants)?;
+    let done = backfill_table(&mut table, dump, add_variants)?;
     if table.is_changed() {
-        database.adopt(&mut lock)?;
+        database.initialise(&mut lock)?;
         table.save()?;
     }
     Ok(done)

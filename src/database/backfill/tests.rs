@@ -81,7 +81,7 @@ fn cell(table: &KernelCsv, row: usize, column: &str) -> String {
 fn a_row_with_one_call_is_complete_and_stays_so() {
     let mut table = table(&[(2, &[]), (3, &[])]);
     let calls = [call(2, "400,600"), call(7, "1,2,3,4,5,6,7")];
-    let done = backfill(&mut table, &dump(&calls), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&calls), false).expect("rows");
     assert_eq!(done.complete(), 1);
     assert_eq!((done.rows[0].filled, done.rows[0].calls, done.unused), (8, 1, 1));
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "400,600");
@@ -90,7 +90,7 @@ fn a_row_with_one_call_is_complete_and_stays_so() {
     assert_eq!(cell(&table, 1, COMPLETENESS), "", "a row that no call fits is left alone");
     assert_eq!(cell(&table, 1, name::KV_LENGTHS), "");
     let rows: Vec<_> = (0..2).map(|row| table.cells(row).expect("utf-8")).collect();
-    let again = backfill(&mut table, &dump(&calls), true).expect("rows");
+    let again = backfill_table(&mut table, &dump(&calls), true).expect("rows");
     assert_eq!((again.rows[0].filled, again.added), (0, 0));
     assert_eq!((0..2).map(|row| table.cells(row).expect("utf-8")).collect::<Vec<_>>(), rows);
 }
@@ -99,7 +99,7 @@ fn a_row_with_one_call_is_complete_and_stays_so() {
 fn a_row_of_many_lengths_gets_what_they_share() {
     let mut table = table(&[(2, &[("Profiling Average Duration(us)", "50.000000")])]);
     let calls = [call(2, "400,600"), call(2, "401,601")];
-    let done = backfill(&mut table, &dump(&calls), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&calls), false).expect("rows");
     assert_eq!((done.complete(), table.len()), (0, 1));
     assert_eq!(cell(&table, 0, name::HEADS), "4");
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "");
@@ -107,19 +107,19 @@ fn a_row_of_many_lengths_gets_what_they_share() {
         cell(&table, 0, COMPLETENESS),
         "partial: no actual_seq_lengths_kv_values (2 calls of the dump differ)"
     );
-    let done = backfill(&mut table, &dump(&calls), true).expect("rows");
+    let done = backfill_table(&mut table, &dump(&calls), true).expect("rows");
     assert_eq!((done.added, table.len()), (2, 3));
     assert_eq!(cell(&table, 2, name::KV_LENGTHS), "401,601");
     assert_eq!(cell(&table, 2, COMPLETENESS), "complete");
     assert_eq!(cell(&table, 2, "Input Shapes"), cell(&table, 0, "Input Shapes"));
     assert_eq!(cell(&table, 2, "Profiling Average Duration(us)"), "", "nobody profiled just this");
-    assert_eq!(backfill(&mut table, &dump(&calls), true).expect("rows").added, 0, "again");
+    assert_eq!(backfill_table(&mut table, &dump(&calls), true).expect("rows").added, 0, "again");
 }
 
 #[test]
 fn a_row_is_not_contradicted() {
     let mut table = table(&[(2, &[("avg_seq_len", "4096")]), (2, &[("avg_seq_len", "500")])]);
-    let done = backfill(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     assert_eq!((done.rows[0].calls, done.rows[1].calls), (0, 1));
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "");
     assert_eq!(cell(&table, 1, name::KV_LENGTHS), "400,600");
@@ -130,10 +130,10 @@ fn a_row_is_not_contradicted() {
 fn a_measurement_is_not_given_values_that_it_was_not_made_with() {
     let mut table = table(&[(2, &[("Average Duration(us)", "58.2")])]);
     let before = table.cells(0).expect("utf-8");
-    let done = backfill(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     assert_eq!(table.cells(0).expect("utf-8"), before);
     assert_eq!(done.rows[0].remark.as_deref(), Some("measured before they were known"));
-    let done = backfill(&mut table, &dump(&[call(2, "400,600")]), true).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), true).expect("rows");
     assert_eq!((done.added, table.len()), (1, 2));
     assert_eq!(cell(&table, 1, "Average Duration(us)"), "");
 }
@@ -142,14 +142,14 @@ fn a_measurement_is_not_given_values_that_it_was_not_made_with() {
 fn a_verdict_without_a_number_is_a_measurement_too() {
     let mut table = table(&[(2, &[("MicroBench Verdict", "hung"), ("MicroBench Case", "0123456789abcdef")])]);
     let before = table.cells(0).expect("utf-8");
-    backfill(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
+    backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     assert_eq!(table.cells(0).expect("utf-8"), before);
 }
 
 #[test]
 fn as_many_lengths_as_the_kernel_has_slots_for() {
     let mut table = table(&[(2, &[])]);
-    let done = backfill(&mut table, &dump(&[call(2, "400,600,1")]), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "400,600,1")]), false).expect("rows");
     assert_eq!((done.rows[0].calls, done.unused), (0, 1));
     assert!(table.column(name::KV_LENGTHS).is_none(), "a dump that fits no row touches none");
 }
@@ -159,7 +159,7 @@ fn cells_that_say_nothing_are_filled_and_words_of_others_stay() {
     let provenance = ("Runtime source_profile", "prof_rank0");
     let tag = ("Runtime metadata_completeness", "shape_grid_scene_generated");
     let mut table = table(&[(2, &[(name::KV_LENGTHS, "N/A"), provenance, tag])]);
-    backfill(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
+    backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "400,600");
     assert_eq!(cell(&table, 0, SOURCE), "prof_rank0; dump of a serving process");
     assert_eq!(cell(&table, 0, COMPLETENESS), "shape_grid_scene_generated");
@@ -169,8 +169,8 @@ fn cells_that_say_nothing_are_filled_and_words_of_others_stay() {
 fn dumps_one_after_the_other_do_not_decide_what_they_differ_in() {
     let both = [call(2, "400,600"), call(2, "401,601")];
     let mut table = table(&[(2, &[])]);
-    backfill(&mut table, &dump(&both), false).expect("rows");
-    let done = backfill(&mut table, &dump(&both[..1]), false).expect("rows");
+    backfill_table(&mut table, &dump(&both), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&both[..1]), false).expect("rows");
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "");
     assert_eq!(done.rows[0].remark.as_deref(), Some("calls of an earlier dump differ"));
 }
@@ -178,13 +178,13 @@ fn dumps_one_after_the_other_do_not_decide_what_they_differ_in() {
 #[test]
 fn a_complete_row_that_a_dump_contradicts_is_told() {
     let mut table = table(&[(2, &[])]);
-    backfill(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
-    let done = backfill(&mut table, &dump(&[call(2, "5,5")]), false).expect("rows");
+    backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "5,5")]), false).expect("rows");
     assert_eq!(done.complete(), 1);
     let remark = done.rows[0].remark.as_deref();
     assert_eq!(remark, Some("other calls contradict its `Runtime actual_seq_lengths_kv_values`"));
     assert_eq!(done.unused, 1);
-    let done = backfill(&mut table, &dump(&[call(2, "5,5")]), true).expect("rows");
+    let done = backfill_table(&mut table, &dump(&[call(2, "5,5")]), true).expect("rows");
     assert_eq!((done.added, done.unused), (1, 0));
     assert_eq!(cell(&table, 1, name::KV_LENGTHS), "5,5");
 }
@@ -194,8 +194,8 @@ fn many_calls_and_rows_take_no_time() {
     let calls: Vec<Call> = (1..3000).map(|length| call(2, &format!("{length},1"))).collect();
     let mut table = table(&[(2, &[])]);
     let dump = dump(&calls);
-    let done = backfill(&mut table, &dump, true).expect("rows");
+    let done = backfill_table(&mut table, &dump, true).expect("rows");
     assert_eq!((done.added, table.len()), (2999, 3000));
-    let again = backfill(&mut table, &dump, true).expect("rows");
+    let again = backfill_table(&mut table, &dump, true).expect("rows");
     assert_eq!((again.added, again.complete()), (0, 2999));
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use csv::{ByteRecord, StringRecord};
 
-use super::{FileIssues, LintIssueKind, listed, shown, table::rows_of};
+use super::{FileIssues, LintIssueKind, join_list, quote_cell, table::rows_of};
 use crate::{
     database::{
         columns::{self, MeasureKind},
@@ -40,7 +40,7 @@ impl<'a> KernelRows<'a> {
             columns: RowColumns::find(header).ok(),
             measures,
             verdict: find("MicroBench Verdict"),
-            zeros: ZeroFilled::of(header),
+            zeros: ZeroFilled::from_header(header),
             zero_rows: None,
             seen: HashMap::new(),
         }
@@ -73,14 +73,14 @@ impl<'a> KernelRows<'a> {
                 remarks.add(
                     place.line,
                     LintIssueKind::Number,
-                    format!("`{}` {problem}", shown(&self.header[index])),
+                    format!("`{}` {problem}", quote_cell(&self.header[index])),
                 );
             }
         }
         if let Some(word) = self.verdict.map(|index| cells[index].trim()).filter(|word| !word.is_empty())
             && word.parse::<Verdict>().is_err()
         {
-            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", shown(word));
+            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", quote_cell(word));
             remarks.add(place.line, LintIssueKind::Number, text);
         }
     }
@@ -105,7 +105,7 @@ impl<'a> KernelRows<'a> {
         let text = if differs.is_empty() {
             format!("the same row as line {line}")
         } else {
-            format!("the same signature as line {line}; what differs: {}", listed(differs.into_iter()))
+            format!("the same signature as line {line}; what differs: {}", join_list(differs.into_iter()))
         };
         remarks.add(place.line, LintIssueKind::Duplicate, text);
     }
@@ -136,16 +136,16 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     if matches!(cell, "" | "N/A" | "NA") {
         return Ok(());
     }
-    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", shown(cell)))?;
+    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", quote_cell(cell)))?;
     if !value.is_finite() {
-        return Err(format!("is `{}`, which is not finite", shown(cell)));
+        return Err(format!("is `{}`, which is not finite", quote_cell(cell)));
     }
     if value < 0.0 {
-        return Err(format!("is `{}`, which is negative", shown(cell)));
+        return Err(format!("is `{}`, which is negative", quote_cell(cell)));
     }
     match measure {
         MeasureKind::Count if cell.parse::<u64>().is_err() => {
-            Err(format!("is `{}`, which is no whole number", shown(cell)))
+            Err(format!("is `{}`, which is no whole number", quote_cell(cell)))
         }
         MeasureKind::Duration if value == 0.0 && !may_be_zero => {
             Err("is 0, which no duration is; a cell that was not measured is empty".to_owned())

@@ -4,19 +4,18 @@ mod cells;
 mod remark;
 mod table;
 
-pub(crate) use remark::{FileIssues, listed, shown};
-pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
-pub(crate) use table::check_table;
-
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use csv::StringRecord;
+pub(crate) use remark::{FileIssues, join_list, quote_cell};
+pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
+pub(crate) use table::check_table;
 
 use super::{Database, StoreError};
-use crate::table::raw_records::LFS;
 use crate::{
     config::check_yaml,
     domain::{DataKind, KernelName},
+    table::raw_records::LFS,
 };
 
 const DATABASE: &str = "database.yaml";
@@ -48,7 +47,7 @@ pub(crate) enum FileContent {
 }
 
 impl FileContent {
-    pub(crate) fn of(stem: &str) -> Self {
+    pub(crate) fn from_stem(stem: &str) -> Self {
         match KernelName::from_file_stem(stem) {
             Some(kernel) if kernel.is_collective() => Self::Collective,
             kernel => Self::Kernel(kernel),
@@ -61,13 +60,13 @@ impl FileContent {
 ///
 /// # Errors
 /// [`StoreError::NoDatabase`] where the folder is none, [`StoreError::Io`] where it cannot be listed.
-pub fn check(folder: &Path) -> Result<LintReport, StoreError> {
+pub fn lint_database(folder: &Path) -> Result<LintReport, StoreError> {
     let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {
         Ok(database) => Some(database.kind()),
         Err(StoreError::Spec(error)) => {
             let line = error.line.and_then(|line| u64::try_from(line).ok()).unwrap_or(1);
-            of_database.add(line, LintIssueKind::Unreadable, shown(&error.problem));
+            of_database.add(line, LintIssueKind::Unreadable, quote_cell(&error.problem));
             None
         }
         Err(StoreError::Io { source, .. }) => {
@@ -83,13 +82,15 @@ pub fn check(folder: &Path) -> Result<LintReport, StoreError> {
         let mut remarks = FileIssues::new(name);
         if let Some(stem) = table_stem(name) {
             if let Some(other) = alike.insert(name.to_lowercase(), name) {
-                let text =
-                    format!("`{}` differs only by case; some file systems keep one of them", shown(other));
+                let text = format!(
+                    "`{}` differs only by case; some file systems keep one of them",
+                    quote_cell(other)
+                );
                 remarks.add(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
             match read(&folder.join(name)) {
-                Ok(bytes) => check_table(&FileContent::of(stem), stem, kind, &bytes, &mut remarks),
+                Ok(bytes) => check_table(&FileContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
                 Err(error) => remarks.add(1, LintIssueKind::Unreadable, format!("cannot be read: {error}")),
             }
         } else if name.starts_with(".npubench-") {

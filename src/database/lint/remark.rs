@@ -142,7 +142,7 @@ impl FileIssues {
 const LONGEST: usize = 60;
 
 /// A file's text as it may be shown: one line, no control characters, not too long.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn quote_cell(text: &str) -> String {
     let mut shown = String::new();
     for (index, character) in text.chars().enumerate() {
         if index == LONGEST {
@@ -159,10 +159,10 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// `a`, `b`, `c` and 4 more.
-pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MOST: usize = 8;
     let more = names.len().saturating_sub(MOST);
-    let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", shown(name))).collect();
+    let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", quote_cell(name))).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
 }

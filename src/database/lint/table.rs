@@ -5,7 +5,7 @@ use csv::ByteRecord;
 use super::{
     FileContent, FileIssues, LintIssueKind,
     cells::{CollectiveRows, KernelRows},
-    listed, may_be_rehearsed, shown,
+    join_list, may_be_rehearsed, quote_cell,
 };
 use crate::{
     database::{
@@ -60,7 +60,7 @@ pub(crate) fn check_table(
         if let Some(problem) = raggedness(record.len(), &header) {
             remarks.add(place.line, LintIssueKind::Ragged, problem);
         } else if let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) {
-            let name = shown(&header[column]);
+            let name = quote_cell(&header[column]);
             let text = format!("`{name}` (column {}) is not UTF-8", column + 1);
             remarks.add(place.line, LintIssueKind::NotUtf8, text);
         } else {
@@ -118,13 +118,13 @@ fn check_name(content: &FileContent, stem: &str, remarks: &mut FileIssues) {
     let Some(kernel) = kernel else {
         let text = format!(
             "`{}` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits",
-            shown(stem)
+            quote_cell(stem)
         );
         remarks.add(1, LintIssueKind::FileName, text);
         return;
     };
     if !kernel.may_have_file_stem(stem) {
-        let (name, expected) = (shown(kernel.as_str()), kernel.file_stem());
+        let (name, expected) = (quote_cell(kernel.as_str()), kernel.file_stem());
         let text = format!("is read as kernel `{name}`, whose file is `{expected}.csv`");
         remarks.add(1, LintIssueKind::FileName, text);
     }
@@ -157,13 +157,14 @@ fn check_header(
         remarks.add(line, LintIssueKind::NotUtf8, text);
     }
     if let ([only], Some(separator)) = (&*header, [';', '\t'].into_iter().find(|c| header[0].contains(*c))) {
-        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", shown(only));
+        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", quote_cell(only));
         remarks.add(line, LintIssueKind::NotCsv, text);
         return header;
     }
     for (column, name) in header.iter().enumerate() {
         if let Some(first) = header[..column].iter().position(|other| other == name) {
-            let text = format!("`{}` is the name of columns {} and {}", shown(name), first + 1, column + 1);
+            let text =
+                format!("`{}` is the name of columns {} and {}", quote_cell(name), first + 1, column + 1);
             remarks.add(line, LintIssueKind::DoubleColumn, text);
         }
     }
@@ -174,7 +175,7 @@ fn check_header(
     };
     let missing: Vec<&str> = needed.iter().copied().filter(|name| !has(name)).collect();
     if !missing.is_empty() {
-        let text = format!("the header lacks {}", listed(missing.into_iter()));
+        let text = format!("the header lacks {}", join_list(missing.into_iter()));
         remarks.add(line, LintIssueKind::NoColumn, text);
     }
     let is_old = |name: &str| name == columns::OLD_AVERAGE && !has(columns::AVERAGE);
@@ -189,8 +190,11 @@ fn check_header(
             .filter(|name| !needed.contains(name) && !has(name))
             .collect();
         if !absent.is_empty() {
-            let text =
-                format!("{} of the 62 columns are not there: {}", absent.len(), listed(absent.into_iter()));
+            let text = format!(
+                "{} of the 62 columns are not there: {}",
+                absent.len(),
+                join_list(absent.into_iter())
+            );
             remarks.add(line, LintIssueKind::Missing, text);
         }
     }
@@ -200,7 +204,7 @@ fn check_header(
     };
     let own: Vec<&str> = header.iter().map(String::as_str).filter(|name| is_own(name)).collect();
     if !own.is_empty() {
-        let text = format!("not in the contract, kept as they are: {}", listed(own.into_iter()));
+        let text = format!("not in the contract, kept as they are: {}", join_list(own.into_iter()));
         remarks.add(line, LintIssueKind::OwnColumn, text);
     }
     header

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{NormalizeChange, NormalizeReport, csv_editor::CsvEditor};
-use crate::database::{columns, lint::listed};
+use crate::database::{columns, lint::join_list};
 
 /// Rows of one signature that are compared with each further one; a table with more that contradict each
 /// other is not a table of results, and would take for ever.
@@ -56,7 +56,7 @@ pub(crate) fn merge_rows(sheet: &mut CsvEditor<'_>, rows: &[usize], mended: &mut
                 let gains = if gained.len() == 0 {
                     "which says all of it".to_owned()
                 } else {
-                    format!("which gets {}", listed(gained))
+                    format!("which gets {}", join_list(gained))
                 };
                 let text = format!("the same signature as line {}, {gains}", sheet.line(*into));
                 mended.done.push(NormalizeChange { line: sheet.line(row), text });
@@ -128,7 +128,7 @@ fn contradiction(sheet: &CsvEditor<'_>, first: usize, one: &[String], other: &[S
     let why = if differs.is_empty() {
         "each has a part of a measurement".to_owned()
     } else {
-        format!("they contradict each other in {}", listed(differs.into_iter()))
+        format!("they contradict each other in {}", join_list(differs.into_iter()))
     };
     format!("the same signature as line {line}, both stay: {why}")
 }

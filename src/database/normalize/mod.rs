@@ -15,8 +15,8 @@ use super::{
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
-use crate::domain::{DataKind, KernelName};
 use crate::{
+    domain::{DataKind, KernelName},
     files::{FolderLock, write_atomic},
     table::raw_records::BOM,
 };
@@ -50,7 +50,7 @@ pub struct NormalizeReport {
 /// # Errors
 /// [`StoreError::NoDatabase`], [`StoreError::Locked`], [`StoreError::LedgerKind`], and [`StoreError::Io`] where the folder cannot be
 /// listed or written. A file that cannot be mended is no error here, and does not stop the others.
-pub fn normalize(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
+pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };
     if lock.is_some() {
@@ -77,7 +77,7 @@ pub fn normalize(database: &Database, dry_run: bool) -> Result<Vec<NormalizeRepo
 }
 
 fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    database.adopt(lock)?;
+    database.initialise(lock)?;
     write_atomic(path, bytes)
 }
 
@@ -91,7 +91,7 @@ fn refused(name: &str, line: u64, text: String) -> NormalizeReport {
 
 /// Mends the bytes of a table; the new ones are `None` where they are the old ones.
 fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeReport, Option<Vec<u8>>) {
-    let content = FileContent::of(stem);
+    let content = FileContent::from_stem(stem);
     let mut remarks = FileIssues::new(name);
     check_table(&content, stem, Some(kind), original, &mut remarks);
     remarks.list.sort_by_key(|remark| remark.line);
@@ -133,7 +133,7 @@ fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeRe
 
 /// Empties the zeros that stand for "not measured".
 fn empty_zeros(sheet: &mut CsvEditor<'_>, mended: &mut NormalizeReport) {
-    let zeros = ZeroFilled::of(sheet.header());
+    let zeros = ZeroFilled::from_header(sheet.header());
     let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();
     sheet.for_each_row(|row, record| {
         let cells = zeros.cells(&StringRecord::from_byte_record_lossy(record.clone()));

@@ -111,7 +111,7 @@ fn elements(dims: &[u64]) -> Option<u64> {
 
 /// The calls that fit a kernel best: all exact ones, or if there are none, all that had another view.
 #[must_use]
-pub fn best_fits<T>(
+pub fn best_shape_matches<T>(
     case: &Case,
     calls: impl IntoIterator<Item = T>,
     call_of: impl Fn(&T) -> &AttentionCall,
@@ -124,7 +124,7 @@ pub fn best_fits<T>(
 
 /// What several sets of attributes have in common.
 #[must_use]
-pub fn agreed<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
+pub fn common_attributes<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
     let mut variants = variants.into_iter();
     let Some(first) = variants.next() else { return CaseAttributes::default() };
     let mut disputed = BTreeSet::new();
@@ -135,11 +135,11 @@ pub fn agreed<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> Cas
             }
         }
     }
-    let mut agreed = first.clone();
+    let mut common = first.clone();
     for name in disputed {
-        agreed.remove(name);
+        common.remove(name);
     }
-    agreed
+    common
 }
 
 #[cfg(test)]
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(call(&[64, 4, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel), None);
         assert_eq!(call(&[128, 4, 128], &[12307, 128, 128], &[]).fit(&kernel), None, "not paged");
         let both = [same.clone(), viewed.clone()];
-        assert_eq!(best_fits(&kernel, &both, |call| call), [&same]);
-        assert_eq!(best_fits(&kernel, &both[1..], |call| call), [&viewed]);
+        assert_eq!(best_shape_matches(&kernel, &both, |call| call), [&same]);
+        assert_eq!(best_shape_matches(&kernel, &both[1..], |call| call), [&viewed]);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             attributes.set("Runtime actual_seq_lengths_kv_values", lengths);
             attributes
         };
-        let agreed = agreed(&[attributes("1,2"), attributes("1,3")]);
+        let agreed = common_attributes(&[attributes("1,2"), attributes("1,3")]);
         assert_eq!(agreed.iter().collect::<Vec<_>>(), [("Runtime num_heads", "4")]);
     }
 }

@@ -8,7 +8,7 @@ mod call;
 mod sequences;
 
 pub(crate) use call::joined;
-pub use call::{AttentionCall, ShapeMatch, agreed, best_fits};
+pub use call::{AttentionCall, ShapeMatch, best_shape_matches, common_attributes};
 pub use sequences::SequenceLengths;
 
 use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
@@ -156,7 +156,7 @@ impl<'a> AttentionCase<'a> {
     /// The attributes that tell this case from others of the same shapes: without those that say what the
     /// shapes imply, and without means and counts where the lengths themselves are there.
     #[must_use]
-    pub(super) fn deciding(&self) -> CaseAttributes {
+    pub(super) fn identifying_attributes(&self) -> CaseAttributes {
         let mut deciding = self.case.attributes.without(&self.implied());
         if self.case.attributes.get(name::KV_LENGTHS).is_some() {
             deciding.remove(name::AVG_SEQ_LEN);

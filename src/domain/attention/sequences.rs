@@ -85,7 +85,7 @@ impl SequenceLengths {
 
     /// Attributes that say these sequences; of means and counts, those that were said before.
     #[must_use]
-    pub fn said_in(&self, attributes: &CaseAttributes) -> CaseAttributes {
+    pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
         let mut said = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {
             said.set(name, &lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
@@ -157,10 +157,10 @@ mod tests {
         let paged = case("9,128,128", "2,3", &said);
         let sequences = AttentionCase::new(&paged).sequences().expect("lengths");
         assert_eq!((&sequences.queries[..], &sequences.keys[..]), (&[2, 5][..], &[2, 300][..]));
-        assert_eq!(sequences.said_in(&paged.attributes), paged.attributes);
+        assert_eq!(sequences.to_attributes(&paged.attributes), paged.attributes);
         let longer = sequences.with_keys(|keys| keys * 2).of_batch(3);
         assert_eq!((&longer.queries[..], &longer.keys[..]), (&[4, 5, 4][..], &[4, 600, 4][..]));
-        let said = longer.said_in(&paged.attributes);
+        let said = longer.to_attributes(&paged.attributes);
         assert_eq!(said.get(name::QUERY_LENGTHS), Some("4,9,13"));
         assert_eq!(said.get(name::KV_LENGTHS), Some("4,600,4"));
         assert_eq!(said.get(name::VALID_BLOCKS), Some("1,5,1"));
@@ -172,7 +172,7 @@ mod tests {
         );
         let sequences = AttentionCase::new(&whole).sequences().expect("lengths");
         assert_eq!((&sequences.keys[..], sequences.block), (&[2, 300][..], None));
-        assert_eq!(sequences.said_in(&whole.attributes).get(name::KV_LENGTHS), Some("2,302"));
+        assert_eq!(sequences.to_attributes(&whole.attributes).get(name::KV_LENGTHS), Some("2,302"));
     }
 
     #[test]

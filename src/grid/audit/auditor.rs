@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 
-use crate::grid::in_parallel;
 use crate::{
     catalogue::Catalogue,
     database::{Database, StoreError, for_each_point},
@@ -10,7 +9,7 @@ use crate::{
     grid::{
         ExistingCases, KernelAudit, SelectionRequest,
         definition::{AuditedAxis, DensityFile, GridFiles},
-        grow,
+        in_parallel, select_candidates,
     },
 };
 
@@ -63,7 +62,11 @@ impl<'a> GridAuditor<'a> {
             let kernel = &kernels[index];
             let mut audit = self.audit(kernel)?;
             let order = SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
-            let grown = grow(grids.of(kernel).collect(), &order, &ExistingCases::default());
+            let grown = select_candidates(
+                grids.spaces_of_kernel(kernel).collect(),
+                &order,
+                &ExistingCases::default(),
+            );
             let Ok(()) = grown.for_each(|_, _, draft| {
                 audit.add(draft.filled(), true);
                 Ok::<(), Infallible>(())

@@ -32,7 +32,7 @@ pub struct AxisShortfall {
 impl AxisShortfall {
     /// Holds values against a standard. Those outside of its ends are not judged.
     #[must_use]
-    pub fn of(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
+    pub fn from_values(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
         let mut all = values.clone();
         let missing = |points: &[i64]| -> Vec<i64> {
             points.iter().copied().filter(|point| !values.contains(point)).collect()
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn missing(standard: &DensityStandard, values: &[i64]) -> Vec<i64> {
-        AxisShortfall::of(standard, &values.iter().copied().collect()).points
+        AxisShortfall::from_values(standard, &values.iter().copied().collect()).points
     }
 
     const ROWS: &str = "1..8 step 1, 8..16 step 2, 16..32 step 4, 32..64 step 8, 64..128 step 16, \
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn ends_and_required_points_are_asked_for() {
         let widths = standard("128..1024 step 128", "200, 64");
-        let short = AxisShortfall::of(&widths, &[64, 256, 2048].into());
+        let short = AxisShortfall::from_values(&widths, &[64, 256, 2048].into());
         assert_eq!((short.ends, short.required), (vec![128, 1024], vec![200]));
         let gaps: Vec<(i64, i64)> = short.gaps.iter().map(|gap| (gap.from, gap.to)).collect();
         assert_eq!(gaps, [(256, 1024)], "2048 is outside, and closes nothing");
@@ -227,10 +227,10 @@ mod tests {
         ) {
             let standard = &MIXED[which];
             let (least, greatest) = standard.ends().expect("segments");
-            let points = AxisShortfall::of(standard, &values).points;
+            let points = AxisShortfall::from_values(standard, &values).points;
             let mut all = values.clone();
             all.extend(&points);
-            prop_assert!(AxisShortfall::of(standard, &all).is_none(), "{:?} + {:?}", values, points);
+            prop_assert!(AxisShortfall::from_values(standard, &all).is_none(), "{:?} + {:?}", values, points);
             // By trying every number: the fewest new points on a way from end to end that leaves no value out.
             let mut fewest = vec![usize::MAX; 80];
             let cost = |at: i64| usize::from(!values.contains(&at));

@@ -132,8 +132,8 @@ impl<'a> ObservedAxis<'a> {
             range: measured.first().copied().zip(measured.last().copied()),
             values: measured.len(),
             planned: planned.difference(measured).copied().collect(),
-            shortfall: AxisShortfall::of(standard, measured),
-            proposed: AxisShortfall::of(standard, &self.values.all()).points,
+            shortfall: AxisShortfall::from_values(standard, measured),
+            proposed: AxisShortfall::from_values(standard, &self.values.all()).points,
             groups,
         }
     }
@@ -143,8 +143,8 @@ impl<'a> ObservedAxis<'a> {
         AxisGroup {
             key: key.to_vec(),
             values: values.measured.len(),
-            proposed: AxisShortfall::of(standard, &values.all()).points,
-            is_complete: AxisShortfall::of(standard, &values.measured).is_none(),
+            proposed: AxisShortfall::from_values(standard, &values.all()).points,
+            is_complete: AxisShortfall::from_values(standard, &values.measured).is_none(),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::{AssetFiles, YamlError, locate::YamlPath, yaml},
-    domain::{KernelName, meant},
+    domain::{KernelName, did_you_mean_or},
 };
 
 /// Candidates of a file that can be gone through in a minute and kept in memory.
@@ -75,7 +75,7 @@ pub(crate) fn spaces(
     let (mut found, mut count) = (ParsedGridFile::default(), 0_u64);
     for (pattern_name, pattern) in &raw.patterns.0 {
         if let Some(other) = pattern.overrides.keys().find(|kernel| !pattern.kernels.contains(kernel)) {
-            let hint = meant(other, pattern.kernels.iter().map(String::as_str), || HINT.to_owned());
+            let hint = did_you_mean_or(other, pattern.kernels.iter().map(String::as_str), || HINT.to_owned());
             let problem = format!("`{other}` is none of the pattern's kernels");
             return Err(source.error(&["patterns", pattern_name, "overrides"], other, &problem, &hint));
         }
@@ -83,18 +83,18 @@ pub(crate) fn spaces(
         let chosen = context.models.chosen.is_some();
         for kernel in &pattern.kernels {
             let own = pattern.overrides.get(kernel);
-            let words = |meant: &RawPattern, variant: Option<&'static str>| PatternContext {
+            let words = |base: &RawPattern, variant: Option<&'static str>| PatternContext {
                 source,
                 name: pattern_name,
                 below: variant.into_iter().collect(),
-                pattern: own.map_or_else(|| meant.clone(), |own| meant.clone().with(own)),
+                pattern: own.map_or_else(|| base.clone(), |own| base.clone().with(own)),
                 ladders: &ladders,
                 constants: constants(&raw, pattern),
                 models: context.models,
                 assets: context.assets,
             };
             let plain = words(pattern, None);
-            let of_models = with_models.as_ref().map(|meant| words(meant, Some("with_models")));
+            let of_models = with_models.as_ref().map(|base| words(base, Some("with_models")));
             let (used, unused) = match of_models {
                 Some(of_models) if chosen => (of_models, Some(plain)),
                 other => (plain, other),

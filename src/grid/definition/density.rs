@@ -12,7 +12,7 @@ use super::{LadderSegment, SegmentSpacing, pattern::HINT, raw::OrderedMap};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
     config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
-    domain::{Case, KernelName, meant},
+    domain::{Case, KernelName, did_you_mean_or},
 };
 
 /// The file's name among the grids.
@@ -223,7 +223,7 @@ impl<'a> DensityReader<'a> {
         let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
         entry.ok_or_else(|| {
             let known = self.catalogue.entries().flat_map(CatalogueEntry::names);
-            let hint = meant(kernel, known, || "`npubench kernels` lists the catalogue".to_owned());
+            let hint = did_you_mean_or(kernel, known, || "`npubench kernels` lists the catalogue".to_owned());
             let problem = format!("`{kernel}` is no kernel of the catalogue");
             self.source.error(&["kernels", reading, "kernels"], kernel, &problem, &hint)
         })
@@ -251,13 +251,14 @@ impl AxisPosition<'_> {
     ) -> Result<AuditedAxis, YamlError> {
         let standard = standards.iter().find(|standard| standard.name == raw.standard).ok_or_else(|| {
             let known = standards.iter().map(|standard| standard.name.as_str());
-            let hint = meant(&raw.standard, known, || "declare it under `standards:`".to_owned());
+            let hint = did_you_mean_or(&raw.standard, known, || "declare it under `standards:`".to_owned());
             self.error(&raw.standard, &format!("there is no standard `{}`", raw.standard), &hint)
         })?;
         let forms = || self.entry.forms.iter().map(|form| form.rule.name.as_str());
         let in_form = raw.in_form.iter().map(|(form, value)| {
             if !forms().any(|known| known == form) {
-                let hint = meant(form, forms(), || "its file in op_replay names its forms".to_owned());
+                let hint =
+                    did_you_mean_or(form, forms(), || "its file in op_replay names its forms".to_owned());
                 return Err(self.error(form, &format!("there is no form `{form}`"), &hint));
             }
             Ok((form.clone(), self.expr(value)?))
@@ -279,7 +280,7 @@ impl AxisPosition<'_> {
         let expr = Expr::parse(&text).map_err(|error| self.error(&text, &error.to_string(), HINT))?;
         let known = self.entry.known_names();
         if let Some(unknown) = expr.names().into_iter().find(|name| !known.contains(*name)) {
-            let hint = meant(unknown, known.iter().copied(), || {
+            let hint = did_you_mean_or(unknown, known.iter().copied(), || {
                 format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
             });
             return Err(self.error(&text, &format!("`{unknown}` in `{text}` stands for nothing"), &hint));

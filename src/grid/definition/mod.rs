@@ -15,20 +15,20 @@ mod raw;
 mod segment;
 mod values;
 
-pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
-pub use mutations::{Mutation, MutationChange, MutationFile};
-pub use segment::{LadderSegment, SegmentSpacing};
-pub use values::{ModelValues, ValueTable};
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, meant};
+pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
+pub use mutations::{Mutation, MutationChange, MutationFile};
+pub use segment::{LadderSegment, SegmentSpacing};
+pub use values::{ModelValues, ValueTable};
+
 use crate::{
     catalogue::{Catalogue, CompiledExpr, Expr},
     config::{AssetError, AssetFiles, YamlError, assets::AssetFile, device_profile::from_assets},
+    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, did_you_mean_or},
     llm::LlmModel,
 };
 
@@ -197,7 +197,7 @@ impl GridModels {
     /// # Errors
     /// [`YamlError`] where there is none of a name, or its file is bad.
     pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
-        let known = LlmModel::all(assets)?.values().map(ModelValues::of).collect();
+        let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
         let models = chosen.iter().map(|name| LlmModel::load(assets, name));
         let models = models.collect::<Result<Vec<_>, YamlError>>()?;
         let left_out = models.iter().flat_map(|model| {
@@ -205,7 +205,7 @@ impl GridModels {
             said.map(|said| format!("{}: {said}", model.model)).collect::<Vec<_>>()
         });
         let left_out = left_out.collect();
-        let values = models.iter().map(ModelValues::of).collect();
+        let values = models.iter().map(ModelValues::from_model).collect();
         Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
     }
 
@@ -314,7 +314,7 @@ impl GridFiles {
     pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let said = unknown.map(|(kernel, place)| {
-            let hint = meant(kernel.as_str(), catalogue.names(), || {
+            let hint = did_you_mean_or(kernel.as_str(), catalogue.names(), || {
                 "docs/adding-a-kernel.md says how to make one replayable".to_owned()
             });
             (kernel.clone(), YamlError { hint, ..place.clone() })
@@ -338,7 +338,10 @@ impl GridFiles {
     }
 
     /// The spaces of a kernel.
-    pub fn of<'a>(&'a self, kernel: &'a KernelName) -> impl Iterator<Item = &'a CandidateSpace> {
+    pub fn spaces_of_kernel<'a>(
+        &'a self,
+        kernel: &'a KernelName,
+    ) -> impl Iterator<Item = &'a CandidateSpace> {
         self.spaces.iter().filter(move |space| space.kernel == *kernel)
     }
 }

@@ -24,7 +24,7 @@ impl ModelValues {
     /// | `quant_widths` | width: of what is multiplied in INT8 |
     /// | `gate_widths` | width: of one half of what a gated feed-forward has inside |
     #[must_use]
-    pub fn of(model: &LlmModel) -> Self {
+    pub fn from_model(model: &LlmModel) -> Self {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let numbers = model.constants().into_iter().map(|(name, number)| (name.to_owned(), whole(number)));
         let mut values = Self { id: model.model.clone(), numbers: numbers.collect(), ..Self::default() };

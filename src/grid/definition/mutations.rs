@@ -13,7 +13,7 @@ use super::{
 use crate::{
     catalogue::DimensionRole,
     config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
-    domain::{Dtype, KernelName, TensorFormat, meant},
+    domain::{Dtype, KernelName, TensorFormat, did_you_mean_or},
 };
 
 /// The file's name.
@@ -140,7 +140,9 @@ impl MutationFile {
             Some(asset) => build::ladders(&asset.path, &asset.text)?,
             None => LadderValues::new(),
         };
-        files.remove(FILE).map_or(Ok(Self(Vec::new())), |asset| Self::of(&asset.path, &asset.text, &ladders))
+        files
+            .remove(FILE)
+            .map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
     }
 
     /// Reads a file's text, without ladders of others.
@@ -148,10 +150,10 @@ impl MutationFile {
     /// # Errors
     /// As [`MutationFile::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
-        Self::of(file, text, &LadderValues::new())
+        Self::parse_file(file, text, &LadderValues::new())
     }
 
-    fn of(file: &Path, text: &str, ladders: &LadderValues) -> Result<Self, YamlError> {
+    fn parse_file(file: &Path, text: &str, ladders: &LadderValues) -> Result<Self, YamlError> {
         let raw: RawMutationFile = yaml::parse_with_column(file, text)?;
         let source = YamlPath { file, text };
         let read =
@@ -232,12 +234,12 @@ impl MutationSource<'_> {
         }
         match &raw.values {
             Some(Value::Sequence(items)) => {
-                found.push(MutationChange::Values(self.numbers("values", items)?))
+                found.push(MutationChange::Values(self.numbers("values", items)?));
             }
             Some(Value::String(ladder)) => {
                 let values = self.ladders.get(ladder).ok_or_else(|| {
                     let names = self.ladders.keys().map(String::as_str);
-                    let hint = meant(ladder, names, || HINT.to_owned());
+                    let hint = did_you_mean_or(ladder, names, || HINT.to_owned());
                     self.error("values", ladder, &format!("there is no ladder `{ladder}`"), &hint)
                 })?;
                 found.push(MutationChange::Values(
@@ -315,7 +317,9 @@ impl MutationSource<'_> {
     ) -> Result<BTreeMap<T, T>, YamlError> {
         let one = |name: &String| {
             known(name).ok_or_else(|| {
-                let hint = meant(name, words.iter().copied(), || format!("there are {}", words.join(", ")));
+                let hint = did_you_mean_or(name, words.iter().copied(), || {
+                    format!("there are {}", words.join(", "))
+                });
                 self.error(key, name, &format!("`{name}` is none of the {key}"), &hint)
             })
         };

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     catalogue::{Catalogue, Expr},
     config::{AssetFiles, YamlError, locate::YamlPath, yaml, yaml::split_outside_brackets},
-    domain::{CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, meant},
+    domain::{CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, did_you_mean_or},
 };
 
 /// Values by the names of their ladders.
@@ -169,7 +169,8 @@ impl PatternContext<'_> {
         let ladder = |name: &str| {
             self.ladders.get(name).cloned().ok_or_else(|| {
                 let known = self.ladders.keys().map(String::as_str);
-                let hint = meant(name, known.clone(), || format!("the ladders are {}", listed(known)));
+                let hint =
+                    did_you_mean_or(name, known.clone(), || format!("the ladders are {}", listed(known)));
                 wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
             })
         };
@@ -207,7 +208,9 @@ impl PatternContext<'_> {
         if known.contains(table) {
             return Ok(());
         }
-        Err(meant(table, known.iter().copied(), || format!("models have {}", listed(known.iter().copied()))))
+        Err(did_you_mean_or(table, known.iter().copied(), || {
+            format!("models have {}", listed(known.iter().copied()))
+        }))
     }
 
     fn side(&self, key: &str, side: &RawSide) -> Result<Vec<Option<ParsedTensor>>, YamlError> {
@@ -251,14 +254,15 @@ impl PatternContext<'_> {
 
     fn dtype(&self, key: &str, word: &str) -> Result<Dtype, YamlError> {
         Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint = meant(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
+            let hint =
+                did_you_mean_or(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
             self.error(key, word, &format!("`{word}` is no type of a slot that holds something"), &hint)
         })
     }
 
     fn format(&self, key: &str, word: &str) -> Result<TensorFormat, YamlError> {
         TensorFormat::parse(word).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
-            let hint = meant(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+            let hint = did_you_mean_or(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
             self.error(key, word, &format!("`{word}` is no format"), &hint)
         })
     }
@@ -287,7 +291,7 @@ impl PatternContext<'_> {
 
     /// Whether the rows of grids may have such a column.
     fn column(&self, key: &str, column: &str) -> Result<(), YamlError> {
-        if CaseAttributes::is_made(column) {
+        if CaseAttributes::is_derived_column(column) {
             let problem = format!("`{column}` is filled in with each row");
             return Err(self.error(key, column, &problem, "leave it out"));
         }
@@ -300,7 +304,7 @@ impl PatternContext<'_> {
         if asked.contains(column) {
             return Ok(());
         }
-        let hint = meant(column, known.iter().chain(&asked).map(String::as_str), || {
+        let hint = did_you_mean_or(column, known.iter().chain(&asked).map(String::as_str), || {
             format!(
                 "what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…` that an entry of the \
                  catalogue reads; docs/attention.md lists those of attention"
@@ -339,7 +343,7 @@ impl PatternContext<'_> {
             for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
                 if !known.contains(name) {
                     let words = own.iter().chain(self.constants.keys()).chain(&known).copied();
-                    let hint = meant(name, words, || {
+                    let hint = did_you_mean_or(name, words, || {
                         "it is no axis, no constant, nothing in `let:`, and no model has it".to_owned()
                     });
                     let text = expr.to_string();

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::domain::nearest;
+use crate::domain::nearest_name;
 
 /// From one number to a greater one, or to itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl LadderSegment {
                     ratio = Some(number.filter(|ratio| *ratio > 1.0 && *ratio <= 1e6).ok_or(EXPECTED)?);
                 }
                 other => {
-                    let near = nearest(other, ["step", "ratio", "align"]);
+                    let near = nearest_name(other, ["step", "ratio", "align"]);
                     let near = near.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"));
                     return Err(format!("has `{other}`, expected `step`, `ratio` or `align`{near}"));
                 }

@@ -46,7 +46,7 @@ impl<'a> CaseAxes<'a> {
                 name: dimension.to_string(),
                 value: self.anatomy.value(&dimension)?,
                 role: self.anatomy.role(&dimension),
-                element: self.anatomy.element_of_rows(&dimension),
+                element: self.anatomy.row_element_bytes(&dimension),
                 kind: AxisKind::Dimension(dimension),
             })
         });
@@ -115,7 +115,7 @@ impl<'a> CaseAxes<'a> {
                 changes.push((dimension, there.max(least)));
             }
         }
-        self.anatomy.with(&changes, Some(&sequences.said_in(&case.attributes)))
+        self.anatomy.with(&changes, Some(&sequences.to_attributes(&case.attributes)))
     }
 
     /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
@@ -132,7 +132,8 @@ impl<'a> CaseAxes<'a> {
             changes.push((blocks.clone(), room.div_ceil(size)));
         }
         let attributes = &self.anatomy.case().attributes;
-        let said = self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).said_in(attributes));
+        let said =
+            self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).to_attributes(attributes));
         Some((before, self.anatomy.with(&changes, said.as_ref())))
     }
 }

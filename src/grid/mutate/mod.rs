@@ -9,12 +9,11 @@ mod sample;
 mod select;
 mod summary;
 
-pub use select::{MutationCount, MutationOrder, SelectedMutants, mutate, targets};
-pub use summary::MutationSummary;
-
 use std::collections::HashSet;
 
 use axes::{CaseAxes, MutationAxis};
+pub use select::{MutationCount, MutationOrder, SelectedMutants, select_mutants, targets};
+pub use summary::MutationSummary;
 
 use super::definition::{Mutation, MutationChange};
 use crate::{
@@ -79,7 +78,7 @@ impl CaseMutator<'_> {
             };
             match &mutation.change {
                 MutationChange::Quantised => {
-                    for (form, case) in axes.anatomy.quantised(other) {
+                    for (form, case) in axes.anatomy.int8_variants(other) {
                         made(format!("form `{form}`"), String::new(), case);
                     }
                 }

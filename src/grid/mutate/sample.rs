@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::grid::sample::{log2, mixed, shares, unit};
+use crate::grid::sample::{log2, shares, split_mix, unit};
 
 /// A mutant to choose from: what was changed, and how many bytes its case has.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(crate) fn spread(
     let sizes: Vec<usize> = strata.iter().map(Vec::len).collect();
     let mut taken: Vec<usize> = Vec::new();
     for ((places, quota), number) in strata.iter().zip(shares(&sizes, there, rows, seed)).zip(0..) {
-        taken.extend(of_stratum(choices, places, quota, mixed(seed ^ mixed(number))));
+        taken.extend(of_stratum(choices, places, quota, split_mix(seed ^ split_mix(number))));
     }
     taken.sort_unstable();
     taken
@@ -42,12 +42,12 @@ fn of_stratum(choices: &[MutantChoice], places: &[usize], wanted: usize, seed: u
     }
     let size = |place: usize| log2(i64::try_from(choices[place].bytes).unwrap_or(i64::MAX));
     // Among cases of one size the seed decides; positive numbers are ordered as their bits are.
-    let key = |place: usize| (size(place).to_bits(), mixed(seed ^ place as u64), place);
+    let key = |place: usize| (size(place).to_bits(), split_mix(seed ^ place as u64), place);
     let mut free: BTreeSet<(u64, u64, usize)> = places.iter().map(|place| key(*place)).collect();
     let at = |key: Option<&(u64, u64, usize)>| key.map_or(0.0, |key| f64::from_bits(key.0));
     let (low, high) = (at(free.first()), at(free.last()));
     let mut taken = Vec::with_capacity(wanted);
-    let mut share = unit(mixed(seed));
+    let mut share = unit(split_mix(seed));
     while taken.len() < wanted {
         share = (share + GOLDEN).fract();
         let point = low + share * (high - low);

@@ -115,7 +115,7 @@ impl MutantStrata {
 /// Tries all mutations of cases, against what is known of the kernel that the mutants are of. Rows that these
 /// mutations made earlier count among those that are wanted, so that mutating twice adds nothing.
 #[must_use]
-pub fn mutate<'a>(
+pub fn select_mutants<'a>(
     kernel: &'a KernelName,
     sources: Vec<&'a Case>,
     order: MutationOrder<'a>,
@@ -195,7 +195,7 @@ impl MutantValidator<'_> {
     /// The bytes of its case; or why it may not, and what was said of it.
     fn bytes(&mut self, mutant: &Mutant) -> Result<u64, (RejectReason, Option<String>)> {
         let case = mutant.case.as_ref().map_err(|why| (RejectReason::Rule, Some(why.clone())))?;
-        if MemoryFootprint::of(case).bytes() > self.order.budget {
+        if MemoryFootprint::from_case(case).bytes() > self.order.budget {
             return Err((RejectReason::Memory, None));
         }
         if let Some(refusal) = self.entry.and_then(|entry| entry.read(case).err()) {

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::{
     database::StoreError,
-    domain::{KernelName, meant},
+    domain::{KernelName, did_you_mean_or},
     profile::ProfileError,
 };
 
@@ -42,7 +42,7 @@ impl GridWriteError {
             }
             Self::NoMutants { kernel, known } => {
                 let known: Vec<&str> = known.iter().map(KernelName::as_str).collect();
-                meant(kernel.as_str(), known.iter().copied(), || {
+                did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
                     format!("there are mutants of {}", known.join(", "))
                 })
             }

@@ -1,12 +1,12 @@
 //! Rows of grids: the candidates that some kernels' patterns declare.
 
-use crate::grid::{GrownTable, in_parallel};
 use crate::{
     catalogue::Catalogue,
     database::{Database, KernelCsv, StoreError},
     domain::KernelName,
     grid::{
-        ExistingCases, GridRows, SelectedCandidates, SelectionRequest, definition::GridFiles, grow, tenants,
+        ExistingCases, GridRows, GrownTable, SelectedCandidates, SelectionRequest, definition::GridFiles,
+        in_parallel, select_candidates, tenants,
     },
 };
 
@@ -63,7 +63,7 @@ impl<'a> GridWriter<'a> {
             rows: self.rows,
             seed: self.seed,
         };
-        let grown = grow(self.grids.of(kernel).collect(), &order, &known);
+        let grown = select_candidates(self.grids.spaces_of_kernel(kernel).collect(), &order, &known);
         let Some(mut table) = table.filter(|_| grown.rows() > 0) else {
             return Ok(GrownTable { outcome: (kernel, grown), table: None });
         };

@@ -5,17 +5,16 @@ use std::{
     path::PathBuf,
 };
 
-use crate::grid::{GridWriteError, GrownTable, in_parallel};
 use crate::{
     database::{Database, KernelCsv, StoreError},
     domain::{Case, DataKind, KernelName},
     grid::{
-        ExistingCases, GridRows,
-        mutate::{MutationOrder, MutationSummary, mutate, targets},
+        ExistingCases, GridRows, GridWriteError, GrownTable, in_parallel,
+        mutate::{MutationOrder, MutationSummary, select_mutants, targets},
         tenants,
     },
     profile::{
-        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroups, add_table, say_attributes,
+        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroups, add_attributes, add_table,
     },
 };
 
@@ -34,7 +33,7 @@ pub fn cases_of_profiles(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKer
         add_table(&mut groups, &file.0, number, read)?;
     }
     let mut kernels = groups.into_kernels();
-    say_attributes(&mut kernels, &files, None)?;
+    add_attributes(&mut kernels, &files, None)?;
     let cases = kernels.into_iter().map(|(kernel, groups)| {
         let cases = groups.into_iter().map(|group| group.case);
         (kernel, cases.collect())
@@ -104,7 +103,7 @@ impl MutantWriter<'_> {
         for case in tenants.cases.iter().chain(cases) {
             known.insert(case);
         }
-        let mutated = mutate(kernel, sources, self.order, &known);
+        let mutated = select_mutants(kernel, sources, self.order, &known);
         let outcome = mutated.summary(self.is_timed);
         let Some(mut table) = table.filter(|_| mutated.rows() > 0) else {
             return Ok(GrownTable { outcome, table: None });

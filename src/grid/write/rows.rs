@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::database::{
-    KernelCsv, StoreError,
-    columns::{self, COMPLETENESS, GRID, SOURCE},
-    row_cases::RowColumns,
-};
 use crate::{
+    database::{
+        KernelCsv, StoreError,
+        columns::{self, COMPLETENESS, GRID, SOURCE},
+        row_cases::RowColumns,
+    },
     domain::{AttentionCase, Case, KernelName, Slot},
     grid::definition::{CandidateSpace, Mutation},
 };
@@ -47,7 +47,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, S
     if table.is_empty() {
         return Ok(tenants);
     }
-    let columns = RowColumns::of(table)?;
+    let columns = RowColumns::from_table(table)?;
     let provenance = table.column(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();

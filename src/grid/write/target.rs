@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::grid::in_parallel;
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, StoreError},
     domain::DataKind,
+    grid::in_parallel,
 };
 
 /// The database that rows are for, which need not be there yet.
@@ -83,7 +83,7 @@ impl<'a> TargetDatabase<'a> {
                 database.existing_ledger()?;
                 let grown = grow(Some(database))?;
                 if grown.iter().any(|one| one.table.as_ref().is_some_and(KernelCsv::is_changed)) {
-                    database.adopt(&mut lock)?;
+                    database.initialise(&mut lock)?;
                 }
                 save(&grown)?;
                 grown

@@ -38,7 +38,7 @@ pub(super) fn add(
     while let Some(row) = rows.next().map_err(sql)? {
         strings.make_room();
         let mut text = |column: usize| -> Result<Vec<u8>, ProfileError> {
-            let text = NameCell::of(row.get_ref(column).map_err(sql)?);
+            let text = NameCell::from_value(row.get_ref(column).map_err(sql)?);
             match strings.load(&text) {
                 Ok(()) => Ok(strings.get(&text).trim_ascii().to_owned()),
                 // Nothing that long is a name.

@@ -18,22 +18,21 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-use super::sqlite::{
-    open::{database_error, open},
-    ordered_cursor::{OrderedCursor, TaskTime},
-    pmu::{PmuQuery, PmuValues},
-    schema::TableSchema,
-    strings::{NameCell, StringTable, TextError},
-};
+pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 use super::{
     ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
     columns::CELLS,
     error::ShapelessKind,
     kernel_record::{CounterSums, KernelRecord},
+    sqlite::{
+        open::{database_error, open},
+        ordered_cursor::{OrderedCursor, TaskTime},
+        pmu::{PmuQuery, PmuValues},
+        schema::TableSchema,
+        strings::{NameCell, StringTable, TextError},
+    },
 };
 use crate::domain::Nanos;
-
-pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
 
 /// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
 const NAMES: [&str; 10] = [
@@ -87,14 +86,14 @@ pub(super) fn add_database(
     let connection = open(file)?;
     let sql = |source| database_error(file, source);
     let table = |name, without| {
-        let found = TableSchema::of(&connection, name).map_err(sql)?;
+        let found = TableSchema::read_schema(&connection, name).map_err(sql)?;
         found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
     };
-    let is_analysis = ANALYSIS.iter().map(|name| TableSchema::of(&connection, name));
+    let is_analysis = ANALYSIS.iter().map(|name| TableSchema::read_schema(&connection, name));
     let is_analysis =
         is_analysis.collect::<rusqlite::Result<Vec<_>>>().map_err(sql)?.iter().any(Option::is_some);
     let runs = table("TASK", if is_analysis { NO_TASK_BUT_ANALYSIS } else { NO_TASK })?;
-    let operations = TableSchema::of(&connection, collectives::TABLE).map_err(sql)?;
+    let operations = TableSchema::read_schema(&connection, collectives::TABLE).map_err(sql)?;
     let has_collectives =
         operations.as_ref().map_or(Ok(false), |table| collectives::are_in(&connection, table));
     let has_collectives = has_collectives.map_err(sql)?;
@@ -116,7 +115,7 @@ pub(super) fn add_database(
         accept_rehearsed,
         strings,
         tasks: OrderedCursor::new(of_tasks.query([]).map_err(sql)?, |row| {
-            Ok((TaskTime::of(row.get_ref(1)?), TaskTime::of(row.get_ref(2)?)))
+            Ok((TaskTime::from_value(row.get_ref(1)?), TaskTime::from_value(row.get_ref(2)?)))
         }),
         pmu: pmu.as_mut().map(PmuQuery::run).transpose().map_err(sql)?,
     };
@@ -170,7 +169,7 @@ impl ProfileDatabase<'_, '_> {
         let mut texts = NAMES.map(|_| NameCell::NoColumn);
         self.strings.make_room();
         for (index, text) in texts.iter_mut().enumerate().filter(|(index, _)| has_column[*index]) {
-            *text = NameCell::of(row.get_ref(index + 1).map_err(sql)?);
+            *text = NameCell::from_value(row.get_ref(index + 1).map_err(sql)?);
             self.strings.load(text).map_err(|error| match error {
                 TextError::Sqlite(source) => sql(source),
                 TextError::TooLong { id, bytes } => {
@@ -192,7 +191,7 @@ impl ProfileDatabase<'_, '_> {
             return Err(ProfileError::Rehearsed { file: file.to_owned(), place: RecordPosition::Task(task) });
         }
         let mut counters = match (&mut self.pmu, id) {
-            (Some(pmu), Some(id)) => Some(pmu.of(id).map_err(sql)?),
+            (Some(pmu), Some(id)) => Some(pmu.sums_of_task(id).map_err(sql)?),
             _ => None,
         };
         let mut run = id.map_or(Ok(None), |id| self.tasks.next_of(id)).map_err(sql)?;

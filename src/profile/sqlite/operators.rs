@@ -17,7 +17,7 @@ pub(in crate::profile) fn for_each_operator(
 ) -> Result<(), ProfileError> {
     let connection = open(file)?;
     let sql = |source| database_error(file, source);
-    let table = |name| TableSchema::of(&connection, name).map_err(sql);
+    let table = |name| TableSchema::read_schema(&connection, name).map_err(sql);
     let (Some(calls), Some(strings)) = (table("PYTORCH_API")?, table("STRING_IDS")?) else { return Ok(()) };
     let [Some(name), Some(shapes)] = ["name", "inputShapes"].map(|name| calls.column(name)) else {
         return Ok(());

@@ -46,7 +46,7 @@ pub(super) enum TaskTime {
 
 impl TaskTime {
     /// Whole numbers, also as text: torch_npu writes both.
-    pub(super) fn of(value: ValueRef<'_>) -> Self {
+    pub(super) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Absent,
             ValueRef::Integer(time) => Self::At(time),

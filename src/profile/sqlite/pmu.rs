@@ -42,7 +42,7 @@ impl<'c> PmuQuery<'c> {
         connection: &'c Connection,
         strings: &mut StringTable<'_>,
     ) -> rusqlite::Result<Option<Self>> {
-        let Some(table) = TableSchema::of(connection, "TASK_PMU_INFO")? else {
+        let Some(table) = TableSchema::read_schema(connection, "TASK_PMU_INFO")? else {
             return Ok(None);
         };
         let (Some(task), Some(name), Some(value)) =
@@ -116,7 +116,7 @@ fn parse(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
 impl PmuValues<'_> {
     /// All values of a task. Where a task ran several times under one id, its runs' values are together
     /// here; they belong to one group, so its means are right all the same.
-    pub(super) fn of(&mut self, task: i64) -> rusqlite::Result<CounterSums> {
+    pub(super) fn sums_of_task(&mut self, task: i64) -> rusqlite::Result<CounterSums> {
         let mut sums = CounterSums::default();
         while let Some((name, value)) = self.values.next_of(task)? {
             if let Some(meaning) = self.meanings.get(&name)

@@ -12,7 +12,7 @@ pub(super) struct TableSchema {
 
 impl TableSchema {
     /// Looks a table up. Views are none: they could compute anything.
-    pub(super) fn of(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
+    pub(super) fn read_schema(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
         let name: Option<String> = connection
             .query_row(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE",

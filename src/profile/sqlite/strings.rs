@@ -30,7 +30,7 @@ pub(super) enum NameCell {
 }
 
 impl NameCell {
-    pub(super) fn of(value: ValueRef<'_>) -> Self {
+    pub(super) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Integer(id) => Self::Id(id),
             ValueRef::Text(text) => Self::Plain(text.to_owned()),

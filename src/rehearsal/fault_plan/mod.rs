@@ -11,14 +11,13 @@ mod tests;
 
 use std::{fs, path::Path};
 
-use serde::{Deserialize, Serialize};
-
 pub use kinds::{
     ClockJump, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
     HeldResource, LeftoverProcess, LostRecords, MemoryAt, MissingOutput, NoParameters, OutOfMemory,
     ProcessCrash, ProcessHang, RaggedCsv, RecordsKept, RuntimeDeviceError, SlowDevice, TruncatedCsv,
     WrongDevice,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::config::YamlError;
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::{YamlError, locate::YamlPath, yaml},
-    domain::meant,
+    domain::did_you_mean_or,
 };
 
 /// Kernels may be slower by this factor at most; what is beyond is a typing error.
@@ -308,8 +308,9 @@ pub(super) fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<F
 /// Kernels and devices that are not there would never be struck.
 fn check_known(source: &YamlPath<'_>, place: &FaultTarget, known: &ValidNames<'_>) -> Result<(), YamlError> {
     if let Some(kernel) = place.kernel.iter().find(|kernel| !known.kernels.contains(&kernel.as_str())) {
-        let hint =
-            meant(kernel, known.kernels.iter().copied(), || "`npubench kernels` lists them".to_owned());
+        let hint = did_you_mean_or(kernel, known.kernels.iter().copied(), || {
+            "`npubench kernels` lists them".to_owned()
+        });
         let problem = format!("the catalogue has no kernel `{kernel}`");
         return Err(source.error(&["faults"], kernel, &problem, &hint));
     }

@@ -8,12 +8,15 @@ mod tests;
 
 use std::path::Path;
 
-use super::fault_plan::{
-    DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
-    RandomKey, SimulatedDelays,
-};
 pub(super) use super::faults::{fire_count::FireCounter, latency::SimulatedLatency};
-use super::{HostConfig, timing};
+use super::{
+    HostConfig,
+    fault_plan::{
+        DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
+        RandomKey, SimulatedDelays,
+    },
+    timing,
+};
 use crate::{
     domain::Nanos,
     render::{Manifest, ManifestCase},

@@ -23,7 +23,7 @@ pub(super) enum ExportFault {
 }
 
 impl ExportFault {
-    pub(super) fn of(struck: &[FaultKind]) -> Self {
+    pub(super) fn from_faults(struck: &[FaultKind]) -> Self {
         let of = |kind: &FaultKind| match kind {
             FaultKind::MissingOutput(MissingOutput { folder: false, .. }) => Some(Self::NoFolder),
             FaultKind::MissingOutput(MissingOutput { second_export, .. }) => {

@@ -1,7 +1,12 @@
 //! Counters of the cores: 25 columns that hang together as real ones do, and mean nothing.
 
-use crate::rehearsal::npu::{LoggedLaunch, TaskEngine};
-use crate::{config::DeviceProfile, rehearsal::timing};
+use crate::{
+    config::DeviceProfile,
+    rehearsal::{
+        npu::{LoggedLaunch, TaskEngine},
+        timing,
+    },
+};
 
 /// Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on
 /// matrix cores; vec, scalar, mte2, mte3 on vector cores.

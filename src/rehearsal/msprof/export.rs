@@ -9,8 +9,11 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::json;
 
 use super::op_summary;
-use crate::rehearsal::npu::LoggedLaunch;
-use crate::{config::DeviceProfile, domain::Nanos, rehearsal::timing};
+use crate::{
+    config::DeviceProfile,
+    domain::Nanos,
+    rehearsal::{npu::LoggedLaunch, timing},
+};
 
 /// A folder or file that cannot be written.
 #[derive(Debug, thiserror::Error)]

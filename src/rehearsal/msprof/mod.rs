@@ -19,18 +19,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::fault_plan::RecordsKept;
-use super::msprof::{
-    corrupt::ExportFault,
-    export::{ExportError, ExportedTable, ProgramRecords},
-    options::{MsprofCollection, MsprofCommand},
-};
 use super::{
     HostConfig, HostError,
+    fault_plan::RecordsKept,
     faults::ActiveFaults,
+    msprof::{
+        corrupt::ExportFault,
+        export::{ExportError, ExportedTable, ProgramRecords},
+        options::{MsprofCollection, MsprofCommand},
+    },
     now,
     npu::{ApiServer, ApiSession, ScriptOutcome, ServerError},
-    shims::{FAILED, host, say},
+    shims::{FAILED, host, print_error},
     variables,
 };
 use crate::{
@@ -74,14 +74,14 @@ enum MsprofError {
 pub(super) fn run(arguments: &[String]) -> u8 {
     match options::parse(arguments) {
         MsprofCommand::Help => {
-            say(options::USAGE);
+            print_error(options::USAGE);
             0
         }
         MsprofCommand::Usage(problem) => {
             if let Some(problem) = problem {
-                say(&format!("[ERROR] {problem}"));
+                print_error(&format!("[ERROR] {problem}"));
             }
-            say(options::USAGE);
+            print_error(options::USAGE);
             FAILED
         }
         MsprofCommand::Start(start) => ended(collect(&start)),
@@ -91,9 +91,9 @@ pub(super) fn run(arguments: &[String]) -> u8 {
 
 fn ended(result: Result<(), MsprofError>) -> u8 {
     let Err(failure) = result else { return 0 };
-    say(&format!("[ERROR] {failure}"));
+    print_error(&format!("[ERROR] {failure}"));
     if let MsprofError::Host(error) = &failure {
-        say(&format!("hint: {}", error.hint()));
+        print_error(&format!("hint: {}", error.hint()));
     }
     FAILED
 }
@@ -105,7 +105,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     let faults = || ActiveFaults::new(&config, Some(&host), manifest.as_ref());
     let started = now();
     let server = ApiServer::start(ApiSession::new(&config, manifest.as_ref(), started, faults())?)?;
-    say("[INFO] Start profiling....");
+    print_error("[INFO] Start profiling....");
     let status = Command::new(&start.program)
         .args(&start.arguments)
         .env(variables::SOCKET, server.socket())
@@ -114,7 +114,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     let processes =
         server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
     if let Some(warning) = warning(status?) {
-        say(&warning);
+        print_error(&warning);
     }
     let processes: Vec<_> = processes
         .into_iter()
@@ -151,33 +151,35 @@ fn report(
 ) -> Result<(), MsprofError> {
     let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
-    let fate = ExportFault::of(&outcome.struck);
+    let fate = ExportFault::from_faults(&outcome.struck);
     if fate == ExportFault::NoFolder {
-        say("[INFO] Profiling finished.");
+        print_error("[INFO] Profiling finished.");
         return Ok(());
     }
     let mut tables = export::tables(profile, &collected.launches);
     corrupt::damage_text(&mut tables, &outcome.struck);
     let written = export::write(&parent, &folder, profile, collected)?;
-    say(&format!("[INFO] Start export data in {folder}."));
+    print_error(&format!("[INFO] Start export data in {folder}."));
     match fate {
         ExportFault::Withheld { later } => {
             keep(later, &written, &tables)?;
-            say("[ERROR] Analysis environment is not OK.");
+            print_error("[ERROR] Analysis environment is not OK.");
         }
         ExportFault::NoRoom(full) => {
             keep(full.second_export, &written, &tables)?;
             tables.iter_mut().for_each(|(_, table)| corrupt::cut_at(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
-            say(&format!("[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"));
+            print_error(&format!(
+                "[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"
+            ));
         }
         ExportFault::Made | ExportFault::NoFolder => {
             export::export(&written, &tables, collected.ended)?;
             say_exported(&folder);
         }
     }
-    say("[INFO] Profiling finished.");
-    say(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
+    print_error("[INFO] Profiling finished.");
+    print_error(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
     Ok(())
 }
 
@@ -187,9 +189,9 @@ fn keep(later: bool, written: &Path, tables: &[ExportedTable]) -> Result<(), Exp
 }
 
 fn say_exported(folder: &str) {
-    say(&format!("[INFO] Export all data in {folder} done."));
-    say(&format!("[INFO] Start query data in {folder}."));
-    say(&format!("[INFO] Query all data in {folder} done."));
+    print_error(&format!("[INFO] Export all data in {folder} done."));
+    print_error(&format!("[INFO] Start query data in {folder}."));
+    print_error(&format!("[INFO] Query all data in {folder} done."));
 }
 
 /// `msprof --export=on`: what is below a folder, or the folder itself, is exported once more.
@@ -209,12 +211,12 @@ fn export_again(folder: &Path) -> Result<(), MsprofError> {
     }
     for profile in profiles {
         let name = profile.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        say(&format!("[INFO] Start export data in {name}."));
+        print_error(&format!("[INFO] Start export data in {name}."));
         if export::export_again(&profile, now())? {
             say_exported(&name);
         } else {
             // An export that fails is told, and its status is 0 all the same.
-            say(&format!("[ERROR] Failed to export data in {name}."));
+            print_error(&format!("[ERROR] Failed to export data in {name}."));
         }
     }
     Ok(())

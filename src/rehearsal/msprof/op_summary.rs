@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::counters;
-use crate::rehearsal::npu::{LoggedLaunch, TaskEngine};
 use crate::{
     config::DeviceProfile,
     domain::{Nanos, Slot, Tensor},
     profile::{COUNTERS, REHEARSAL_PREFIX},
+    rehearsal::npu::{LoggedLaunch, TaskEngine},
 };
 
 /// The columns in front of the counters.

@@ -366,12 +366,12 @@ impl<'a> FormMatcher<'a> {
         let inputs = self.form.inputs.iter().zip(given).enumerate().map(|(index, (declared, slot))| {
             let (dims, dtype) = match declared {
                 InputSlot::Host { dims, dtype } => (dims, dtype),
-                InputSlot::Made { dims, dtype } => {
+                InputSlot::Intermediate { dims, dtype } => {
                     let dims = dims.value(&bindings).map_err(|error| error.to_string())?;
                     let dims = dims.items()?.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default());
                     return Ok(Some(Tensor::new(dims.collect::<Vec<_>>(), dtype.clone())));
                 }
-                InputSlot::LeftOut(dtype) if rule.takes(index) => {
+                InputSlot::Omitted(dtype) if rule.takes(index) => {
                     return Ok(Some(Tensor::new([], dtype.clone())));
                 }
                 _ => return Ok(slot),
@@ -524,7 +524,7 @@ fn value(given: &PyValue) -> Option<ExprValue> {
     let number = |given: &PyValue| if let PyValue::Int(number) = given { Some(*number) } else { None };
     match given {
         PyValue::List(items) => items.iter().map(number).collect::<Option<_>>().map(ExprValue::List),
-        PyValue::Bool(truth) => Some(ExprValue::Truth(*truth)),
+        PyValue::Bool(truth) => Some(ExprValue::Bool(*truth)),
         other => number(other).map(ExprValue::Number),
     }
 }

@@ -180,7 +180,7 @@ impl ApiSession {
                 work,
             },
         );
-        for beside in &entry.beside {
+        for beside in &entry.also_launches {
             let cast = outputs.iter().zip(&output_dtypes).find(|(_, declared)| is_cast(entry, declared));
             let from = cast.map(|(output, _)| output).or(outputs.first());
             if let Some(from) = from.cloned() {
@@ -233,7 +233,7 @@ const CAST: &str = "Cast";
 
 /// Whether Python sees 64-bit positions where the kernel writes 32-bit ones.
 fn is_cast(entry: &CatalogueEntry, declared: &OutputDtype) -> bool {
-    *declared == OutputDtype::Fixed(Dtype::Int32) && entry.beside.iter().any(|kernel| kernel == CAST)
+    *declared == OutputDtype::Fixed(Dtype::Int32) && entry.also_launches.iter().any(|kernel| kernel == CAST)
 }
 
 /// An element-wise task of the vector cores.

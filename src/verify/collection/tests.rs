@@ -60,7 +60,7 @@ impl Collection {
             for launch in 0..i64::from(WARM_UP + MEASURED) {
                 records.push(record("AddAiCore", case, 1000 + 20 * (launch % 3)));
             }
-            records.push(sentinel(manifest.sentinels.closing(ordinal)));
+            records.push(sentinel(manifest.sentinels.closing_length(ordinal)));
         }
         let lines = (0..2).map(|ordinal| {
             (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None, seconds: None })
@@ -92,7 +92,7 @@ impl Collection {
     }
 
     fn attempts(&self) -> Vec<Attempt> {
-        judged(self, std::slice::from_ref(&self.journal))
+        assessed(self, std::slice::from_ref(&self.journal))
     }
 }
 
@@ -331,7 +331,7 @@ fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
     (collection, journals)
 }
 
-fn judged(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {
+fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {
     let expected: Vec<ExpectedLaunches<'_>> = collection
         .cases
         .iter()
@@ -344,7 +344,7 @@ fn judged(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {
             host_slots: Vec::new(),
         })
         .collect();
-    judge(&collection.manifest, &expected, journals, &collection.records, collection.end)
+    assess(&collection.manifest, &expected, journals, &collection.records, collection.end)
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn a_sample_of_a_gang_is_the_slowest_rank_s() {
             _ => 1020,
         });
     }
-    let attempts = judged(&collection, &journals);
+    let attempts = assessed(&collection, &journals);
     assert_eq!(attempts[0].finding.verdict, Verdict::Ok, "{:?}", attempts[0].finding);
     let durations: Vec<i64> = attempts[0].launches.iter().map(|launch| launch.duration.0).collect();
     assert_eq!(durations, [1020, 1020, 1060, 1020, 1020, 1020, 1020, 1020, 1020, 1020]);
@@ -373,7 +373,7 @@ fn every_rank_accounts_for_its_own_launches() {
     let said = |change: &dyn Fn(&mut Collection, &mut Vec<LaunchJournal>)| {
         let (mut collection, mut journals) = gang(20);
         change(&mut collection, &mut journals);
-        let attempts = judged(&collection, &journals);
+        let attempts = assessed(&collection, &journals);
         let told = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
         attempts.into_iter().map(|attempt| told(attempt.finding)).collect::<Vec<_>>()
     };
