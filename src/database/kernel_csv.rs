@@ -13,7 +13,7 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
-use super::StoreError;
+use super::DatabaseError;
 use crate::{
     files::atomic::write_atomic_by,
     table::{
@@ -75,11 +75,11 @@ impl KernelCsv {
     /// Loads a table.
     ///
     /// # Errors
-    /// [`StoreError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
-    pub fn load(path: &Path) -> Result<Self, StoreError> {
-        let original = fs::read(path).map_err(StoreError::io("read", path))?;
+    /// [`DatabaseError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
+    pub fn load(path: &Path) -> Result<Self, DatabaseError> {
+        let original = fs::read(path).map_err(DatabaseError::io("read", path))?;
         if original.starts_with(b"version https://git-lfs") {
-            return Err(StoreError::LfsPointer { path: path.to_owned() });
+            return Err(DatabaseError::LfsPointer { path: path.to_owned() });
         }
         let mut table = Self::new(path, &[]);
         let mut reader =
@@ -87,14 +87,14 @@ impl KernelCsv {
         let mut record = ByteRecord::new();
         if !reader.read_byte_record(&mut record).map_err(|error| read_error(path, &error, &[]))? {
             let problem = "the file is empty, expected a header".to_owned();
-            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
+            return Err(DatabaseError::Csv { path: path.to_owned(), line: 1, problem });
         }
         for name in &record {
             table.ensure_column(String::from_utf8_lossy(name).trim());
         }
         if table.header.len() != record.len() {
             let problem = "a column name stands twice in the header".to_owned();
-            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
+            return Err(DatabaseError::Csv { path: path.to_owned(), line: 1, problem });
         }
         table.columns_in_file = table.header.len();
         table.header_end = line_end(&original, reader.position());
@@ -186,8 +186,8 @@ impl KernelCsv {
     ///
     /// # Errors
     /// Where the row is not UTF-8.
-    pub fn cells(&self, row: usize) -> Result<StringRecord, StoreError> {
-        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| StoreError::Csv {
+    pub fn cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
+        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
             line: self.line(row).unwrap_or_default(),
             problem: "is not UTF-8".to_owned(),
@@ -202,8 +202,8 @@ impl KernelCsv {
     pub fn for_each_cell(
         &self,
         column: usize,
-        mut visit: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        mut visit: impl FnMut(usize, &[u8]) -> Result<(), DatabaseError>,
+    ) -> Result<(), DatabaseError> {
         let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
@@ -265,8 +265,8 @@ impl KernelCsv {
     /// Those of `visit`.
     pub fn for_each_row(
         &self,
-        mut visit: impl FnMut(usize, &ByteRecord) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        mut visit: impl FnMut(usize, &ByteRecord) -> Result<(), DatabaseError>,
+    ) -> Result<(), DatabaseError> {
         let body = &self.original[self.header_end..];
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
         let mut record = ByteRecord::new();
@@ -322,7 +322,7 @@ impl KernelCsv {
     ///
     /// # Errors
     /// Where the row is not UTF-8.
-    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, StoreError> {
+    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
         let mut fields: Vec<String> = self.cells(row)?.iter().map(String::from).collect();
         let mut differs = false;
         for (name, value) in cells {
@@ -341,8 +341,8 @@ impl KernelCsv {
     /// Writes the table back, unless nothing changed. Says whether it wrote.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; the old file is then as it was.
-    pub fn save(&self) -> Result<bool, StoreError> {
+    /// [`DatabaseError::File`]; the old file is then as it was.
+    pub fn save(&self) -> Result<bool, DatabaseError> {
         if self.changed {
             self.save_as(&self.path)?;
         }
@@ -352,9 +352,9 @@ impl KernelCsv {
     /// Writes the table to another path.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
-    pub fn save_as(&self, path: &Path) -> Result<(), StoreError> {
-        write_atomic_by(path, |out| self.write_to(out))
+    /// [`DatabaseError::File`].
+    pub fn save_as(&self, path: &Path) -> Result<(), DatabaseError> {
+        Ok(write_atomic_by(path, |out| self.write_to(out))?)
     }
 
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -468,7 +468,7 @@ fn line_end(bytes: &[u8], position: &csv::Position) -> usize {
     at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'))
 }
 
-fn read_error(path: &Path, error: &csv::Error, header: &[String]) -> StoreError {
+fn read_error(path: &Path, error: &csv::Error, header: &[String]) -> DatabaseError {
     let line = error.position().map_or(1, csv::Position::line);
     let problem = match error.kind() {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -481,7 +481,7 @@ fn read_error(path: &Path, error: &csv::Error, header: &[String]) -> StoreError 
         }
         other => format!("cannot be read: {other:?}"),
     };
-    StoreError::Csv { path: path.to_owned(), line, problem }
+    DatabaseError::Csv { path: path.to_owned(), line, problem }
 }
 
 #[cfg(test)]
@@ -489,6 +489,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::files::atomic::faults;
 
     fn table(text: &str) -> KernelCsv {
         let folder = tempfile::tempdir().expect("a folder");
@@ -543,6 +544,38 @@ mod tests {
             let error = KernelCsv::load(&path).expect_err("refused").to_string();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn failed_system_call_leaves_each_of_several_tables_complete() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["A", "B", "C"].map(|name| folder.path().join(format!("{name}.csv")));
+        let (old, new) = ("K,V\n1,2\n3,4\n", "K,V,W\n1,2,\n3,5,6\n");
+        let save = |path: &Path| {
+            let mut table = KernelCsv::load(path)?;
+            table.update(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
+            table.save()
+        };
+        let mut failures = 0;
+        loop {
+            paths.iter().for_each(|path| fs::write(path, old).expect("written"));
+            faults::fail_after(failures);
+            let result = paths.iter().try_for_each(|path| save(path).map(drop));
+            let failed = faults::happened();
+            assert_eq!(result.is_err(), failed);
+            let contents = paths.each_ref().map(|path| fs::read_to_string(path).expect("it is there"));
+            assert!(contents.iter().all(|content| content == old || content == new), "{contents:?}");
+            assert!(contents.is_sorted_by_key(|content| content == old), "in their order: {contents:?}");
+            assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), paths.len(), "a draft is left");
+            // Saving again ends as if nothing had happened.
+            assert!(paths.iter().all(|path| save(path).is_ok()));
+            assert!(paths.iter().all(|path| fs::read_to_string(path).expect("there") == new));
+            if !failed {
+                break;
+            }
+            failures += 1;
+        }
+        assert_eq!(failures, 18, "six calls for each table");
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::HashMap};
 
 use super::{
-    Database, KernelCsv, StoreError, columns,
+    Database, DatabaseError, KernelCsv, columns,
     numbers::{decimals, micros},
     row_cases,
 };
@@ -76,7 +76,7 @@ pub fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<WriteBackReport, StoreError> {
+) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
     for row in row_cases(kernel, table)? {
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
@@ -137,7 +137,7 @@ pub fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<WriteBackReport, StoreError> {
+) -> Result<WriteBackReport, DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
     let written = write_back(kernel, &mut table, results)?;
     if written.changed > 0 {

@@ -10,15 +10,14 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::{
-    database::StoreError,
-    domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict},
-};
+use crate::domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict};
 
 mod checks;
+mod error;
 mod runs;
 
 pub use checks::{NewCheck, StoredCheck};
+pub use error::LedgerError;
 pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
 
 const LAYOUT: i64 = 3;
@@ -151,9 +150,9 @@ impl Ledger {
     /// Opens the ledger, making it where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`], or [`StoreError::NewerLedger`].
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let fail = |source| StoreError::Ledger { path: path.to_owned(), source };
+    /// [`LedgerError::Sqlite`], or [`LedgerError::NewerLayout`].
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let fail = |source| LedgerError::Sqlite { path: path.to_owned(), source };
         let connection = Connection::open(path).map_err(fail)?;
         connection
             .execute_batch(
@@ -162,7 +161,7 @@ impl Ledger {
             .map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
-            return Err(StoreError::NewerLedger { path: path.to_owned(), found: layout, known: LAYOUT });
+            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
         }
         if layout < LAYOUT {
             complete(&connection).map_err(fail)?;
@@ -170,15 +169,15 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    fn error(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+    fn error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
         let path = self.path.clone();
-        move |source| StoreError::Ledger { path: path.clone(), source }
+        move |source| LedgerError::Sqlite { path: path.clone(), source }
     }
 
     fn transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, LedgerError> {
         let error = self.error();
         let transaction = self.connection.transaction().map_err(&error)?;
         let value = work(&transaction).map_err(&error)?;
@@ -189,8 +188,8 @@ impl Ledger {
     /// Every run with the options it was started with, as JSON.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn run_options(&self) -> Result<Vec<(String, String)>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<(String, String)>> {
             let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
             let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -202,8 +201,8 @@ impl Ledger {
     /// Writes down a run and its plan, in order.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[Case]) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[Case]) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -232,8 +231,8 @@ impl Ledger {
     /// Writes down how a run ended.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
@@ -246,8 +245,8 @@ impl Ledger {
     /// Writes down that a collection begins; returns its key.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, predicted, started } = *new;
         let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
         let first = devices.first().copied().unwrap_or_default();
@@ -265,14 +264,14 @@ impl Ledger {
     /// before it they do not.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
+    /// [`LedgerError::Sqlite`].
     pub fn finish_collection(
         &mut self,
         collection: i64,
         ended: Nanos,
         outcome: &str,
         attempts: &[Attempt],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "UPDATE collections SET ended_ns = ?2, outcome = ?3 WHERE collection = ?1",
@@ -288,13 +287,13 @@ impl Ledger {
     /// Writes down the final verdicts of cases in a run.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
+    /// [`LedgerError::Sqlite`].
     pub fn set_verdicts(
         &mut self,
         run: &str,
         at: Nanos,
         verdicts: &[(CaseId, CaseOutcome)],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -317,8 +316,8 @@ impl Ledger {
     /// Writes down what devices said of themselves.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             for reading in readings {
                 tx.execute(
@@ -343,8 +342,8 @@ impl Ledger {
     /// The final verdicts of a run, in the order of its plan; `None` where a case has none yet.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, LedgerError> {
         let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
                    LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
                    WHERE p.run = ?1 ORDER BY p.ordinal";
@@ -366,8 +365,8 @@ impl Ledger {
     /// Every attempt at a case that ended with a measurement, oldest first.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
@@ -399,8 +398,8 @@ impl Ledger {
     /// Every case that has an attempt with an accepted measurement, with its kernel.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
                    WHERE a.verdict = 'ok'";
         let read = || -> rusqlite::Result<BTreeMap<CaseId, String>> {
@@ -416,8 +415,8 @@ impl Ledger {
     /// The kind of the runs in the ledger, `None` where there are none.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn kind(&self) -> Result<Option<DataKind>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn kind(&self) -> Result<Option<DataKind>, LedgerError> {
         let word: Option<String> = self
             .connection
             .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
@@ -560,7 +559,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
         Ledger::open(&path).expect("made").connection.execute_batch("PRAGMA user_version = 99").expect("set");
-        assert!(matches!(Ledger::open(&path), Err(StoreError::NewerLedger { found: 99, .. })));
+        assert!(matches!(Ledger::open(&path), Err(LedgerError::NewerLayout { found: 99, .. })));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
     config::DeviceProfile,
-    database::{Database, KernelCsv, StoreError, row_cases},
+    database::{Database, DatabaseError, KernelCsv, row_cases},
     domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest_name},
     render::call_digest,
 };
@@ -108,7 +108,7 @@ impl RunPlan {
 pub enum PlanError {
     /// The database cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
     /// A kernel was asked for that has no rows.
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel {
@@ -133,7 +133,7 @@ impl PlanError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoSuchColumn { .. } => {
                 "name the column as the CSVs' headers do; rows without a number in it are worth nothing"
@@ -209,7 +209,7 @@ pub fn select_cases(
 
 /// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
 /// is worth nothing.
-fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreError> {
+fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, DatabaseError> {
     let Some(index) = table.columns().iter().position(|name| name == column) else { return Ok(None) };
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {

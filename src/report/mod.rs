@@ -32,7 +32,7 @@ pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
 pub use json::JsonLines;
 pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use plan::{PlanTotals, PlannedAction, plan_table};
-pub use plot_file::ImageFile;
+pub use plot_file::{ImageFile, ImageFileError};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
 pub use show::{ShownCase, cases_table, shown_cases, summary};

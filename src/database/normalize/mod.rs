@@ -10,7 +10,7 @@ use csv_editor::CsvEditor;
 use duplicates::merge_rows;
 
 use super::{
-    Database, StoreError, columns,
+    Database, DatabaseError, columns,
     lint::{FileContent, FileIssues, check_table, collective_key, file_names, read, table_stem},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
@@ -48,9 +48,9 @@ pub struct NormalizeReport {
 /// written or locked.
 ///
 /// # Errors
-/// [`StoreError::NoDatabase`], [`StoreError::Locked`], [`StoreError::LedgerKind`], and [`StoreError::Io`] where the folder cannot be
+/// [`DatabaseError::NotADatabase`], [`DatabaseError::File`], [`DatabaseError::LedgerKind`], and [`DatabaseError::File`] where the folder cannot be
 /// listed or written. A file that cannot be mended is no error here, and does not stop the others.
-pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
+pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, DatabaseError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };
     if lock.is_some() {
@@ -76,9 +76,9 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     Ok(all)
 }
 
-fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
     database.initialise(lock)?;
-    write_atomic(path, bytes)
+    Ok(write_atomic(path, bytes)?)
 }
 
 fn refused(name: &str, line: u64, text: String) -> NormalizeReport {
