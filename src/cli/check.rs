@@ -21,7 +21,7 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
+    domain::{Case, CaseId, CheckOutcome, CheckVerdict, IdentifiedCase, Nanos},
     exit::ExitStatus,
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select_cases},
@@ -92,10 +92,12 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let (done, open): (Vec<usize>, Vec<usize>) =
         (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
     let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.rejected.len());
-    let refused: Vec<(&Case, CheckOutcome)> =
+    let refused: Vec<(&IdentifiedCase, CheckOutcome)> =
         plan.rejected.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
-    let checks: Vec<NewCheck<'_>> =
-        refused.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
+    let checks: Vec<NewCheck<'_>> = refused
+        .iter()
+        .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
+        .collect();
     ledger.add_checks(&versions, now(), &checks)?;
     for (case, outcome) in &refused {
         told.report_case(case, outcome);
@@ -139,7 +141,7 @@ fn known_outcome<'a>(
     digest: &str,
     versions: &str,
 ) -> Option<&'a CheckOutcome> {
-    let check = known.get(&planned.case.id())?;
+    let check = known.get(planned.case.id())?;
     (check.digest == digest && check.software == versions).then_some(&check.outcome)
 }
 
@@ -166,7 +168,7 @@ fn check_open(
         let checks: Vec<NewCheck<'_>> = waiting
             .iter()
             .map(|(place, outcome)| NewCheck {
-                case: cases[*place].case.id(),
+                case: cases[*place].case.id().clone(),
                 digest: digests[*place],
                 outcome,
             })
@@ -232,7 +234,7 @@ impl CheckReporter {
         }
     }
 
-    fn report_case(&mut self, case: &Case, outcome: &CheckOutcome) {
+    fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
         if let Some(bar) = &self.bar {
@@ -249,7 +251,7 @@ impl CheckReporter {
             *self.unknown.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
-            self.rejected.entry((kernel, why)).or_insert_with(|| (0, case.clone())).0 += 1;
+            self.rejected.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     config::AssetFiles,
     database::Database,
-    domain::{Case, CaseId, CaseOutcome, Verdict},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, Verdict},
     engine::ResumedRun,
     exit::ExitStatus,
     ledger::{CaseRecord, Ledger, RunRecord},
@@ -97,10 +97,10 @@ fn nothing(database: &Database) -> CommandError {
 }
 
 /// What is still to be measured of a run, and the cases that have their verdict.
-fn split_resumed(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, CaseOutcome)>) {
+fn split_resumed(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(IdentifiedCase, CaseOutcome)>) {
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|record| (&record.case, record)).collect();
     let mut findings = Vec::new();
-    let mut settle = |case: Case, record: &CaseRecord| match final_outcome(record) {
+    let mut settle = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
         Some(finding) => {
             findings.push((case, finding));
             None
@@ -109,13 +109,13 @@ fn split_resumed(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, Ca
     };
     let mut open = Vec::new();
     for planned in plan.cases {
-        let Some(record) = records.get(&planned.case.id()) else { continue };
+        let Some(record) = records.get(planned.case.id()) else { continue };
         let PlannedCase { case, reading, fastest, value, devices } = planned;
         open.extend(settle(case, record).map(|case| PlannedCase { case, reading, fastest, value, devices }));
     }
     let mut refused = Vec::new();
     for (case, finding) in plan.rejected {
-        let Some(record) = records.get(&case.id()) else { continue };
+        let Some(record) = records.get(case.id()) else { continue };
         refused.extend(settle(case, record).map(|case| (case, finding)));
     }
     (RunPlan { cases: open, rejected: refused, already_measured: 0, ..plan }, findings)

@@ -28,4 +28,4 @@ pub use measured_rows::for_each_point;
 pub use merge::{MergeReport, merge_groups};
 pub use normalize::{NormalizeChange, NormalizeReport, normalize_database};
 pub use row_cases::{RowCase, row_cases};
-pub use write_back::{Measurement, RowResult, WriteBackReport, write_back, write_back_kernel};
+pub use write_back::{WriteBackReport, write_back, write_back_kernel};

@@ -26,7 +26,8 @@ pub(crate) fn signature_mismatch(
         // Kernels that work in place show no outputs.
         return mismatch;
     }
-    let mut sides = [&case.outputs, recorded_outputs].map(|slots| slots.iter().enumerate().collect());
+    let mut sides =
+        [case.outputs.as_slice(), recorded_outputs].map(|slots| slots.iter().enumerate().collect());
     // Omitted results follow the others without dimensions, or are not shown.
     let length = case.outputs.len().min(recorded_outputs.len());
     let is_omitted = |(_, slot): &(usize, &Slot)| slot.as_ref().is_none_or(Tensor::is_scalar);
@@ -48,11 +49,7 @@ fn side_mismatch(side: &str, expected: &NumberedSlots<'_>, recorded: &NumberedSl
     let ((slot, expected), (_, recorded)) =
         pairs.find(|((_, expected), (_, recorded))| !slots_match(expected, recorded))?;
     let describe = |slot: &Slot| slot.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    Some(format!(
-        "{side} {slot} was recorded as {}, the case has {}",
-        describe(recorded),
-        describe(expected)
-    ))
+    Some(format!("{side} {slot} was recorded as {}, the case has {}", describe(recorded), describe(expected)))
 }
 
 fn slots_match(expected: &Slot, recorded: &Slot) -> bool {

@@ -10,7 +10,9 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict};
+use crate::domain::{
+    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos, Verdict,
+};
 
 mod checks;
 mod error;
@@ -66,51 +68,6 @@ pub struct NewCollection<'a> {
     pub predicted: f64,
     /// Now.
     pub started: Nanos,
-}
-
-/// One launch as the profiler recorded it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// Place in its case, from 0, warm-up launches first.
-    pub number: u32,
-    /// Whether its duration is a sample.
-    pub is_measured: bool,
-    /// Whether the sample is accepted: measured and inside the severe outlier fence.
-    pub is_accepted: bool,
-    /// When the kernel started.
-    pub start: Nanos,
-    /// How long it ran on the device.
-    pub duration: Nanos,
-}
-
-/// What one collection found out about one case.
-#[derive(Clone, Debug)]
-pub struct Attempt {
-    /// The case.
-    pub case: CaseId,
-    /// Launches that the script reported.
-    pub launched: u32,
-    /// The launches that were recorded.
-    pub launches: Vec<Launch>,
-    /// Means of the profiler's counters over the accepted launches.
-    pub counters: Vec<Option<f64>>,
-    /// The verdict of this attempt.
-    pub finding: CaseOutcome,
-}
-
-/// The accepted samples of one attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AttemptSamples {
-    /// The run it belongs to.
-    pub run: String,
-    /// The attempt's verdict.
-    pub verdict: Verdict,
-    /// The attempt's reason.
-    pub reason: String,
-    /// Accepted durations in nanoseconds, in launch order.
-    pub samples: Vec<i64>,
-    /// Means of the counters over the same launches.
-    pub counters: Vec<Option<f64>>,
 }
 
 /// What one device said of itself.
@@ -202,7 +159,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[Case]) -> Result<(), LedgerError> {
+    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -220,9 +177,8 @@ impl Ledger {
             )?;
             let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
             for (ordinal, entry) in plan.iter().enumerate() {
-                let id = entry.id();
-                case.execute(params![id.as_str(), entry.kernel.as_str(), entry.signature()])?;
-                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), id.as_str()])?;
+                case.execute(params![entry.id().as_str(), entry.kernel.as_str(), entry.signature()])?;
+                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
             }
             Ok(())
         })
@@ -470,7 +426,7 @@ mod tests {
         let purpose = CollectionPurpose::Measure;
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
-    use crate::domain::{CaseAttributes, Dtype, KernelName, Tensor};
+    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Launch, Tensor};
 
     #[test]
     fn several_processes_may_open_a_new_ledger_at_once() {
@@ -485,17 +441,17 @@ mod tests {
         }
     }
 
-    fn case(rows: u64) -> Case {
+    fn case(rows: u64) -> IdentifiedCase {
         let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
-        Case {
+        IdentifiedCase::new(Case {
             kernel: KernelName::new("Add").expect("a name"),
             inputs: vec![tensor.clone(), tensor.clone()],
             outputs: vec![tensor],
             attributes: CaseAttributes::default(),
-        }
+        })
     }
 
-    fn attempt(case: &Case, verdict: Verdict, durations: &[i64]) -> Attempt {
+    fn attempt(case: &IdentifiedCase, verdict: Verdict, durations: &[i64]) -> Attempt {
         let launches = durations.iter().zip(0..).map(|(&duration, number)| Launch {
             number,
             is_measured: number > 0,
@@ -504,7 +460,7 @@ mod tests {
             duration: Nanos(duration),
         });
         Attempt {
-            case: case.id(),
+            case: case.id().clone(),
             launched: u32::try_from(durations.len()).expect("few"),
             launches: launches.collect(),
             counters: vec![Some(1.5), None],
@@ -538,19 +494,19 @@ mod tests {
             ];
             ledger.finish_collection(collection, Nanos(3), "done", &attempts).expect("finished");
             ledger
-                .set_verdicts("r1", Nanos(4), &[(first.id(), CaseOutcome::new(Verdict::Ok, "fine"))])
+                .set_verdicts("r1", Nanos(4), &[(first.id().clone(), CaseOutcome::new(Verdict::Ok, "fine"))])
                 .expect("set");
         }
         let ledger = Ledger::open(&path).expect("there");
         assert_eq!(ledger.kind().expect("read"), Some(DataKind::Rehearsal));
-        let evidence = ledger.evidence(&first.id()).expect("read");
+        let evidence = ledger.evidence(first.id()).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
-        assert!(ledger.evidence(&second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        assert!(ledger.evidence(second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let verdicts = ledger.verdicts("r1").expect("read");
         assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
-        assert_eq!(verdicts[1], (second.id(), None));
+        assert_eq!(verdicts[1], (second.id().clone(), None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
     }
 
@@ -571,6 +527,6 @@ mod tests {
         let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
         let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
         ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");
-        assert!(ledger.evidence(&case(1).id()).expect("read").is_empty());
+        assert!(ledger.evidence(case(1).id()).expect("read").is_empty());
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
-    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest_name},
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
     render::call_digest,
 };
 
@@ -42,7 +42,7 @@ pub struct CaseSelection<'a> {
 #[derive(Clone, Debug)]
 pub struct PlannedCase {
     /// The case.
-    pub case: Case,
+    pub case: IdentifiedCase,
     /// How the catalogue reads it.
     pub reading: ResolvedCall,
     /// The shortest time that the device allows.
@@ -59,7 +59,7 @@ pub struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that end without a launch, with their verdict.
-    pub rejected: Vec<(Case, CaseOutcome)>,
+    pub rejected: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that are no case: file, line, and why.
     pub unreadable_rows: Vec<String>,
     /// Cases that have an accepted result already.
@@ -169,19 +169,18 @@ pub fn select_cases(
             let unsaid = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let value = weights.as_ref().map_or(unsaid, |weights| weights[row.row]);
             let case = match row.case {
-                Ok(case) => case,
+                Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
                     plan.unreadable_rows.push(format!("{}:{}: {problem}", table.path().display(), row.line));
                     continue;
                 }
             };
-            let id = case.id();
-            let in_ledger = selection.measured.contains(&id);
+            let in_ledger = selection.measured.contains(case.id());
             let is_accepted = row.shown == Some(Verdict::Ok);
             if in_ledger && !is_accepted {
-                plan.missing_in_csv.entry(kernel.clone()).or_default().push(id.clone());
+                plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
-            if !seen.insert(id) {
+            if !seen.insert(case.id().clone()) {
                 continue;
             }
             if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
@@ -244,7 +243,7 @@ fn rejection(
         let reason = "it talks to other devices, and no argument of its entry is a `process_group`";
         return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
-    let (digest, message) = rejected.get(&planned.case.id())?;
+    let (digest, message) = rejected.get(planned.case.id())?;
     let call = call_digest(&planned.case, &planned.reading, entry);
     (*digest == call).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
 }
