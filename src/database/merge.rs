@@ -183,8 +183,7 @@ impl RowsOfGroups {
             if wanted.contains(&shape_key(shapes)) {
                 candidates.push(row);
             }
-            Ok(())
-        })?;
+        });
         let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
         for index in candidates {
             let Ok(case) = columns.case(kernel, &table.byte_cells(index)) else { continue };

@@ -162,9 +162,8 @@ pub fn select_cases(
     let mut has_weights = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
-        let weights = selection.weight_column.map(|column| weights(&table, column)).transpose()?;
-        has_weights |= weights.as_ref().is_some_and(Option::is_some);
-        let weights = weights.flatten();
+        let weights = selection.weight_column.and_then(|column| weights(&table, column));
+        has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
             let unsaid = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let value = weights.as_ref().map_or(unsaid, |weights| weights[row.row]);
@@ -208,17 +207,16 @@ pub fn select_cases(
 
 /// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
 /// is worth nothing.
-fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, DatabaseError> {
-    let Some(index) = table.columns().iter().position(|name| name == column) else { return Ok(None) };
+fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
+    let index = table.column(column)?;
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {
         let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
         let weight =
             text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|weight| weight.is_finite());
         weights[row] = weight.unwrap_or(0.0);
-        Ok(())
-    })?;
-    Ok(Some(weights))
+    });
+    Some(weights)
 }
 
 /// How many processes a call talks to, itself included; each has a device.

@@ -63,8 +63,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, D
             tenants.cases.push(case);
             tenants.is_mutant.push(is_mutant);
         }
-        Ok(())
-    })?;
+    });
     Ok(tenants)
 }
 
