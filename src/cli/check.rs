@@ -276,7 +276,7 @@ impl CheckReporter {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);
             of_verdict.map(|(_, count)| count).sum::<usize>()
         };
-        let counts = CheckVerdict::ALL.into_iter().map(|verdict| (verdict, count(verdict)));
+        let counts = CheckVerdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let counts: Vec<String> = counts
             .filter(|(_, count)| *count > 0)
             .map(|(verdict, count)| format!("{count} {verdict}"))

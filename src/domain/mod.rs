@@ -40,5 +40,5 @@ pub use software_versions::SoftwareVersions;
 pub use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
 pub use tensor::{Dims, Slot, Tensor};
 pub use time::{Nanos, NanosError};
-pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict, UnknownOutcome};
+pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict};
 pub use verdict::{CaseOutcome, Verdict};

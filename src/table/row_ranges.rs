@@ -1,6 +1,8 @@
 //! Where the rows of a table stand in its bytes, found on all cores.
 
-use std::{num::NonZero, ops::Range, thread};
+use std::ops::Range;
+
+use rayon::prelude::*;
 
 use super::{CsvIndex, NeedsFullParser, raw_records::CsvPosition, split_blocks};
 
@@ -12,20 +14,14 @@ const MOST_WORKERS: usize = 8;
 /// Finds the rows of `width` cells in a text that begins with one.
 pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, NeedsFullParser> {
     let pieces = split_blocks(text, PIECE);
-    let workers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
-    let mut shares = pieces.chunks(pieces.len().div_ceil(workers).max(1));
-    let Some(first) = shares.next() else { return Ok(Vec::new()) };
-    let mut places = thread::scope(|scope| {
-        let others: Vec<_> = shares.map(|share| scope.spawn(|| places_in(text, share, width))).collect();
-        let (mut places, mut lines) = places_in(text, first, width)?;
-        for other in others {
-            let found = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (more, more_lines) = found?;
-            places.extend(more.into_iter().map(|place| place.moved(0, lines)));
-            lines += more_lines;
-        }
-        Ok(places)
-    })?;
+    let workers = rayon::current_num_threads().min(MOST_WORKERS);
+    let shares = pieces.par_chunks(pieces.len().div_ceil(workers).max(1));
+    let found: Vec<_> = shares.map(|share| places_in(text, share, width)).collect::<Result<_, _>>()?;
+    let (mut places, mut lines) = (Vec::new(), 0);
+    for (more, more_lines) in found {
+        places.extend(more.into_iter().map(|place| place.moved(0, lines)));
+        lines += more_lines;
+    }
     // Each begins where the one before ends: blank lines belong to the row behind.
     let mut end = 0;
     for place in &mut places {

@@ -93,7 +93,7 @@ fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeRe
     let mut remarks = FileIssues::new(name);
     check_table(&content, stem, Some(kind), original, &mut remarks);
     remarks.list.sort_by_key(|remark| remark.line);
-    if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_mending()) {
+    if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_normalize()) {
         return (refused(name, remark.line, remark.text), None);
     }
     let mut mended = NormalizeReport { file: name.to_owned(), ..NormalizeReport::default() };
