@@ -3,7 +3,8 @@
 use std::{fs, path::Path};
 
 fn read(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a readable file of the project")
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
+        .expect("a readable file of the project")
 }
 
 #[test]
