@@ -28,13 +28,10 @@ impl Catalogue {
                 if let Some(other) =
                     catalogue.aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned())
                 {
-                    return Err(YamlError::at(
-                        &asset.path,
-                        &asset.text,
-                        name,
-                        format!("`{name}` is already a name of `{other}`"),
-                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`",
-                    ));
+                    let problem = format!("`{name}` is already a name of `{other}`");
+                    let hint =
+                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
+                    return Err(YamlError::at_text(&asset.path, &asset.text, name, &problem, hint));
                 }
             }
             catalogue.entries.insert(entry.kernel.as_str().to_owned(), entry);

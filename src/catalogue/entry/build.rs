@@ -46,7 +46,8 @@ pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError
             EntryError::Rule(RuleError::Expr(inner)) | EntryError::Expr(inner) => expr_text(inner),
             EntryError::Other { needle, .. } => needle.clone(),
         };
-        YamlError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
+        let hint = "docs/adding-a-kernel.md explains every key";
+        YamlError::at_text(file, text, &needle, &error.to_string(), hint)
     })
 }
 
