@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot, OutputDtype,
-    TensorSlot,
+    CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, InputSlot, OutputDtype,
+    TensorSlot, TensorSource,
     checks::{check_api, check_form, check_forms, check_roles},
     lists::expanded,
-    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
+    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput},
 };
 use crate::{
     catalogue::{Expr, ExprError, OperatorSchema, ReturnShapes, RuleError, SchemaError, ShapeRule},
@@ -193,9 +193,18 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
             argument: argument.clone(),
-            values: match &raw.same_as {
-                Some(other) => DeclaredFill::SameAs(other.clone()),
-                None => values(argument, raw.values, &FillDetails::of_input(raw))?,
+            source: match &raw.same_as {
+                Some(other) => TensorSource::SameAs(other.clone()),
+                None => TensorSource::Fill(tensor_fill(
+                    argument,
+                    raw.values,
+                    [
+                        ("below", &raw.below),
+                        ("total", &raw.total),
+                        ("used", &raw.used),
+                        ("items", &raw.items),
+                    ],
+                )?),
             },
             dtypes,
             same_type_as: raw.same_type_as.clone(),
@@ -217,96 +226,25 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
     }
 }
 
-fn values(
+/// Parses `values:` with the keys beside it.
+fn tensor_fill(
     argument: &str,
-    values: Option<RawValues>,
-    details: &FillDetails<'_>,
-) -> Result<DeclaredFill, EntryError> {
-    let Some(values) = values else {
-        let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
-        return Err(fault(argument, problem));
-    };
-    let wanted: &[&str] = match values {
-        RawValues::Index
-        | RawValues::Zipf
-        | RawValues::Counting
-        | RawValues::Distinct
-        | RawValues::Experts
-        | RawValues::Picks => &["below"],
-        RawValues::Cumulative | RawValues::Counts => &["total"],
-        RawValues::Listed => &["items"],
-        RawValues::Blocks => &["below", "used"],
-        _ => &[],
-    };
-    let FillDetails { below, total, used, items } = *details;
-    for (key, why, given) in [
-        ("below", "over which range", below),
-        ("total", "how many items are shared", total),
-        ("used", "how many blocks each sequence uses", used),
-        ("items", "which numbers", items),
-    ] {
-        match (wanted.contains(&key), given) {
-            (true, None) => {
-                let problem = format!("`{argument}` is {values:?}: `{key}:` must say {why}");
-                return Err(fault(argument, problem));
-            }
-            (false, Some(_)) => {
-                return Err(fault(key, format!("`{key}:` of `{argument}` does not go with `{values:?}`")));
-            }
-            _ => {}
-        }
+    kind: Option<FillKind>,
+    keys: [(&'static str, &Option<String>); 4],
+) -> Result<Fill<Expr>, EntryError> {
+    let kind = kind.ok_or_else(|| {
+        fault(argument, format!("`{argument}` needs `values:`, such as activation, weight, ones or index"))
+    })?;
+    let given = keys.into_iter().filter_map(|(key, text)| Some((key, text.clone()?)));
+    let fields: BTreeMap<&str, String> = given.chain([("fill", kind.to_string())]).collect();
+    let fill: Fill<String> = serde_json::from_value(serde_json::json!(fields))
+        .map_err(|error| fault(argument, format!("`{argument}` with `values: {kind}`: {error}")))?;
+    let used = serde_json::to_value(&fill).unwrap_or_default();
+    if let Some(key) = fields.keys().find(|key| used.get(key).is_none()) {
+        return Err(fault(key, format!("`{key}:` of `{argument}` does not go with `values: {kind}`")));
     }
-    let bound = || Expr::parse(below.or(total).or(items).unwrap_or_default());
-    Ok(match values {
-        RawValues::Activation => DeclaredFill::Activation,
-        RawValues::Weight => DeclaredFill::Weight,
-        RawValues::Ones => DeclaredFill::Ones,
-        RawValues::Zeros => DeclaredFill::Zeros,
-        RawValues::Scales => DeclaredFill::Scales,
-        RawValues::Causal => DeclaredFill::Causal,
-        RawValues::Index => DeclaredFill::Index(bound()?),
-        RawValues::Zipf => DeclaredFill::Zipf(bound()?),
-        RawValues::Counting => DeclaredFill::Counting(bound()?),
-        RawValues::Distinct => DeclaredFill::Distinct(bound()?),
-        RawValues::Experts => DeclaredFill::Experts(bound()?),
-        RawValues::Cumulative => DeclaredFill::Cumulative(bound()?),
-        RawValues::Counts => DeclaredFill::Counts(bound()?),
-        RawValues::Picks => DeclaredFill::Picks(bound()?),
-        RawValues::Listed => DeclaredFill::Listed(bound()?),
-        RawValues::Blocks => {
-            DeclaredFill::Blocks { below: bound()?, used: Expr::parse(used.unwrap_or_default())? }
-        }
-    })
-}
-
-/// What stands beside `values:`.
-struct FillDetails<'a> {
-    below: Option<&'a str>,
-    total: Option<&'a str>,
-    used: Option<&'a str>,
-    items: Option<&'a str>,
-}
-
-impl<'a> FillDetails<'a> {
-    fn of_input(raw: &'a RawInput) -> Self {
-        let RawInput { below, total, used, items, .. } = raw;
-        Self {
-            below: below.as_deref(),
-            total: total.as_deref(),
-            used: used.as_deref(),
-            items: items.as_deref(),
-        }
-    }
-
-    fn of_argument(raw: &'a RawArgument) -> Self {
-        let RawArgument { below, total, used, items, .. } = raw;
-        Self {
-            below: below.as_deref(),
-            total: total.as_deref(),
-            used: used.as_deref(),
-            items: items.as_deref(),
-        }
-    }
+    let parse = |text: &String| Expr::parse(text);
+    Ok(fill.try_map(parse, parse)?)
 }
 
 fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, EntryError> {
@@ -334,11 +272,15 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
     if let Some(dims) = &raw.tensor {
         let dtype = dtypes_of(raw.dtype.as_slice())?.into_iter().next();
         let dtype = dtype.ok_or_else(|| fault(name, format!("tensor `{name}` needs a `dtype:`")))?;
-        let values = values(name, raw.values, &FillDetails::of_argument(raw))?;
+        let fill = tensor_fill(
+            name,
+            raw.values,
+            [("below", &raw.below), ("total", &raw.total), ("used", &raw.used), ("items", &raw.items)],
+        )?;
         found.push(DeclaredArgument::Tensor {
             dims: ReturnShapes::parse(dims)?,
             dtype,
-            values,
+            fill,
             on_host: raw.on_host,
         });
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot,
+    CatalogueEntry, DeclaredArgument, EntryForm, InputSlot, TensorSource,
     build::{EntryError, fault, no_such_argument},
 };
 use crate::catalogue::{OperatorSchema, SchemaType};
@@ -100,7 +100,7 @@ fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryErr
     }
     for (_, slot) in form.tensors() {
         let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
-        if let DeclaredFill::SameAs(other) = &slot.values
+        if let TensorSource::SameAs(other) = &slot.source
             && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
         {
             let problem =

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
+    catalogue::group_size,
     config::{DeviceProfile, KernelWork},
     domain::{Case, CaseAttributes, KernelName, Nanos, Slot, Tensor},
     rehearsal::{
@@ -99,10 +100,7 @@ impl LaunchLog {
                 .collect(),
             groups: cases
                 .iter()
-                .filter_map(|case| {
-                    let ranks = case.arguments.iter().find_map(|argument| argument.process_group)?;
-                    Some((u64::from(case.ordinal), ranks))
-                })
+                .filter_map(|case| Some((u64::from(case.ordinal), group_size(&case.arguments)?)))
                 .collect(),
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     catalogue::{
-        Bindings, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue, InputSlot,
-        ShapeRule, TensorSlot, logical_dims,
+        Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, InputSlot, ShapeRule,
+        TensorSlot, TensorSource, logical_dims,
     },
     domain::{CaseAttributes, Dtype, Slot as Recorded, Tensor},
 };
@@ -409,26 +409,22 @@ impl<'a> FormMatcher<'a> {
 
     /// Values that the kernel takes for places must be known to be some.
     fn check_values(&self, slots: &[Option<GivenSlot>], bindings: &Bindings) -> Result<(), PyError> {
-        for (index, TensorSlot { argument, values, .. }) in self.form.tensors() {
-            let Some(slot) = &slots[index] else { continue };
-            if let DeclaredFill::Cumulative(total) | DeclaredFill::Counts(total) = values {
+        for (index, TensorSlot { argument, source, .. }) in self.form.tensors() {
+            let (Some(slot), TensorSource::Fill(values)) = (&slots[index], source) else { continue };
+            if let Fill::Cumulative { total } | Fill::Counts { total } = values {
                 self.check_shares(argument, total, slot.contents, bindings)?;
                 continue;
             }
             let (bound, distinct) = match values {
-                DeclaredFill::Index(bound)
-                | DeclaredFill::Zipf(bound)
-                | DeclaredFill::Counting(bound)
-                | DeclaredFill::Experts(bound)
-                | DeclaredFill::Picks(bound)
-                | DeclaredFill::Blocks { below: bound, .. } => (bound, false),
-                DeclaredFill::Distinct(bound) => (bound, true),
-                DeclaredFill::Listed(items) => {
+                Fill::Listed { items } => {
                     let items = items.value(bindings).map_err(|error| runtime(error.to_string()))?;
                     self.check_list(argument, &items, slot.contents)?;
                     continue;
                 }
-                _ => continue,
+                _ => match values.below() {
+                    Some(bound) => (bound, matches!(values, Fill::Distinct { .. })),
+                    None => continue,
+                },
             };
             let below = bound.number(bindings).map_err(|error| runtime(error.to_string()))?;
             let found = match slot.contents {

@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::{ApiSession, LoggedLaunch, TaskEngine};
 use crate::{
+    catalogue::{ArgumentValue, CallArgument},
     domain::{CaseId, DataKind, Nanos},
     rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
-    render::{Manifest, ManifestArgument, ManifestCase, SentinelLengths},
+    render::{Manifest, ManifestCase, SentinelLengths},
 };
 
 const START: Nanos = Nanos(1_764_246_877_073_569_650);
@@ -20,7 +21,7 @@ fn session(kernels: &[&str]) -> ApiSession {
         shapes: String::new(),
         reading: String::new(),
         arguments: if *kernel == "DispatchFFNCombine" {
-            vec![ManifestArgument { process_group: Some(4), ..ManifestArgument::default() }]
+            vec![CallArgument { name: "group".to_owned(), value: ArgumentValue::ProcessGroup(4) }]
         } else {
             Vec::new()
         },
