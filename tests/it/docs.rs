@@ -30,7 +30,9 @@ fn files_that_the_papers_name_exist() {
 
 #[test]
 fn every_entry_states_the_vendors_schema() {
-    let Some(listed) = crate::context::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else { return };
+    let Some(listed) = crate::requirements::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {
+        return;
+    };
     let listed = fs::read_to_string(listed).expect("UTF-8");
     let catalogue =
         npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
@@ -44,5 +46,6 @@ fn every_entry_states_the_vendors_schema() {
         );
         checked += 1;
     }
-    assert!(checked >= 3, "only {checked} entries have an npu schema");
+    // Entries of torch's own functions (`aten::`) and of custom operators are in other lists.
+    assert!(checked >= 30, "{checked} entries have an npu schema; there were 30, and entries are only added");
 }
