@@ -65,14 +65,6 @@ impl YamlError {
     }
 }
 
-impl YamlError {
-    /// An error in the first line that contains a text.
-    pub(crate) fn at_text(file: &Path, text: &str, needle: &str, problem: &str, hint: &str) -> Self {
-        let line = text.lines().position(|line| !needle.is_empty() && line.contains(needle));
-        Self { line: line.map(|index| index + 1), ..Self::at(file, Location::UNKNOWN, problem, hint) }
-    }
-}
-
 /// Checks that a text is one YAML document without duplicate keys.
 ///
 /// # Errors
