@@ -3,7 +3,7 @@
 use super::{
     Bindings, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue, NotReplayable,
     SchemaType, TensorSlot,
-    resolve::{contradiction, logical_dims, not_known},
+    resolve::{contradiction, logical_dims, missing_attribute},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
@@ -150,8 +150,9 @@ impl ArgumentResolver<'_> {
         argument: &str,
         dims: &[u64],
     ) -> Result<ResolvedFill, NotReplayable> {
-        let number =
-            |expr: &Expr| expr.number(self.bindings).map_err(|error| contradiction(error.to_string()));
+        let number = |expr: &Expr| {
+            expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))
+        };
         let range = |expr: &Expr| match number(expr)? {
             bound @ 1.. => Ok(bound),
             _ => Err(contradiction(format!("`{argument}` would index an empty range"))),
@@ -164,8 +165,8 @@ impl ArgumentResolver<'_> {
             Err(contradiction(format!("`{argument}` needs {count} different values, there are {bound}")))
         };
         let list = |expr: &Expr| {
-            let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-            value.items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
+            let value = expr.evaluate_in(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+            value.to_items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
         };
         Ok(match values {
             DeclaredFill::Activation => ResolvedFill::Activation,
@@ -231,7 +232,8 @@ impl ArgumentResolver<'_> {
         Ok(match argument {
             DeclaredArgument::Constant(constant) => CallArgument::Constant(constant.clone()),
             DeclaredArgument::Expression(expr) => {
-                let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+                let value =
+                    expr.evaluate_in(self.bindings).map_err(|error| contradiction(error.to_string()))?;
                 CallArgument::Constant(match value {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
@@ -241,7 +243,8 @@ impl ArgumentResolver<'_> {
                 })
             }
             DeclaredArgument::InverseRoot(expr) => {
-                let number = expr.number(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+                let number =
+                    expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))?;
                 let number = u32::try_from(number).ok().filter(|number| *number > 0);
                 let number = number.ok_or_else(|| contradiction(format!("`{expr}` has no root")))?;
                 CallArgument::Constant((1.0 / f64::from(number).sqrt()).into())
@@ -254,11 +257,15 @@ impl ArgumentResolver<'_> {
             }
             DeclaredArgument::Attribute(column) => CallArgument::Constant(self.attribute(column, kind)?),
             DeclaredArgument::ProcessGroup(ranks) => CallArgument::ProcessGroup(
-                ranks.number(self.bindings).map_err(|error| contradiction(error.to_string()))?,
+                ranks.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))?,
             ),
             DeclaredArgument::Tensor { dims, dtype, values, on_host } => {
-                let dims =
-                    dims.dims(self.bindings).map_err(contradiction)?.into_iter().next().unwrap_or_default();
+                let dims = dims
+                    .evaluate_shapes(self.bindings)
+                    .map_err(contradiction)?
+                    .into_iter()
+                    .next()
+                    .unwrap_or_default();
                 let fill = self.fill(values, "tensor", &dims)?;
                 CallArgument::Tensor(TensorArgument {
                     tensor: Tensor::new(dims.clone(), dtype.clone()),
@@ -273,7 +280,7 @@ impl ArgumentResolver<'_> {
     }
 
     fn attribute(&self, column: &str, kind: SchemaType) -> Result<serde_json::Value, NotReplayable> {
-        let text = self.case.attributes.get(column).ok_or_else(|| not_known(column))?;
+        let text = self.case.attributes.get(column).ok_or_else(|| missing_attribute(column))?;
         let numbers = || {
             let numbers = self.case.attributes.numbers(column);
             numbers.ok_or_else(|| contradiction(format!("`{column}` is {text}, not whole numbers")))

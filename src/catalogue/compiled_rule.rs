@@ -46,7 +46,7 @@ impl From<CompileExprError> for CompileError {
     fn from(error: CompileExprError) -> Self {
         match error {
             CompileExprError::Unknown(_) => Self::Misfit,
-            CompileExprError::NotNumeric(_) => Self::Unsaid,
+            CompileExprError::Unsupported(_) => Self::Unsaid,
         }
     }
 }
@@ -56,7 +56,7 @@ type Names = BTreeMap<String, LoweredValue>;
 impl CompiledRule {
     /// The number of the form that takes a candidate; `None` where none does.
     #[must_use]
-    pub fn form(&self, numbers: &[i64]) -> Option<usize> {
+    pub fn matching_form(&self, numbers: &[i64]) -> Option<usize> {
         let holds = |terms: &[CompiledNode]| terms.iter().all(|term| matches!(term.value(numbers), Ok(1..)));
         let form = self.forms.iter().position(|form| holds(&form.fits))?;
         holds(&self.forms[form].needs).then_some(form)
@@ -64,7 +64,7 @@ impl CompiledRule {
 
     /// How many forms there are.
     #[must_use]
-    pub const fn forms(&self) -> usize {
+    pub const fn form_count(&self) -> usize {
         self.forms.len()
     }
 }
@@ -72,7 +72,7 @@ impl CompiledRule {
 impl CatalogueEntry {
     /// The rule for the candidates of a space; `None` where it cannot be compiled.
     #[must_use]
-    pub fn quick(&self, space: &CandidateSpace) -> Option<CompiledRule> {
+    pub fn compile_rule(&self, space: &CandidateSpace) -> Option<CompiledRule> {
         if !space.attributes.is_empty() {
             return None;
         }
@@ -497,7 +497,7 @@ mod tests {
         let catalogue = Catalogue::load(&assets).expect("the catalogue");
         let slow = grids.spaces().iter().filter_map(|space| {
             let entry = catalogue.entry(&space.kernel)?;
-            entry.quick(space).is_none().then_some((space.kernel.as_str(), space.candidates()))
+            entry.compile_rule(space).is_none().then_some((space.kernel.as_str(), space.candidates()))
         });
         let slow: Vec<(&str, u64)> = slow.collect();
         assert!(slow.iter().all(|(_, candidates)| *candidates < 1000), "{slow:?}");

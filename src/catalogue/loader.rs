@@ -49,7 +49,7 @@ impl Catalogue {
     }
 
     /// Every name of a kernel that has an entry, in the order of names.
-    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+    pub fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
         self.aliases.keys().map(String::as_str)
     }
 
@@ -74,7 +74,7 @@ impl Catalogue {
     }
 
     /// Every entry that calls that Python function.
-    pub fn callers<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
+    pub fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
         self.entries().filter(move |entry| entry.api == api)
     }
 }

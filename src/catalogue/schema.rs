@@ -58,9 +58,9 @@ pub enum SchemaType {
 
 impl SchemaType {
     /// Whether a constant is of this type. Types that npubench does not look into take none.
-    pub(crate) fn takes(self, constant: &serde_json::Value) -> bool {
+    pub(crate) fn accepts_constant(self, constant: &serde_json::Value) -> bool {
         let all = |items: &serde_json::Value, kind: Self| {
-            items.as_array().is_some_and(|items| items.iter().all(|item| kind.takes(item)))
+            items.as_array().is_some_and(|items| items.iter().all(|item| kind.accepts_constant(item)))
         };
         match self {
             Self::Int => constant.is_i64(),

@@ -57,7 +57,7 @@ impl ReturnShapes {
     ///
     /// # Errors
     /// The reason in words where a name has no value or a dimension comes out negative.
-    pub fn dims(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    pub fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         all_dims(&self.0, bindings)
     }
 }
@@ -126,7 +126,7 @@ impl ShapeRule {
 
     /// Whether the rule wants something in an input slot.
     #[must_use]
-    pub fn takes(&self, slot: usize) -> bool {
+    pub fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
@@ -144,7 +144,7 @@ impl ShapeRule {
 
     /// Every name that has a value once inputs and outputs are bound.
     #[must_use]
-    pub fn names(&self) -> BTreeSet<&str> {
+    pub fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
@@ -158,7 +158,7 @@ impl ShapeRule {
 
     /// Whether the outputs follow from the inputs.
     #[must_use]
-    pub fn outputs_follow(&self) -> bool {
+    pub fn outputs_follow_from_inputs(&self) -> bool {
         let known: BTreeSet<&str> = self
             .inputs
             .iter()
@@ -171,7 +171,7 @@ impl ShapeRule {
             .collect();
         self.outputs.iter().flatten().all(|term| match term {
             OutputTerm::Sequence(name) => known.contains(name.as_str()),
-            OutputTerm::Expr(expr) => expr.names().is_subset(&known),
+            OutputTerm::Expr(expr) => expr.variable_names().is_subset(&known),
         })
     }
 
@@ -181,7 +181,7 @@ impl ShapeRule {
     ///
     /// # Errors
     /// The reason in words, for the form does not fit.
-    pub fn bind(
+    pub fn bind_names(
         &self,
         inputs: &[Option<Vec<u64>>],
         outputs: Option<&[Vec<u64>]>,
@@ -194,7 +194,7 @@ impl ShapeRule {
         for (slot, terms) in self.inputs.iter().enumerate() {
             let dims = inputs.get(slot).and_then(Option::as_deref);
             match (terms, dims) {
-                (Some(terms), Some(dims)) => bind_slot(terms, &signed(dims), &mut bindings),
+                (Some(terms), Some(dims)) => bind_slot(terms, &to_signed(dims), &mut bindings),
                 // Some kernels are shown a slot without dimensions where nothing is given.
                 (None, None | Some([])) => Ok(()),
                 (None, Some(_)) => Err("the rule leaves it out".to_owned()),
@@ -203,25 +203,25 @@ impl ShapeRule {
             .map_err(|why| format!("input {slot}: {why}"))?;
         }
         if let Some(outputs) = outputs {
-            self.infer(outputs, &mut bindings)?;
+            self.infer_names(outputs, &mut bindings)?;
             self.bind_outputs(outputs, &mut bindings)?;
         }
         for condition in &self.conditions {
-            if !condition.holds(&bindings).map_err(|error| error.to_string())? {
+            if !condition.evaluate_bool(&bindings).map_err(|error| error.to_string())? {
                 return Err(format!("`{condition}` does not hold"));
             }
         }
         Ok(bindings)
     }
 
-    fn infer(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
+    fn infer_names(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
         for (name, expr) in &self.inferred {
             if bindings.get(name).is_some() {
                 continue;
             }
             let mut known = bindings.clone();
-            known.set("output", ExprValue::List(signed(outputs.first().map_or(&[], Vec::as_slice))));
-            let value = expr.value(&known).map_err(|error| error.to_string())?;
+            known.set("output", ExprValue::List(to_signed(outputs.first().map_or(&[], Vec::as_slice))));
+            let value = expr.evaluate_in(&known).map_err(|error| error.to_string())?;
             bindings.set(name, value);
         }
         Ok(())
@@ -235,7 +235,7 @@ impl ShapeRule {
             return Err(format!("{} output slots, the rule has {most}", outputs.len()));
         }
         for (slot, (terms, dims)) in self.outputs.iter().zip(outputs).enumerate() {
-            let recorded = signed(dims);
+            let recorded = to_signed(dims);
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
             {
@@ -256,7 +256,7 @@ impl ShapeRule {
     ///
     /// # Errors
     /// The reason in words where a name has no value or a dimension comes out negative.
-    pub fn outputs(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    pub fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         all_dims(&self.outputs, bindings)
     }
 }
@@ -269,7 +269,7 @@ fn all_dims(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u
     shapes.collect()
 }
 
-pub(crate) fn signed(dims: &[u64]) -> Vec<i64> {
+pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<V
             OutputTerm::Sequence(name) => {
                 bindings.get(name).cloned().ok_or_else(|| format!("`*{name}` has no value"))?
             }
-            OutputTerm::Expr(expr) => expr.value(bindings).map_err(|error| error.to_string())?,
+            OutputTerm::Expr(expr) => expr.evaluate_in(bindings).map_err(|error| error.to_string())?,
         };
         match value {
             ExprValue::Number(number) => dims.push(number),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.outputs(&form.bind(&present(inputs), None, Bindings::default())?)
+        form.output_shapes(&form.bind_names(&present(inputs), None, Bindings::default())?)
     }
 
     fn present(inputs: &[Vec<u64>]) -> Vec<Option<Vec<u64>>> {
@@ -397,8 +397,9 @@ mod tests {
     #[test]
     fn a_dimension_that_the_inputs_leave_open_is_bound_by_the_recorded_output() {
         let top = form("T,E -> T,K; T,K; T,E", &["K <= E"]);
-        let bind =
-            |outputs: &[Vec<u64>]| top.bind(&present(&[vec![64, 256]]), Some(outputs), Bindings::default());
+        let bind = |outputs: &[Vec<u64>]| {
+            top.bind_names(&present(&[vec![64, 256]]), Some(outputs), Bindings::default())
+        };
         let bound = bind(&[vec![64, 8], vec![64, 8], vec![64, 256]]).expect("fits");
         assert_eq!(bound.get("K"), Some(&ExprValue::Number(8)));
         let why = |outputs: &[Vec<u64>]| bind(outputs).expect_err("does not fit");
@@ -431,13 +432,17 @@ mod tests {
         let slice = form("*X;R;R -> *Y", &["R == rank(X)", "within(Y, X)"]);
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
-        let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
+        let bound =
+            slice.bind_names(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("Y"), Some(&ExprValue::List(vec![4096, 8, 256])));
         let heads = form("T,W -> T,Q; T,(W-Q)/2", &[]);
-        let bound =
-            heads.bind(&present(&[vec![8, 96]]), Some(&[vec![8, 64], vec![8, 16]]), Bindings::default());
+        let bound = heads.bind_names(
+            &present(&[vec![8, 96]]),
+            Some(&[vec![8, 64], vec![8, 16]]),
+            Bindings::default(),
+        );
         assert_eq!(bound.expect("fits").get("Q"), Some(&ExprValue::Number(64)));
-        let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
+        let wider = slice.bind_names(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
         assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
     }
 
@@ -446,23 +451,24 @@ mod tests {
         let inferred = vec![("P".to_owned(), Expr::parse("permutation(X, output)").expect("an expression"))];
         let rule = form("*X; R -> permuted(X, P)", &["R == rank(X)"]).with_inferred(inferred);
         let inputs = present(&[vec![32, 5], vec![2]]);
-        let bound = rule.bind(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
+        let bound = rule.bind_names(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));
-        assert!(rule.bind(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
+        assert!(rule.bind_names(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
         let mut known = Bindings::default();
         known.set("P", ExprValue::List(vec![0, 1]));
-        let bound = rule.bind(&inputs, None, known).expect("fits");
-        assert_eq!(rule.outputs(&bound), Ok(vec![vec![32, 5]]));
+        let bound = rule.bind_names(&inputs, None, known).expect("fits");
+        assert_eq!(rule.output_shapes(&bound), Ok(vec![vec![32, 5]]));
     }
 
     #[test]
     fn recorded_outputs_must_agree() {
         let mm = form("M,K;K,N -> M,N", &[]);
-        let got = mm.bind(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
+        let got =
+            mm.bind_names(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
         assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
         let lse = form("M -> M; ", &[]);
         let bind = |outputs: &[Vec<u64>]| {
-            lse.bind(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
+            lse.bind_names(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
         };
         assert_eq!(bind(&[vec![2]]), Ok(()), "what is left out need not be recorded");
         assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
@@ -472,7 +478,7 @@ mod tests {
     #[test]
     fn a_slot_can_be_left_out() {
         let form = form("N; -; N; - -> N", &[]);
-        let bind = |inputs: &[Option<Vec<u64>>]| form.bind(inputs, None, Bindings::default()).map(drop);
+        let bind = |inputs: &[Option<Vec<u64>>]| form.bind_names(inputs, None, Bindings::default()).map(drop);
         assert_eq!(bind(&[Some(vec![4]), None, Some(vec![4])]), Ok(()));
         let full = [Some(vec![4]), Some(vec![4]), Some(vec![4])];
         assert_eq!(bind(&full), Err("input 1: the rule leaves it out".to_owned()));

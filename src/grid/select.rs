@@ -177,7 +177,7 @@ fn valid_of(
 /// with the whole one, else by that.
 struct CandidateValidator<'a> {
     entry: &'a CatalogueEntry,
-    quick: Option<CompiledRule>,
+    compiled: Option<CompiledRule>,
     /// By form: whether the whole rule has taken a candidate that the compiled one takes. What is left to it
     /// depends on types alone, which are those of all candidates.
     agreed: Vec<bool>,
@@ -185,18 +185,18 @@ struct CandidateValidator<'a> {
 
 impl<'a> CandidateValidator<'a> {
     fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
-        let quick = entry.quick(space);
-        let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::forms)];
-        Self { entry, quick, agreed }
+        let quick = entry.compile_rule(space);
+        let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::form_count)];
+        Self { entry, compiled: quick, agreed }
     }
 
     fn refusal(&mut self, draft: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
-        let form = self.quick.as_ref().and_then(|quick| quick.form(numbers));
+        let form = self.compiled.as_ref().and_then(|quick| quick.matching_form(numbers));
         if form.is_some_and(|form| self.agreed[form]) {
             return None;
         }
         let refusal = match draft.case(numbers) {
-            Ok(case) => self.entry.read(case).err().map(|refusal| refusal.to_string()),
+            Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
             Err(problem) => Some(problem),
         };
         if let Some(form) = form {
@@ -262,7 +262,7 @@ impl SelectedCandidates<'_> {
     pub fn fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         let _ = self.for_each(|_, _, draft| {
-            if let Ok(reading) = entry.read(draft.filled()) {
+            if let Ok(reading) = entry.resolve_call(draft.filled()) {
                 sum += device.fastest(&reading.work).seconds();
             }
             Ok::<(), std::convert::Infallible>(())

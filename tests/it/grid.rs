@@ -163,7 +163,7 @@ fn rows_pass_the_rule_and_fit_the_memory() {
                     "{}",
                     case.shapes()
                 );
-                if let Err(refusal) = entry.expect("an entry").read(case) {
+                if let Err(refusal) = entry.expect("an entry").resolve_call(case) {
                     panic!("{} of {}: {refusal}", case.shapes(), space.pattern);
                 }
                 assert!(signatures.insert(case.signature()), "{} twice", case.shapes());
@@ -311,7 +311,7 @@ fn rows_of_models_pass_the_rule() {
         grown
             .for_each(|_, numbers, draft| {
                 let case = draft.case(numbers).expect("attributes");
-                assert!(entry.read(case).is_ok(), "{kernel} {}", case.shapes());
+                assert!(entry.resolve_call(case).is_ok(), "{kernel} {}", case.shapes());
                 Ok::<(), ()>(())
             })
             .expect("visited");
@@ -333,7 +333,7 @@ fn the_compiled_rule_agrees_with_the_catalogue() {
     for grids in [built_in(), of_models(&names)] {
         for space in grids.spaces() {
             let Some(entry) = catalogue.entry(&space.kernel) else { continue };
-            let Some(quick) = entry.quick(space) else { continue };
+            let Some(quick) = entry.compile_rule(space) else { continue };
             // An odd step has no factor with the lengths of most axes in common and meets all their values.
             let step = space.candidates().div_ceil(EACH);
             let step = if step > 1 { step | 1 } else { 1 };
@@ -346,7 +346,7 @@ fn the_compiled_rule_agrees_with_the_catalogue() {
                     continue;
                 }
                 let case = draft.case(&numbers).expect("attributes");
-                let (whole, form) = (entry.read(case), quick.form(&numbers));
+                let (whole, form) = (entry.resolve_call(case), quick.matching_form(&numbers));
                 assert_eq!(
                     form.is_some(),
                     whole.is_ok(),

@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, fmt};
 use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
     expr::{AlignedLists, NameEquality},
-    resolve::{blocked_dims, known, logical_dims},
+    resolve::{attribute_bindings, blocked_dims, logical_dims},
     shape_rule::{OutputTerm, PatternTerm},
 };
 use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
@@ -48,15 +48,15 @@ impl CatalogueEntry {
     ///
     /// # Errors
     /// [`NotReplayable`] where the case cannot be read.
-    pub fn anatomy<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
-        let (form, bindings) = self.form_of(case)?;
+    pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
+        let (form, bindings) = self.matching_form(case)?;
         let conditions = &form.rule.conditions;
         let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
         let terms = form.rule.outputs.iter().flatten().filter_map(|term| match term {
             OutputTerm::Expr(expr) => Some(expr),
             OutputTerm::Sequence(_) => None,
         });
-        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::side_by_side).collect();
+        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::aligned_lists).collect();
         Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
     }
 }
@@ -122,7 +122,7 @@ impl<'a> CaseEditor<'a> {
 
     /// Its value.
     #[must_use]
-    pub fn value(&self, dimension: &FormDimension) -> Option<u64> {
+    pub fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
         let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
             (ExprValue::Number(number), None) => *number,
             (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
@@ -133,7 +133,7 @@ impl<'a> CaseEditor<'a> {
 
     /// What the entry says that it is.
     #[must_use]
-    pub fn role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
+    pub fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
         let role = *self.entry.roles.get(&dimension.name)?;
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
@@ -147,7 +147,7 @@ impl<'a> CaseEditor<'a> {
                 Some(PatternTerm::Name(name)) => *name == dimension.name,
                 Some(PatternTerm::Rest(name)) => {
                     let length =
-                        self.bindings.get(name).and_then(|value| value.list().ok()).map(<[i64]>::len);
+                        self.bindings.get(name).and_then(|value| value.as_list().ok()).map(<[i64]>::len);
                     *name == dimension.name && length == dimension.place.map(|place| place + 1)
                 }
                 _ => false,
@@ -179,12 +179,12 @@ impl<'a> CaseEditor<'a> {
                     _ => continue,
                 };
                 let length =
-                    |name: &str| self.bindings.get(name).and_then(|v| v.list().ok()).map(<[i64]>::len);
+                    |name: &str| self.bindings.get(name).and_then(|v| v.as_list().ok()).map(<[i64]>::len);
                 let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
                 let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
                 let Some(place) = place.filter(|place| *place < theirs) else { continue };
                 let other = FormDimension { name: other.clone(), place: Some(place) };
-                if self.value(&other) == self.value(&one) && !alike.contains(&other) {
+                if self.dimension_value(&other) == self.dimension_value(&one) && !alike.contains(&other) {
                     alike.push(other);
                 }
             }
@@ -196,7 +196,7 @@ impl<'a> CaseEditor<'a> {
     ///
     /// # Errors
     /// The reason in words, where a shape cannot be built.
-    pub fn with(
+    pub fn build_case(
         &self,
         changes: &[(FormDimension, u64)],
         attributes: Option<&CaseAttributes>,
@@ -205,7 +205,7 @@ impl<'a> CaseEditor<'a> {
         let attributes = attributes.unwrap_or(&self.case.attributes);
         for (column, _) in attributes.iter() {
             let name = CaseAttributes::variable(column);
-            if let Some(value) = known(attributes).get(&name) {
+            if let Some(value) = attribute_bindings(attributes).get(&name) {
                 bindings.set(&name, value.clone());
             }
         }
@@ -226,17 +226,17 @@ impl<'a> CaseEditor<'a> {
             (Some(Some(terms)), Some(tensor)) => {
                 let dims = input_dims(terms, &bindings)?;
                 let (dtype, format) = (tensor.dtype.clone(), tensor.format.clone());
-                Ok(Some(stored(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
+                Ok(Some(stored_tensor(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
             }
             _ => Ok(slot.clone()),
         };
         let inputs = self.case.inputs.iter().enumerate().map(shape).collect::<Result<_, String>>()?;
-        let mut shapes = self.form.rule.outputs(&bindings)?.into_iter();
+        let mut shapes = self.form.rule.output_shapes(&bindings)?.into_iter();
         let mut outputs = self.case.outputs.clone();
         for tensor in outputs.iter_mut().flatten() {
-            tensor.dims = positive(shapes.next().ok_or("an output that the form does not have")?)?;
+            tensor.dims = check_positive(shapes.next().ok_or("an output that the form does not have")?)?;
         }
-        let attributes = rewritten(attributes, &bindings);
+        let attributes = updated_attributes(attributes, &bindings);
         Ok(Case { kernel: self.case.kernel.clone(), inputs, outputs, attributes })
     }
 
@@ -269,7 +269,7 @@ fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
 }
 
 /// A tensor as the profiler shows it. `like` is the one it stands for, which tells whether blocks are shown.
-fn stored(
+fn stored_tensor(
     slot: Option<&TensorSlot>,
     dims: Vec<u64>,
     dtype: Dtype,
@@ -302,22 +302,22 @@ fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, St
             },
         }
     }
-    positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
+    check_positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
 }
 
-fn positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
+fn check_positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
     if dims.contains(&0) { Err("a dimension of 0".to_owned()) } else { Ok(dims) }
 }
 
 /// Attributes with what their names are now.
-fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
+fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
     let mut rewritten = attributes.clone();
-    let before = known(attributes);
+    let before = attribute_bindings(attributes);
     for (column, _) in attributes.iter() {
         let name = CaseAttributes::variable(column);
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
-                if let Ok(items) = now.items() {
+                if let Ok(items) = now.to_items() {
                     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
                     rewritten.set(column, &items.join(","));
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CaseEditor, input_dims, stored, tensor_slot};
+use super::{CaseEditor, input_dims, stored_tensor, tensor_slot};
 use crate::{
     catalogue::{CatalogueEntry, EntryForm, InputSlot, resolve::logical_dims, shape_rule::PatternTerm},
     domain::{Case, Dtype, Slot, Tensor, TensorFormat},
@@ -11,7 +11,7 @@ use crate::{
 impl<'a> CaseEditor<'a> {
     /// The case with other types, each in place of one; `None` where it has none of them.
     #[must_use]
-    pub fn retyped(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
+    pub fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
         let mut is_changed = false;
         for (index, slot) in case.inputs.iter_mut().enumerate() {
@@ -21,7 +21,7 @@ impl<'a> CaseEditor<'a> {
             let slot = tensor_slot(self.form, index);
             let logical = slot.and_then(|slot| logical_dims(slot, tensor).ok());
             let dims = logical.unwrap_or_else(|| tensor.dims.clone());
-            *tensor = stored(slot, dims, dtype.clone(), tensor.format.clone(), Some(tensor)).ok()?;
+            *tensor = stored_tensor(slot, dims, dtype.clone(), tensor.format.clone(), Some(tensor)).ok()?;
         }
         for tensor in case.outputs.iter_mut().flatten() {
             if let Some(dtype) = types.get(&tensor.dtype) {
@@ -33,7 +33,7 @@ impl<'a> CaseEditor<'a> {
 
     /// The case with one tensor at a time in another format; by the argument's name.
     #[must_use]
-    pub fn reformatted(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
+    pub fn with_formats(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
             let Some(tensor) = self.case.inputs.get(index).and_then(Option::as_ref) else { continue };
@@ -47,7 +47,7 @@ impl<'a> CaseEditor<'a> {
                 continue;
             }
             let Ok(dims) = logical_dims(slot, tensor) else { continue };
-            if let Ok(stored) = stored(Some(slot), dims, tensor.dtype.clone(), format.clone(), None) {
+            if let Ok(stored) = stored_tensor(Some(slot), dims, tensor.dtype.clone(), format.clone(), None) {
                 let mut case = self.case.clone();
                 case.inputs[index] = Some(stored);
                 found.push((slot.argument.as_str(), case));
@@ -59,7 +59,7 @@ impl<'a> CaseEditor<'a> {
     /// The case with one tensor more or less that lies transposed, where the entry has such a form; by the
     /// argument's name.
     #[must_use]
-    pub fn transposed(&self) -> Vec<(&'a str, Case)> {
+    pub fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
         for form in &self.entry.forms {
             let differing: Vec<&str> = (form.tensors().map(|(_, slot)| slot.argument.as_str()))
@@ -71,7 +71,7 @@ impl<'a> CaseEditor<'a> {
                 && form.with == self.form.with
                 && (form.rule.inputs.iter().zip(&self.form.rule.inputs).enumerate())
                     .all(|(index, (theirs, mine))| is_other(index) || theirs == mine);
-            let Some(case) = self.in_form(self.entry, form).ok().filter(|_| same) else { continue };
+            let Some(case) = self.rebuild_in_form(self.entry, form).ok().filter(|_| same) else { continue };
             let types = |case: &Case| -> Vec<Option<Dtype>> {
                 let slots = case.inputs.iter().chain(&case.outputs);
                 slots.map(|slot| slot.as_ref().map(|tensor| tensor.dtype.clone())).collect()
@@ -96,7 +96,7 @@ impl<'a> CaseEditor<'a> {
             .iter()
             .filter(|form| form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form));
         let mut cases: Vec<(&str, Result<Case, String>)> =
-            forms.map(|form| (form.rule.name.as_str(), self.in_form(entry, form))).collect();
+            forms.map(|form| (form.rule.name.as_str(), self.rebuild_in_form(entry, form))).collect();
         // Forms differ in the type of what they give, so that some do not fit.
         if cases.iter().any(|(_, case)| case.is_ok()) {
             cases.retain(|(_, case)| case.is_ok());
@@ -108,13 +108,13 @@ impl<'a> CaseEditor<'a> {
 
     /// The case that has this one's dimensions in another form: types and formats stay where the form takes them,
     /// else they are the first that it takes.
-    fn in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
+    fn rebuild_in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let terms = || form.rule.inputs.iter().flatten().flatten();
         for term in terms() {
             let PatternTerm::Name(name) = term else { continue };
             if bindings.get(name).is_none() {
-                let value = form.rule.conditions.iter().find_map(|one| one.value_of(name, &bindings));
+                let value = form.rule.conditions.iter().find_map(|one| one.equated_value(name, &bindings));
                 bindings.set(name, value.ok_or_else(|| format!("the form needs `{name}`"))?);
             }
         }
@@ -137,7 +137,13 @@ impl<'a> CaseEditor<'a> {
                         TensorFormat::Base(_) => true,
                         TensorFormat::Private(name) => slot.formats.contains(name),
                     });
-                    stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(TensorFormat::nd), None)?
+                    stored_tensor(
+                        Some(slot),
+                        dims,
+                        dtype.clone(),
+                        format.unwrap_or_else(TensorFormat::nd),
+                        None,
+                    )?
                 }
                 InputSlot::Host { dtype, .. }
                 | InputSlot::Intermediate { dtype, .. }
@@ -147,7 +153,7 @@ impl<'a> CaseEditor<'a> {
         }
         let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = self.case.outputs.iter().flatten().map(|one| one.dtype.clone()).collect();
-        let outputs = entry.outputs(form, &bindings, &present, &recorded);
+        let outputs = entry.output_tensors(form, &bindings, &present, &recorded);
         let outputs = outputs.map_err(|refusal| refusal.to_string())?.into_iter().map(Some).collect();
         while inputs.last().is_some_and(Option::is_none) {
             inputs.pop();

@@ -40,7 +40,7 @@ pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
         }
         let unused = form.inputs.iter().enumerate();
         let mut unused =
-            unused.filter(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Ignored));
+            unused.filter(|(index, slot)| rule.takes_slot(*index) && matches!(slot, InputSlot::Ignored));
         if let Some((index, _)) = unused.next() {
             let problem =
                 format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
@@ -52,7 +52,7 @@ pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
 
 /// Roles are those of dimensions that some form names.
 pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
-    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
+    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.bound_names()).collect();
     let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
     let known = names.into_iter().collect::<Vec<_>>().join(", ");
     Err(fault("roles:", format!("no form has a dimension `{name}`; there are {known}")))
@@ -120,7 +120,7 @@ fn check_argument(
     let Some(declared) = schema.argument(name) else { return Ok(()) };
     match argument {
         DeclaredArgument::Constant(constant)
-            if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
+            if !(declared.kind.accepts_constant(constant) || (constant.is_null() && declared.optional)) =>
         {
             let problem =
                 format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);

@@ -15,7 +15,7 @@ pub enum ExprValue {
 
 impl ExprValue {
     /// The number; a list counts as the product of its dimensions.
-    pub(crate) fn number(&self) -> Result<i64, String> {
+    pub(crate) fn to_number(&self) -> Result<i64, String> {
         match self {
             Self::Number(number) => Ok(*number),
             Self::List(dims) => dims
@@ -26,7 +26,7 @@ impl ExprValue {
         }
     }
 
-    pub(crate) fn list(&self) -> Result<&[i64], String> {
+    pub(crate) fn as_list(&self) -> Result<&[i64], String> {
         match self {
             Self::List(dims) => Ok(dims),
             other => Err(format!("{other} is not a list of dimensions")),
@@ -34,14 +34,14 @@ impl ExprValue {
     }
 
     /// The numbers of a list; a number is a list of one, as a batch of one sequence is in a row's attributes.
-    pub(crate) fn items(&self) -> Result<Vec<i64>, String> {
+    pub(crate) fn to_items(&self) -> Result<Vec<i64>, String> {
         match self {
             Self::List(items) => Ok(items.clone()),
-            other => Ok(vec![other.number()?]),
+            other => Ok(vec![other.to_number()?]),
         }
     }
 
-    pub(crate) fn truth(&self) -> Result<bool, String> {
+    pub(crate) fn to_bool(&self) -> Result<bool, String> {
         match self {
             Self::Bool(truth) => Ok(*truth),
             other => Err(format!("{other} is not a comparison")),

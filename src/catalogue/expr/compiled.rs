@@ -24,7 +24,7 @@ pub enum CompileExprError {
     /// A name that stands for nothing.
     Unknown(String),
     /// Something that only [`Expr`] evaluates.
-    NotNumeric(String),
+    Unsupported(String),
 }
 
 /// A term of whole numbers; truth values are 0 and 1.
@@ -70,14 +70,14 @@ impl CompiledExpr {
         let (term, is_truth) = match meaning_of(&expr.root, &meaning)? {
             LoweredValue::Number(term) => (term, false),
             LoweredValue::Truth(term) => (term, true),
-            LoweredValue::List(_) => return Err(CompileExprError::NotNumeric(expr.to_string())),
+            LoweredValue::List(_) => return Err(CompileExprError::Unsupported(expr.to_string())),
         };
         Ok(Self { source: expr.to_string(), term, is_truth })
     }
 
     /// Whether it is a comparison.
     #[must_use]
-    pub const fn is_truth(&self) -> bool {
+    pub const fn is_comparison(&self) -> bool {
         self.is_truth
     }
 
@@ -91,7 +91,7 @@ impl CompiledExpr {
     ///
     /// # Errors
     /// [`EvalError`].
-    pub fn value(&self, numbers: &[i64]) -> Result<i64, EvalError> {
+    pub fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
         self.term.value(numbers)
     }
 }
@@ -203,7 +203,7 @@ fn number(meaning: LoweredValue) -> Result<CompiledNode, CompileExprError> {
         LoweredValue::Number(term) => Ok(term),
         LoweredValue::List(terms) => Ok(product(&terms)),
         LoweredValue::Truth(_) => {
-            Err(CompileExprError::NotNumeric("a comparison where a number is wanted".to_owned()))
+            Err(CompileExprError::Unsupported("a comparison where a number is wanted".to_owned()))
         }
     }
 }
@@ -211,14 +211,14 @@ fn number(meaning: LoweredValue) -> Result<CompiledNode, CompileExprError> {
 fn truth(meaning: LoweredValue) -> Result<CompiledNode, CompileExprError> {
     match meaning {
         LoweredValue::Truth(term) => Ok(term),
-        _ => Err(CompileExprError::NotNumeric("a number where a comparison is wanted".to_owned())),
+        _ => Err(CompileExprError::Unsupported("a number where a comparison is wanted".to_owned())),
     }
 }
 
 fn list(meaning: LoweredValue) -> Result<Vec<CompiledNode>, CompileExprError> {
     match meaning {
         LoweredValue::List(terms) => Ok(terms),
-        _ => Err(CompileExprError::NotNumeric("a number where a list is wanted".to_owned())),
+        _ => Err(CompileExprError::Unsupported("a number where a list is wanted".to_owned())),
     }
 }
 
@@ -320,7 +320,7 @@ fn call(function: ExprFunction, values: Vec<LoweredValue>) -> Result<LoweredValu
             let within = pairs.map(|(s, l)| s.compared(BinaryOperator::LessEqual, l));
             LoweredValue::Truth(within.fold(CompiledNode::Number(i64::from(fits)), CompiledNode::and))
         }
-        other => return Err(CompileExprError::NotNumeric(format!("{other:?}").to_lowercase())),
+        other => return Err(CompileExprError::Unsupported(format!("{other:?}").to_lowercase())),
     })
 }
 
@@ -345,7 +345,7 @@ mod tests {
         for (name, number) in NAMES.into_iter().zip(numbers) {
             bindings.set(name, ExprValue::Number(number));
         }
-        match Expr::parse(source).expect("an expression").value(&bindings).ok()? {
+        match Expr::parse(source).expect("an expression").evaluate_in(&bindings).ok()? {
             ExprValue::Number(number) => Some(number),
             ExprValue::Bool(truth) => Some(i64::from(truth)),
             ExprValue::List(_) => None,
@@ -355,9 +355,9 @@ mod tests {
     #[test]
     fn what_it_cannot_say_is_refused_at_once() {
         assert_eq!(compiled("x + 1"), Err(CompileExprError::Unknown("x".to_owned())));
-        assert!(matches!(compiled("sum(a)"), Err(CompileExprError::NotNumeric(_))));
-        assert!(matches!(compiled("(a < b) + 1"), Err(CompileExprError::NotNumeric(_))));
-        assert!(compiled("a < b").expect("compiles").is_truth());
+        assert!(matches!(compiled("sum(a)"), Err(CompileExprError::Unsupported(_))));
+        assert!(matches!(compiled("(a < b) + 1"), Err(CompileExprError::Unsupported(_))));
+        assert!(compiled("a < b").expect("compiles").is_comparison());
     }
 
     proptest! {
@@ -370,7 +370,7 @@ mod tests {
             if let Ok(expr) = Expr::parse(&source) {
                 let place = |name: &str| NAMES.iter().position(|known| *known == name).map(VariableSlot::At);
                 if let Ok(formula) = CompiledExpr::compile(&expr, &place) {
-                    prop_assert_eq!(formula.value(&numbers).ok(), slow(&source, numbers), "{}", source);
+                    prop_assert_eq!(formula.evaluate_at(&numbers).ok(), slow(&source, numbers), "{}", source);
                 }
             }
         }

@@ -45,12 +45,12 @@ impl Expr {
     }
 
     /// The first value that an equality gives a name which has none, whichever alternative it is in.
-    pub(crate) fn value_of(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
+    pub(crate) fn equated_value(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
         value_of(&self.root, name, bindings)
     }
 
     /// The lists that stand side by side in an expression.
-    pub(crate) fn side_by_side(&self) -> Vec<AlignedLists> {
+    pub(crate) fn aligned_lists(&self) -> Vec<AlignedLists> {
         let mut found = Vec::new();
         collect_pairs(&self.root, &mut found);
         found
@@ -152,13 +152,13 @@ mod tests {
         assert_eq!(equalities("C + R == W + 0"), [], "no name by itself");
         assert_eq!(equalities("S == N"), [], "it does not hold");
         assert_eq!(equalities("max(N, R) == N"), [], "nothing follows from itself");
-        let first = Expr::parse("T == N or T == 1").expect("an expression").value_of("T", &bindings());
+        let first = Expr::parse("T == N or T == 1").expect("an expression").equated_value("T", &bindings());
         assert_eq!(first, Some(ExprValue::Number(64)));
     }
 
     #[test]
     fn lists_stand_side_by_side() {
-        let pairs = |source: &str| Expr::parse(source).expect("an expression").side_by_side();
+        let pairs = |source: &str| Expr::parse(source).expect("an expression").aligned_lists();
         assert_eq!(
             pairs("broadcast(X, Y) == Y"),
             [AlignedLists { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]

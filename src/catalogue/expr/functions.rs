@@ -86,8 +86,8 @@ pub(crate) const FUNCTIONS: [(&str, ExprFunction, usize); 35] = [
 
 /// The value of a function of arguments that are as many as it takes.
 pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprValue, String> {
-    let number = |index: usize| values[index].number();
-    let list = |index: usize| values[index].list();
+    let number = |index: usize| values[index].to_number();
+    let list = |index: usize| values[index].as_list();
     Ok(match function {
         ExprFunction::Min => ExprValue::Number(number(0)?.min(number(1)?)),
         ExprFunction::Max => ExprValue::Number(number(0)?.max(number(1)?)),
@@ -100,14 +100,14 @@ pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprV
             ExprValue::Number(value.checked_add(missing).ok_or_else(overflow)?)
         }
         ExprFunction::Rank => ExprValue::Number(i64::try_from(list(0)?.len()).map_err(|_| overflow())?),
-        ExprFunction::Numel => ExprValue::Number(ExprValue::List(list(0)?.to_vec()).number()?),
+        ExprFunction::Numel => ExprValue::Number(ExprValue::List(list(0)?.to_vec()).to_number()?),
         ExprFunction::Zeros => match number(0)? {
             length @ 0..=64 => ExprValue::List(vec![0; usize::try_from(length).unwrap_or_default()]),
             other => return Err(format!("a list of {other} zeros")),
         },
         ExprFunction::Broadcast => ExprValue::List(broadcast(list(0)?, list(1)?)?),
         ExprFunction::Within => {
-            let (small, large) = (values[0].items()?, values[1].items()?);
+            let (small, large) = (values[0].to_items()?, values[1].to_items()?);
             ExprValue::Bool(small.len() == large.len() && small.iter().zip(&large).all(|(s, l)| s <= l))
         }
         ExprFunction::List => ExprValue::List(flat(values)?),
@@ -121,7 +121,7 @@ pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprV
         }
         ExprFunction::Axes => ExprValue::List(shape_functions::axes(list(0)?, list(1)?, number(2)?)?),
         ExprFunction::Axis => {
-            ExprValue::Number(ExprValue::List(shape_functions::axes(list(0)?, list(1)?, 1)?).number()?)
+            ExprValue::Number(ExprValue::List(shape_functions::axes(list(0)?, list(1)?, 1)?).to_number()?)
         }
         ExprFunction::Joined => ExprValue::List(shape_functions::joined(number(0)?, &lists(&values[1..])?)?),
         ExprFunction::Joint => ExprValue::Number(shape_functions::joint(list(0)?, &lists(&values[1..])?)?),
@@ -136,22 +136,26 @@ pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprV
         ExprFunction::Padded => ExprValue::List(shape_functions::padded(list(0)?, list(1)?)?),
         ExprFunction::TrailingPads => ExprValue::List(shape_functions::trailing_pads(list(0)?, list(1)?)?),
         ExprFunction::Strides => ExprValue::List(shape_functions::strides(list(0)?)?),
-        ExprFunction::Sum => ExprValue::Number(sum(values[0].items()?.into_iter())?),
+        ExprFunction::Sum => ExprValue::Number(sum(values[0].to_items()?.into_iter())?),
         ExprFunction::Count => {
-            ExprValue::Number(i64::try_from(values[0].items()?.len()).map_err(|_| overflow())?)
+            ExprValue::Number(i64::try_from(values[0].to_items()?.len()).map_err(|_| overflow())?)
         }
-        ExprFunction::Last => ExprValue::Number(*values[0].items()?.last().ok_or_else(nothing)?),
-        ExprFunction::Lowest => ExprValue::Number(values[0].items()?.into_iter().min().ok_or_else(nothing)?),
-        ExprFunction::Highest => ExprValue::Number(values[0].items()?.into_iter().max().ok_or_else(nothing)?),
+        ExprFunction::Last => ExprValue::Number(*values[0].to_items()?.last().ok_or_else(nothing)?),
+        ExprFunction::Lowest => {
+            ExprValue::Number(values[0].to_items()?.into_iter().min().ok_or_else(nothing)?)
+        }
+        ExprFunction::Highest => {
+            ExprValue::Number(values[0].to_items()?.into_iter().max().ok_or_else(nothing)?)
+        }
         ExprFunction::Differences => {
-            let ends = values[0].items()?;
+            let ends = values[0].to_items()?;
             let starts = std::iter::once(0).chain(ends.iter().copied());
             let steps = starts.zip(&ends).map(|(start, end)| end.checked_sub(start).ok_or_else(overflow));
             ExprValue::List(steps.collect::<Result<_, _>>()?)
         }
         ExprFunction::Accumulated => {
             let mut end = 0_i64;
-            let ends = values[0].items()?.into_iter().map(|step| {
+            let ends = values[0].to_items()?.into_iter().map(|step| {
                 end = end.checked_add(step).ok_or_else(overflow)?;
                 Ok(end)
             });
@@ -177,10 +181,10 @@ pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprV
                 return Err(format!("blocks of {size}, expected a positive size"));
             }
             let blocks = |item: &i64| item / size + i64::from(item % size > 0);
-            ExprValue::List(values[0].items()?.iter().map(blocks).collect())
+            ExprValue::List(values[0].to_items()?.iter().map(blocks).collect())
         }
         ExprFunction::Dot => {
-            let (left, right) = (values[0].items()?, values[1].items()?);
+            let (left, right) = (values[0].to_items()?, values[1].to_items()?);
             if left.len() != right.len() {
                 return Err(format!("lists of {} and {} numbers", left.len(), right.len()));
             }
@@ -202,14 +206,14 @@ fn nothing() -> String {
 }
 
 fn lists(values: &[ExprValue]) -> Result<Vec<&[i64]>, String> {
-    values.iter().map(ExprValue::list).collect()
+    values.iter().map(ExprValue::as_list).collect()
 }
 
 /// Numbers and lists behind each other.
 fn flat(values: &[ExprValue]) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::new();
     for value in values {
-        numbers.extend(value.items()?);
+        numbers.extend(value.to_items()?);
     }
     Ok(numbers)
 }

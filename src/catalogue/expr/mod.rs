@@ -90,7 +90,7 @@ impl Expr {
 
     /// Every name that needs a value.
     #[must_use]
-    pub fn names(&self) -> BTreeSet<&str> {
+    pub fn variable_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.root, &mut names);
         names
@@ -106,7 +106,7 @@ impl Expr {
     ///
     /// # Errors
     /// [`ExprError`] for an unbound name, a wrong operand, an inexact division or an overflow.
-    pub fn value(&self, bindings: &Bindings) -> Result<ExprValue, ExprError> {
+    pub fn evaluate_in(&self, bindings: &Bindings) -> Result<ExprValue, ExprError> {
         evaluate(&self.root, bindings).map_err(|problem| match problem {
             ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
             ExprErrorKind::Value(problem) => ExprError::Value { source_text: self.source.clone(), problem },
@@ -117,17 +117,17 @@ impl Expr {
     ///
     /// # Errors
     /// As [`Expr::value`], and where the value is a truth value.
-    pub fn number(&self, bindings: &Bindings) -> Result<i64, ExprError> {
-        let value = self.value(bindings)?;
-        value.number().map_err(|problem| ExprError::Value { source_text: self.source.clone(), problem })
+    pub fn evaluate_number(&self, bindings: &Bindings) -> Result<i64, ExprError> {
+        let value = self.evaluate_in(bindings)?;
+        value.to_number().map_err(|problem| ExprError::Value { source_text: self.source.clone(), problem })
     }
 
     /// The value as a truth value.
     ///
     /// # Errors
     /// As [`Expr::value`], and where the value is a number or a list.
-    pub fn holds(&self, bindings: &Bindings) -> Result<bool, ExprError> {
-        match self.value(bindings)? {
+    pub fn evaluate_bool(&self, bindings: &Bindings) -> Result<bool, ExprError> {
+        match self.evaluate_in(bindings)? {
             ExprValue::Bool(truth) => Ok(truth),
             other => Err(ExprError::Value {
                 source_text: self.source.clone(),
@@ -179,9 +179,9 @@ fn evaluate(node: &ExprNode, bindings: &Bindings) -> Result<ExprValue, ExprError
         ExprNode::Name(name) => {
             bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
         }
-        ExprNode::Not(inner) => Ok(ExprValue::Bool(!evaluate(inner, bindings)?.truth()?)),
+        ExprNode::Not(inner) => Ok(ExprValue::Bool(!evaluate(inner, bindings)?.to_bool()?)),
         ExprNode::Negative(inner) => {
-            let number = evaluate(inner, bindings)?.number()?;
+            let number = evaluate(inner, bindings)?.to_number()?;
             Ok(ExprValue::Number(number.checked_neg().ok_or_else(overflow)?))
         }
         ExprNode::Binary(operator, left, right) => binary(*operator, left, right, bindings),
@@ -201,20 +201,20 @@ fn binary(
 ) -> Result<ExprValue, ExprErrorKind> {
     let left = evaluate(left, bindings)?;
     match operator {
-        BinaryOperator::Or if left.truth()? => return Ok(ExprValue::Bool(true)),
-        BinaryOperator::And if !left.truth()? => return Ok(ExprValue::Bool(false)),
+        BinaryOperator::Or if left.to_bool()? => return Ok(ExprValue::Bool(true)),
+        BinaryOperator::And if !left.to_bool()? => return Ok(ExprValue::Bool(false)),
         _ => {}
     }
     let right = evaluate(right, bindings)?;
     Ok(match operator {
-        BinaryOperator::Or | BinaryOperator::And => ExprValue::Bool(right.truth()?),
+        BinaryOperator::Or | BinaryOperator::And => ExprValue::Bool(right.to_bool()?),
         BinaryOperator::Equal => ExprValue::Bool(left == right),
         BinaryOperator::NotEqual => ExprValue::Bool(left != right),
-        BinaryOperator::Less => ExprValue::Bool(left.number()? < right.number()?),
-        BinaryOperator::LessEqual => ExprValue::Bool(left.number()? <= right.number()?),
-        BinaryOperator::Greater => ExprValue::Bool(left.number()? > right.number()?),
-        BinaryOperator::GreaterEqual => ExprValue::Bool(left.number()? >= right.number()?),
-        _ => ExprValue::Number(arithmetic(operator, left.number()?, right.number()?)?),
+        BinaryOperator::Less => ExprValue::Bool(left.to_number()? < right.to_number()?),
+        BinaryOperator::LessEqual => ExprValue::Bool(left.to_number()? <= right.to_number()?),
+        BinaryOperator::Greater => ExprValue::Bool(left.to_number()? > right.to_number()?),
+        BinaryOperator::GreaterEqual => ExprValue::Bool(left.to_number()? >= right.to_number()?),
+        _ => ExprValue::Number(arithmetic(operator, left.to_number()?, right.to_number()?)?),
     })
 }
 
@@ -244,7 +244,7 @@ mod tests {
         bindings.set("M", ExprValue::Number(4096));
         bindings.set("X", ExprValue::List(vec![4, 1, 8]));
         bindings.set("Y", ExprValue::List(vec![6, 1]));
-        Expr::parse(source)?.value(&bindings)
+        Expr::parse(source)?.evaluate_in(&bindings)
     }
 
     #[test]

@@ -59,9 +59,9 @@ impl CatalogueEntry {
     ///
     /// # Errors
     /// [`NotReplayable`] where slots, types, shapes or attributes contradict the entry; it says which.
-    pub fn read(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
+    pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
-            self.forms_for(case).map(|form| (form, self.fit(form, case))).collect();
+            self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
         if attempts.is_empty() {
             let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
@@ -79,8 +79,8 @@ impl CatalogueEntry {
         };
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        let outputs = self.outputs(form, bindings, &inputs, &recorded)?;
-        let returns = form.returns.as_ref().map(|returns| returns.dims(bindings)).transpose();
+        let outputs = self.output_tensors(form, bindings, &inputs, &recorded)?;
+        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
         let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
@@ -92,10 +92,10 @@ impl CatalogueEntry {
         }
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
-            notes: self.notes(form, &fitting, &inputs),
+            notes: self.collect_notes(form, &fitting, &inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
-            work: self.work(form, &bindings, &present)?,
+            work: self.kernel_work(form, &bindings, &present)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
@@ -108,22 +108,23 @@ impl CatalogueEntry {
     }
 
     /// The form that a case is read by, with the values of its names.
-    pub(crate) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
-        let mut fitting = self.forms_for(case).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
+    pub(crate) fn matching_form(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
+        let mut fitting =
+            self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
         match fitting.next() {
             Some(found) => Ok(found),
-            None => Err(self.read(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
+            None => Err(self.resolve_call(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
         }
     }
 
     /// Whether a case can be meant by a form.
-    fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
+    fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
         let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             dims.push(match (slot, tensor) {
                 (_, None) => None,
-                (InputSlot::Tensor(slot), Some(tensor)) if form.rule.takes(index) => {
+                (InputSlot::Tensor(slot), Some(tensor)) if form.rule.takes_slot(index) => {
                     Some(logical_dims(slot, tensor)?)
                 }
                 (_, Some(tensor)) => Some(tensor.dims.clone()),
@@ -132,12 +133,14 @@ impl CatalogueEntry {
         let recorded: Vec<Vec<u64>> =
             case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
         let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        let bindings =
-            form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(FormMismatch::Shapes)?;
+        let bindings = form
+            .rule
+            .bind_names(&dims, recorded, attribute_bindings(&case.attributes))
+            .map_err(FormMismatch::Shapes)?;
         // A form that gives outputs of other types is not the one that was recorded.
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        check_recorded_dtypes(&case.outputs, &self.outputs(form, &bindings, &inputs, &types)?)?;
+        check_recorded_dtypes(&case.outputs, &self.output_tensors(form, &bindings, &inputs, &types)?)?;
         Ok(bindings)
     }
 
@@ -150,19 +153,19 @@ impl CatalogueEntry {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
                     return Err(NotReplayable::NotCovered(why));
                 }
-                None => return Err(not_known(column)),
+                None => return Err(missing_attribute(column)),
             }
         }
         for argument in form.arguments.values() {
             if let DeclaredArgument::Attribute(column) = argument
                 && case.attributes.get(column).is_none()
             {
-                return Err(not_known(column));
+                return Err(missing_attribute(column));
             }
         }
         let count = case.inputs.len();
         let needed =
-            (0..form.inputs.len()).rev().find(|slot| form.rule.takes(*slot)).map_or(0, |last| last + 1);
+            (0..form.inputs.len()).rev().find(|slot| form.rule.takes_slot(*slot)).map_or(0, |last| last + 1);
         if count > form.inputs.len() || count < needed {
             let why =
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
@@ -170,7 +173,7 @@ impl CatalogueEntry {
         }
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
-                if form.rule.takes(index) {
+                if form.rule.takes_slot(index) {
                     return Err(contradiction(format!("input slot {index} is empty, the call needs it")));
                 }
                 continue;
@@ -193,7 +196,7 @@ impl CatalogueEntry {
                 return Err(contradiction(why));
             }
             if let InputSlot::Tensor(slot) = slot
-                && form.rule.takes(index)
+                && form.rule.takes_slot(index)
             {
                 check_tensor(index, slot, tensor)?;
             }
@@ -202,14 +205,14 @@ impl CatalogueEntry {
     }
 
     /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.
-    pub(crate) fn outputs(
+    pub(crate) fn output_tensors(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
         inputs: &[Option<&Tensor>],
         recorded: &[Dtype],
     ) -> Result<Vec<Tensor>, NotReplayable> {
-        let shapes = form.rule.outputs(bindings).map_err(NotReplayable::Contradiction)?;
+        let shapes = form.rule.output_shapes(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {
@@ -223,7 +226,9 @@ impl CatalogueEntry {
                     tensor.dtype.clone()
                 }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => promoted(&inputs.iter().flatten().copied().collect::<Vec<_>>())?,
+                OutputDtype::Promoted => {
+                    promote_dtypes(&inputs.iter().flatten().copied().collect::<Vec<_>>())?
+                }
                 OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
                     match recorded.get(index) {
                         Some(dtype) if allowed.contains(dtype) => {
@@ -258,7 +263,7 @@ impl CatalogueEntry {
         outputs.collect()
     }
 
-    fn notes(
+    fn collect_notes(
         &self,
         form: &EntryForm,
         fitting: &[(&EntryForm, &Bindings)],
@@ -285,15 +290,17 @@ impl CatalogueEntry {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
-    fn work(
+    fn kernel_work(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
         inputs: &[&Tensor],
     ) -> Result<KernelWork, NotReplayable> {
-        let number =
-            |expr: &super::Expr| expr.number(bindings).map_err(|error| contradiction(error.to_string()));
-        let size = |name: &str| bindings.get(name).and_then(|value| value.number().ok()).unwrap_or_default();
+        let number = |expr: &super::Expr| {
+            expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()))
+        };
+        let size =
+            |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
         let (flops, bytes) =
             (form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref()));
         let flops = flops.map_or(Ok(size("out_numel")), number)?;
@@ -303,7 +310,7 @@ impl CatalogueEntry {
     }
 }
 
-pub(crate) fn not_known(column: &str) -> NotReplayable {
+pub(crate) fn missing_attribute(column: &str) -> NotReplayable {
     NotReplayable::NotCovered(format!("`{column}` is not known"))
 }
 
@@ -313,7 +320,7 @@ const fn is_whole(dtype: &Dtype) -> bool {
 }
 
 /// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
-pub(crate) fn known(attributes: &CaseAttributes) -> Bindings {
+pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
         let name = CaseAttributes::variable(column);
@@ -446,7 +453,7 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
 }
 
 /// Torch's promotion: tensors with dimensions decide, scalars only where there is nothing else.
-fn promoted(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
+fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let with_dims: Vec<&&Tensor> = inputs.iter().filter(|tensor| !tensor.is_scalar()).collect();
     let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
     let mut dtypes = deciding.into_iter().map(|tensor| &tensor.dtype);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{NotReplayable, contradiction};
 use crate::{
-    catalogue::{Bindings, CatalogueEntry, Expr, ExprValue, ShapeRule, shape_rule::signed},
+    catalogue::{Bindings, CatalogueEntry, Expr, ExprValue, ShapeRule, shape_rule::to_signed},
     domain::Case,
 };
 
@@ -14,22 +14,22 @@ impl CatalogueEntry {
     ///
     /// # Errors
     /// As [`CatalogueEntry::read`].
-    pub(crate) fn names_of(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
-        let fitting = self.forms.iter().find_map(|form| Some((form, self.fit(form, case).ok()?)));
+    pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
+        let fitting = self.forms.iter().find_map(|form| Some((form, self.match_form(form, case).ok()?)));
         let Some((form, mut bindings)) = fitting else {
             // It says why.
-            return self.read(case).and(Err(contradiction("no form fits")));
+            return self.resolve_call(case).and(Err(contradiction("no form fits")));
         };
-        let outputs = form.rule.outputs(&bindings).map_err(NotReplayable::Contradiction)?;
-        let first = outputs.first().map(|dims| signed(dims)).unwrap_or_default();
+        let outputs = form.rule.output_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
+        let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
         bindings.set("output", ExprValue::List(first));
         Ok((&form.rule.name, bindings))
     }
 
     /// Every name that [`CatalogueEntry::names_of`] may give a value.
-    pub(crate) fn known_names(&self) -> BTreeSet<&str> {
+    pub(crate) fn bindable_names(&self) -> BTreeSet<&str> {
         let rules = self.forms.iter().map(|form| &form.rule);
-        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::names);
-        rules.flat_map(ShapeRule::names).chain(conditions).chain(["output"]).collect()
+        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::variable_names);
+        rules.flat_map(ShapeRule::bound_names).chain(conditions).chain(["output"]).collect()
     }
 }

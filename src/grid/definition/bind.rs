@@ -79,7 +79,7 @@ impl PatternBinding<'_> {
         let mut left: Vec<(&String, &Expr)> = self.parts.derived.iter().collect();
         while !left.is_empty() {
             let is_ready = |(_, expr): &&(&String, &Expr)| {
-                expr.names().iter().all(|name| self.place(name, names).is_some())
+                expr.variable_names().iter().all(|name| self.place(name, names).is_some())
             };
             let Some((name, expr)) = left.iter().find(is_ready).copied() else {
                 let problem = format!("`{}` needs itself", left[0].0);
@@ -113,10 +113,11 @@ impl PatternBinding<'_> {
             AttributeTemplate::Expression(expr) => Some(expr),
             AttributeTemplate::Text(_) => None,
         });
-        let constants = expressions.flat_map(Expr::names).filter_map(|name| match self.place(name, names) {
-            Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
-            _ => None,
-        });
+        let constants =
+            expressions.flat_map(Expr::variable_names).filter_map(|name| match self.place(name, names) {
+                Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
+                _ => None,
+            });
         constants.collect()
     }
 
@@ -131,7 +132,7 @@ impl PatternBinding<'_> {
         CompiledExpr::compile(expr, &|name| self.place(name, names)).map_err(|error| {
             let problem = match error {
                 CompileExprError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
-                CompileExprError::NotNumeric(what) => {
+                CompileExprError::Unsupported(what) => {
                     format!("`{expr}`: {what} has no place in a grid's numbers")
                 }
             };
@@ -141,7 +142,7 @@ impl PatternBinding<'_> {
 
     fn number(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let formula = self.compile(key, expr, names)?;
-        if formula.is_truth() {
+        if formula.is_comparison() {
             let problem = format!("`{expr}` is a comparison, expected a number");
             return Err(self.words.error(key, formula.source(), &problem, HINT));
         }
@@ -150,7 +151,7 @@ impl PatternBinding<'_> {
 
     fn condition(&self, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let formula = self.compile("where", expr, names)?;
-        if formula.is_truth() {
+        if formula.is_comparison() {
             return Ok(formula);
         }
         let problem = format!("`{expr}` is a number, expected a comparison");

@@ -71,10 +71,11 @@ impl<'a> FormMatcher<'a> {
         let inputs = self.with_host_slots(&slots, known.clone()).map_err(CallMismatch::Shapes)?;
         let dims = self.dims(&inputs).map_err(CallMismatch::Shapes)?;
         let written = self.written();
-        let bindings = self.form.rule.bind(&dims, written.as_deref(), known).map_err(CallMismatch::Shapes)?;
+        let bindings =
+            self.form.rule.bind_names(&dims, written.as_deref(), known).map_err(CallMismatch::Shapes)?;
         self.check_expressions(&bindings).map_err(CallMismatch::Shapes)?;
         // An output that has no shape is a reason to try the next form as well.
-        self.form.rule.outputs(&bindings).map_err(CallMismatch::Shapes)?;
+        self.form.rule.output_shapes(&bindings).map_err(CallMismatch::Shapes)?;
         self.check_values(&slots, &bindings).map_err(CallMismatch::Values)?;
         Ok(MatchedForm { form: self.form, bindings, inputs, attributes, asked: self.asked()?, ranks })
     }
@@ -222,7 +223,7 @@ impl<'a> FormMatcher<'a> {
 
     /// The outputs, where the inputs do not tell them and the call brings all of them with it.
     fn written(&self) -> Option<Vec<Vec<u64>>> {
-        if self.form.rule.outputs_follow() {
+        if self.form.rule.outputs_follow_from_inputs() {
             return None;
         }
         let dims = (0..self.form.output_dtypes.len()).map(|output| {
@@ -243,7 +244,7 @@ impl<'a> FormMatcher<'a> {
             match argument {
                 DeclaredArgument::Expression(expr) => {
                     let text = expr.to_string();
-                    if expr.names().contains(text.as_str()) {
+                    if expr.variable_names().contains(text.as_str()) {
                         let value = value(given).ok_or_else(|| format!("`{name}` = {given} is no shape"))?;
                         known.set(&text, value);
                     }
@@ -269,17 +270,17 @@ impl<'a> FormMatcher<'a> {
             let Some(given) = self.bound.get(name) else { continue };
             match argument {
                 DeclaredArgument::Expression(expr) => {
-                    let expected = expr.value(bindings).map_err(|error| error.to_string())?;
+                    let expected = expr.evaluate_in(bindings).map_err(|error| error.to_string())?;
                     let is_same = value(given).is_some_and(|given| {
                         given == expected
-                            || given == ExprValue::List(vec![expected.number().unwrap_or(i64::MIN)])
+                            || given == ExprValue::List(vec![expected.to_number().unwrap_or(i64::MIN)])
                     });
                     if !is_same {
                         return Err(format!("`{name}` is {given}, the entry passes {expected}"));
                     }
                 }
                 DeclaredArgument::InverseRoot(expr) => {
-                    let number = expr.number(bindings).map_err(|error| error.to_string())?;
+                    let number = expr.evaluate_number(bindings).map_err(|error| error.to_string())?;
                     let expected = 1.0 / (number as f64).sqrt();
                     if !matches!(given, PyValue::Float(found) if (found - expected).abs() <= 1e-9 * expected)
                     {
@@ -289,7 +290,7 @@ impl<'a> FormMatcher<'a> {
                     }
                 }
                 DeclaredArgument::Tensor { dims, dtype, .. } => {
-                    let expected = dims.dims(bindings)?.into_iter().next().unwrap_or_default();
+                    let expected = dims.evaluate_shapes(bindings)?.into_iter().next().unwrap_or_default();
                     let expected = Tensor::new(expected, dtype.clone());
                     let Some(operand) = self.operands.get(name) else {
                         return Err(format!("`{name}` is {given}, the entry passes {expected}"));
@@ -362,24 +363,24 @@ impl<'a> FormMatcher<'a> {
         let partial =
             ShapeRule::parse(&rule.name, &format!("{} -> {right}", terms.join(";")), &[], Vec::new())
                 .map_err(|error| error.to_string())?;
-        let bindings = partial.bind(&self.dims(&given)?, written.as_deref(), known)?;
+        let bindings = partial.bind_names(&self.dims(&given)?, written.as_deref(), known)?;
         let inputs = self.form.inputs.iter().zip(given).enumerate().map(|(index, (declared, slot))| {
             let (dims, dtype) = match declared {
                 InputSlot::Host { dims, dtype } => (dims, dtype),
                 InputSlot::Intermediate { dims, dtype } => {
-                    let dims = dims.value(&bindings).map_err(|error| error.to_string())?;
-                    let dims = dims.items()?.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default());
+                    let dims = dims.evaluate_in(&bindings).map_err(|error| error.to_string())?;
+                    let dims = dims.to_items()?.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default());
                     return Ok(Some(Tensor::new(dims.collect::<Vec<_>>(), dtype.clone())));
                 }
-                InputSlot::Omitted(dtype) if rule.takes(index) => {
+                InputSlot::Omitted(dtype) if rule.takes_slot(index) => {
                     return Ok(Some(Tensor::new([], dtype.clone())));
                 }
                 _ => return Ok(slot),
             };
-            if !rule.takes(index) {
+            if !rule.takes_slot(index) {
                 return Ok(None);
             }
-            let length = dims.number(&bindings).map_err(|error| error.to_string())?;
+            let length = dims.evaluate_number(&bindings).map_err(|error| error.to_string())?;
             let length = u64::try_from(length).map_err(|_| format!("`{dims}` is {length}"))?;
             Ok(Some(Tensor::new([length], dtype.clone())))
         });
@@ -424,13 +425,13 @@ impl<'a> FormMatcher<'a> {
                 | DeclaredFill::Blocks { below: bound, .. } => (bound, false),
                 DeclaredFill::Distinct(bound) => (bound, true),
                 DeclaredFill::Listed(items) => {
-                    let items = items.value(bindings).map_err(|error| runtime(error.to_string()))?;
+                    let items = items.evaluate_in(bindings).map_err(|error| runtime(error.to_string()))?;
                     self.check_list(argument, &items, slot.contents)?;
                     continue;
                 }
                 _ => continue,
             };
-            let below = bound.number(bindings).map_err(|error| runtime(error.to_string()))?;
+            let below = bound.evaluate_number(bindings).map_err(|error| runtime(error.to_string()))?;
             let found = match slot.contents {
                 KnownValues::Different(least, most) if least >= 0 && most < below => continue,
                 KnownValues::Between(least, most) if least >= 0 && most < below && !distinct => continue,
@@ -458,7 +459,7 @@ impl<'a> FormMatcher<'a> {
         contents: KnownValues,
         bindings: &Bindings,
     ) -> Result<(), PyError> {
-        let total = total.number(bindings).map_err(|error| runtime(error.to_string()))?;
+        let total = total.evaluate_number(bindings).map_err(|error| runtime(error.to_string()))?;
         let found = match contents {
             KnownValues::Between(least, most) | KnownValues::Different(least, most)
                 if least >= 0 && most <= total =>
@@ -479,7 +480,7 @@ impl FormMatcher<'_> {
     fn check_list(&self, argument: &str, items: &ExprValue, contents: KnownValues) -> Result<(), PyError> {
         let items = match items {
             ExprValue::List(items) => items.clone(),
-            other => vec![other.number().map_err(runtime)?],
+            other => vec![other.to_number().map_err(runtime)?],
         };
         let wanted = (items.iter().copied().min(), items.iter().copied().max());
         match contents {

@@ -100,7 +100,7 @@ impl ApiSession {
             return result;
         }
         let catalogue = Arc::clone(&self.catalogue);
-        let mut entries: Vec<&CatalogueEntry> = catalogue.callers(api).collect();
+        let mut entries: Vec<&CatalogueEntry> = catalogue.entries_calling(api).collect();
         if entries.is_empty() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             return Err(PyError::new(

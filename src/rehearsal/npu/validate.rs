@@ -69,7 +69,8 @@ pub(super) fn judge(
     })?;
     let refused = |why: crate::catalogue::NotReplayable| runtime(format!("{}: {why}", entry.api));
     let inputs: Vec<Option<&Tensor>> = fitting.inputs.iter().map(Option::as_ref).collect();
-    let outputs = entry.outputs(fitting.form, &fitting.bindings, &inputs, &fitting.asked).map_err(refused)?;
+    let outputs =
+        entry.output_tensors(fitting.form, &fitting.bindings, &inputs, &fitting.asked).map_err(refused)?;
     let destinations = destinations(entry, fitting.form, &bound, &operands, &outputs)?;
     let case = Case {
         kernel: entry.kernel.clone(),
@@ -77,7 +78,7 @@ pub(super) fn judge(
         outputs: outputs.iter().cloned().map(Some).collect(),
         attributes: fitting.attributes,
     };
-    let reading = entry.read(&case).map_err(refused)?;
+    let reading = entry.resolve_call(&case).map_err(refused)?;
     let (returns, work) = (reading.returns, reading.work);
     let ranks = fitting.ranks;
     let (output_dtypes, inputs) = (fitting.form.output_dtypes.clone(), fitting.inputs);
