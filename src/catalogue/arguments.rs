@@ -3,7 +3,8 @@
 use super::{
     Bindings, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue, NotReplayable,
     SchemaType, TensorSlot,
-    resolve::{contradiction, logical_dims, missing_attribute},
+    blocked_layout::logical_dims,
+    not_replayable::{contradiction, missing_attribute},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
@@ -165,8 +166,8 @@ impl ArgumentResolver<'_> {
             Err(contradiction(format!("`{argument}` needs {count} different values, there are {bound}")))
         };
         let list = |expr: &Expr| {
-            let value = expr.evaluate_in(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-            value.to_items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
+            expr.evaluate_as(self.bindings, ExprValue::to_items)
+                .map_err(|error| contradiction(error.to_string()))
         };
         Ok(match values {
             DeclaredFill::Activation => ResolvedFill::Activation,
@@ -232,13 +233,12 @@ impl ArgumentResolver<'_> {
         Ok(match argument {
             DeclaredArgument::Constant(constant) => CallArgument::Constant(constant.clone()),
             DeclaredArgument::Expression(expr) => {
-                let value =
-                    expr.evaluate_in(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+                let value = expr.evaluate(self.bindings).map_err(|error| contradiction(error.to_string()))?;
                 CallArgument::Constant(match value {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
                     ExprValue::Number(number) => number.into(),
-                    ExprValue::Bool(truth) => truth.into(),
+                    ExprValue::Bool(truth) => (truth != 0).into(),
                     ExprValue::List(list) => list.into(),
                 })
             }

@@ -2,17 +2,20 @@
 //! expressions of these files, and the resolution of a case to its call.
 
 mod arguments;
+mod blocked_layout;
 mod case_editor;
 mod compiled_rule;
 mod entry;
 mod expr;
 mod loader;
+mod not_replayable;
 mod resolve;
 mod scaffold;
 mod schema;
 mod shape_rule;
 
 pub use arguments::{CallArgument, ResolvedFill, TensorArgument};
+pub(crate) use blocked_layout::logical_dims;
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::{
@@ -22,11 +25,11 @@ pub use entry::{
 pub use expr::{
     Expr, ExprError,
     bindings::{Bindings, ExprValue},
-    compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
+    compiled::{CompiledExpr, EvalError, VariableSlot},
 };
 pub use loader::Catalogue;
-pub(crate) use resolve::logical_dims;
-pub use resolve::{NotReplayable, ResolvedCall};
+pub use not_replayable::NotReplayable;
+pub use resolve::ResolvedCall;
 pub use scaffold::scaffold_entry;
 pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
 pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};

@@ -7,7 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Bindings, Expr, ExprError, ExprValue};
+use super::{
+    Bindings, Expr, ExprError, ExprValue,
+    expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
+};
 use crate::config::yaml::split_outside_brackets;
 
 /// One way in which a kernel's shapes may hang together.
@@ -58,7 +61,16 @@ impl ReturnShapes {
     /// # Errors
     /// The reason in words where a name has no value or a dimension comes out negative.
     pub fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        all_dims(&self.0, bindings)
+        unsigned_shapes(&self.0, bindings)
+    }
+
+    /// As [`ReturnShapes::evaluate_shapes`], on nodes of compiled expressions.
+    pub(crate) fn shape_nodes<N: ExprNumber>(
+        &self,
+        bindings: &Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
+        evaluate_shapes(&self.0, bindings, conditions)
     }
 }
 
@@ -175,98 +187,223 @@ impl ShapeRule {
         })
     }
 
-    /// Binds the rule's names to shapes and checks every condition. An input is `None` where its slot holds
-    /// nothing, as slots at the end that are not recorded do. Without recorded outputs, names that the inputs
-    /// leave open must be among `known`.
+    /// Binds the rule's names to shapes and checks every condition. An input is `None` for an empty slot and for
+    /// a slot at the end that is not recorded. Without recorded outputs, names that the inputs leave open must be
+    /// among `known`.
     ///
     /// # Errors
-    /// The reason in words, for the form does not fit.
+    /// The reason why the rule does not fit.
     pub fn bind_names(
         &self,
         inputs: &[Option<Vec<u64>>],
         outputs: Option<&[Vec<u64>]>,
         known: Bindings,
     ) -> Result<Bindings, String> {
+        let inputs: Vec<Option<Vec<i64>>> =
+            inputs.iter().map(|dims| dims.as_deref().map(to_signed)).collect();
+        let outputs: Option<Vec<Vec<i64>>> =
+            outputs.map(|dims| dims.iter().map(|dims| to_signed(dims)).collect());
+        Ok(self.bind(&inputs, outputs.as_deref(), known, &mut Vec::new())?)
+    }
+
+    /// As [`ShapeRule::bind_names`], on numbers or on nodes of compiled expressions; `conditions` are those that
+    /// depend on the numbers of a candidate.
+    pub(crate) fn bind<N: ExprNumber>(
+        &self,
+        inputs: &[Option<Vec<N>>],
+        outputs: Option<&[Vec<N>]>,
+        known: Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Bindings<N>, RuleMismatch> {
         if inputs.len() > self.inputs.len() {
-            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()).into());
         }
         let mut bindings = known;
         for (slot, terms) in self.inputs.iter().enumerate() {
             let dims = inputs.get(slot).and_then(Option::as_deref);
             match (terms, dims) {
-                (Some(terms), Some(dims)) => bind_slot(terms, &to_signed(dims), &mut bindings),
-                // Some kernels are shown a slot without dimensions where nothing is given.
+                (Some(terms), Some(dims)) => bind_slot(terms, dims, &mut bindings, conditions),
+                // The profiler shows an optional input that is not given as an empty slot or as a scalar.
                 (None, None | Some([])) => Ok(()),
-                (None, Some(_)) => Err("the rule leaves it out".to_owned()),
-                (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
+                (None, Some(_)) => Err("the rule leaves it out".to_owned().into()),
+                (Some(_), None) => Err("is empty, the rule needs it".to_owned().into()),
             }
-            .map_err(|why| format!("input {slot}: {why}"))?;
+            .map_err(|error: RuleMismatch| error.prefixed(&format!("input {slot}")))?;
         }
         if let Some(outputs) = outputs {
-            self.infer_names(outputs, &mut bindings)?;
-            self.bind_outputs(outputs, &mut bindings)?;
+            self.infer_names(outputs, &mut bindings, conditions)?;
+            self.bind_outputs(outputs, &mut bindings, conditions)?;
         }
         for condition in &self.conditions {
-            if !condition.evaluate_bool(&bindings).map_err(|error| error.to_string())? {
-                return Err(format!("`{condition}` does not hold"));
-            }
+            let holds = condition.evaluate_as(&bindings, ExprValue::to_bool)?;
+            require(holds, conditions, || format!("`{condition}` does not hold"))?;
         }
         Ok(bindings)
     }
 
-    fn infer_names(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
+    fn infer_names<N: ExprNumber>(
+        &self,
+        outputs: &[Vec<N>],
+        bindings: &mut Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<(), RuleMismatch> {
         for (name, expr) in &self.inferred {
             if bindings.get(name).is_some() {
                 continue;
             }
             let mut known = bindings.clone();
-            known.set("output", ExprValue::List(to_signed(outputs.first().map_or(&[], Vec::as_slice))));
-            let value = expr.evaluate_in(&known).map_err(|error| error.to_string())?;
+            known.set("output", ExprValue::List(outputs.first().cloned().unwrap_or_default()));
+            let value = expr.evaluate(&known)?;
+            require_value(&value, conditions)?;
             bindings.set(name, value);
         }
         Ok(())
     }
 
-    fn bind_outputs(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
-        // Results that the call leaves out stand at the end without dimensions, or not at all.
-        let left_out = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
-        let (most, least) = (self.outputs.len(), self.outputs.len() - left_out);
+    fn bind_outputs<N: ExprNumber>(
+        &self,
+        outputs: &[Vec<N>],
+        bindings: &mut Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<(), RuleMismatch> {
+        // Optional outputs at the end are recorded without dimensions, or not at all.
+        let optional = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
+        let (most, least) = (self.outputs.len(), self.outputs.len() - optional);
         if outputs.len() > most || outputs.len() < least.max(1) {
-            return Err(format!("{} output slots, the rule has {most}", outputs.len()));
+            return Err(format!("{} output slots, the rule has {most}", outputs.len()).into());
         }
-        for (slot, (terms, dims)) in self.outputs.iter().zip(outputs).enumerate() {
-            let recorded = to_signed(dims);
+        for (slot, (terms, recorded)) in self.outputs.iter().zip(outputs).enumerate() {
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
             {
-                bindings.set(name, ExprValue::List(recorded));
+                bindings.set(name, ExprValue::List(recorded.clone()));
                 continue;
             }
-            bind_open_names(terms, &recorded, bindings);
-            let expected = output_dims(terms, bindings).map_err(|why| format!("output {slot}: {why}"))?;
-            if expected != recorded {
-                let (recorded, expected) = (ExprValue::List(recorded), ExprValue::List(expected));
-                return Err(format!("output {slot} is {recorded}, the inputs give {expected}"));
-            }
+            bind_open_names(terms, recorded, bindings)?;
+            let expected = output_dims(terms, bindings);
+            let expected = expected.map_err(|error| error.prefixed(&format!("output {slot}")))?;
+            let (recorded, expected) = (ExprValue::List(recorded.clone()), ExprValue::List(expected));
+            require(equal_values(&expected, &recorded).map_err(ExprErrorKind::from)?, conditions, || {
+                format!("output {slot} is {recorded}, the inputs give {expected}")
+            })?;
         }
         Ok(())
     }
 
-    /// The shapes of the outputs under bindings that [`ShapeRule::bind`] made.
+    /// Evaluates the shapes of the outputs with the names that [`ShapeRule::bind_names`] has bound.
     ///
     /// # Errors
-    /// The reason in words where a name has no value or a dimension comes out negative.
+    /// The reason where a name has no value or a dimension is negative.
     pub fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        all_dims(&self.outputs, bindings)
+        unsigned_shapes(&self.outputs, bindings)
+    }
+
+    /// As [`ShapeRule::output_shapes`], on numbers or on nodes of compiled expressions.
+    pub(crate) fn output_nodes<N: ExprNumber>(
+        &self,
+        bindings: &Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
+        evaluate_shapes(&self.outputs, bindings, conditions)
     }
 }
 
-fn all_dims(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+/// Reason why a rule does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RuleMismatch {
+    /// It does not fit these dimensions, or no candidate.
+    #[error("{0}")]
+    Mismatch(String),
+    /// It cannot be compiled: it needs more of a candidate than ranks and types.
+    #[error("differs between candidates")]
+    NotConstant,
+}
+
+impl RuleMismatch {
+    fn prefixed(self, place: &str) -> Self {
+        match self {
+            Self::Mismatch(reason) => Self::Mismatch(format!("{place}: {reason}")),
+            Self::NotConstant => Self::NotConstant,
+        }
+    }
+}
+
+impl From<String> for RuleMismatch {
+    fn from(reason: String) -> Self {
+        Self::Mismatch(reason)
+    }
+}
+
+impl From<RuleMismatch> for String {
+    fn from(mismatch: RuleMismatch) -> Self {
+        mismatch.to_string()
+    }
+}
+
+impl From<ExprError> for RuleMismatch {
+    fn from(error: ExprError) -> Self {
+        match error {
+            ExprError::NotConstant(_) => Self::NotConstant,
+            error => Self::Mismatch(error.to_string()),
+        }
+    }
+}
+
+impl From<ExprErrorKind> for RuleMismatch {
+    fn from(kind: ExprErrorKind) -> Self {
+        match kind {
+            ExprErrorKind::NotConstant => Self::NotConstant,
+            kind => Self::Mismatch(kind.into()),
+        }
+    }
+}
+
+/// Checks a condition, or adds it to `conditions` where it depends on the numbers of a candidate.
+pub(crate) fn require<N: ExprNumber>(
+    condition: N,
+    conditions: &mut Vec<N>,
+    reason: impl FnOnce() -> String,
+) -> Result<(), RuleMismatch> {
+    match condition.constant() {
+        Some(0) => return Err(reason().into()),
+        Some(_) => {}
+        None => conditions.push(condition),
+    }
+    Ok(())
+}
+
+/// Requires that a value can be computed: no overflow, no inexact division.
+pub(crate) fn require_value<N: ExprNumber>(
+    value: &ExprValue<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let numbers = match value {
+        ExprValue::Number(number) | ExprValue::Bool(number) => std::slice::from_ref(number),
+        ExprValue::List(numbers) => numbers,
+    };
+    numbers.iter().try_for_each(|number| require(number.has_value(), conditions, String::new))
+}
+
+fn evaluate_shapes<N: ExprNumber>(
+    shapes: &[Vec<OutputTerm>],
+    bindings: &Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<Vec<Vec<N>>, RuleMismatch> {
     let shapes = shapes.iter().map(|terms| {
         let dims = output_dims(terms, bindings)?;
-        dims.into_iter().map(|dim| u64::try_from(dim).map_err(|_| format!("dimension {dim}"))).collect()
+        for dim in &dims {
+            let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
+            require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim:?}"))?;
+        }
+        Ok(dims)
     });
     shapes.collect()
+}
+
+fn unsigned_shapes(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    let shapes = evaluate_shapes(shapes, bindings, &mut Vec::new())?;
+    let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
+    Ok(shapes.into_iter().map(unsigned).collect())
 }
 
 pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
@@ -316,62 +453,96 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
         .collect()
 }
 
-fn bind_slot(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
-    let sequence = terms.iter().position(|term| matches!(term, PatternTerm::Rest(_)));
-    let fixed = terms.len() - usize::from(sequence.is_some());
-    if dims.len() < fixed || (sequence.is_none() && dims.len() != fixed) {
-        let least = if sequence.is_some() { "at least " } else { "" };
-        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()));
+fn bind_slot<N: ExprNumber>(
+    terms: &[PatternTerm],
+    dims: &[N],
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let has_rest = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
+    let fixed = terms.len() - usize::from(has_rest);
+    if dims.len() < fixed || (!has_rest && dims.len() != fixed) {
+        let least = if has_rest { "at least " } else { "" };
+        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()).into());
     }
-    let spread = dims.len() - fixed;
-    let mut at = 0;
+    let mut dims = dims;
+    let rest = dims.len() - fixed;
     for term in terms {
+        let (taken, left) = dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 });
         match term {
-            PatternTerm::Rest(name) => {
-                bindings.unify(name, ExprValue::List(dims[at..at + spread].to_vec()))?;
-                at += spread;
-                continue;
+            PatternTerm::Rest(name) => unify(name, ExprValue::List(taken.to_vec()), bindings, conditions)?,
+            PatternTerm::Name(name) => {
+                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?
             }
-            PatternTerm::Name(name) => bindings.unify(name, ExprValue::Number(dims[at]))?,
-            PatternTerm::Number(number) if *number == dims[at] => {}
-            PatternTerm::Number(number) => return Err(format!("dimension {} must be {number}", dims[at])),
+            PatternTerm::Number(number) => {
+                let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));
+                require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
+                    format!("dimension {:?} must be {number}", taken[0])
+                })?;
+            }
         }
-        at += 1;
+        dims = left;
     }
     Ok(())
 }
 
-/// Gives names that the inputs leave open the dimensions that stand in their places.
-fn bind_open_names(terms: &[OutputTerm], recorded: &[i64], bindings: &mut Bindings) {
-    let mut at = 0;
-    for term in terms {
-        if let OutputTerm::Expr(expr) = term
-            && let Some(name) = expr.bare_name()
-            && bindings.get(name).is_none()
-            && let Some(dim) = recorded.get(at)
-        {
-            bindings.set(name, ExprValue::Number(*dim));
+/// Binds a name; a name that is bound must have the same value.
+fn unify<N: ExprNumber>(
+    name: &str,
+    value: ExprValue<N>,
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    match bindings.get(name) {
+        Some(known) => {
+            let is_equal = equal_values(known, &value).map_err(ExprErrorKind::from)?;
+            require(is_equal, conditions, || format!("{name} is both {known} and {value}"))
         }
-        match output_dims(std::slice::from_ref(term), bindings) {
-            Ok(dims) => at += dims.len(),
-            Err(_) => return,
+        None => {
+            bindings.set(name, value);
+            Ok(())
         }
     }
 }
 
-pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
+/// Binds names that the inputs leave open to the recorded dimensions at their places.
+fn bind_open_names<N: ExprNumber>(
+    terms: &[OutputTerm],
+    recorded: &[N],
+    bindings: &mut Bindings<N>,
+) -> Result<(), RuleMismatch> {
+    let mut place = 0;
+    for term in terms {
+        if let OutputTerm::Expr(expr) = term
+            && let Some(name) = expr.bare_name()
+            && bindings.get(name).is_none()
+            && let Some(dim) = recorded.get(place)
+        {
+            bindings.set(name, ExprValue::Number(dim.clone()));
+        }
+        match output_dims(std::slice::from_ref(term), bindings) {
+            Ok(dims) => place += dims.len(),
+            Err(RuleMismatch::NotConstant) => return Err(RuleMismatch::NotConstant),
+            // The caller finds the same error again, and gives the output's number.
+            Err(RuleMismatch::Mismatch(_)) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn output_dims<N: ExprNumber>(terms: &[OutputTerm], bindings: &Bindings<N>) -> Result<Vec<N>, RuleMismatch> {
     let mut dims = Vec::new();
     for term in terms {
         let value = match term {
             OutputTerm::Sequence(name) => {
                 bindings.get(name).cloned().ok_or_else(|| format!("`*{name}` has no value"))?
             }
-            OutputTerm::Expr(expr) => expr.evaluate_in(bindings).map_err(|error| error.to_string())?,
+            OutputTerm::Expr(expr) => expr.evaluate(bindings)?,
         };
         match value {
             ExprValue::Number(number) => dims.push(number),
             ExprValue::List(list) => dims.extend(list),
-            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned()),
+            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned().into()),
         }
     }
     Ok(dims)
@@ -429,7 +600,7 @@ mod tests {
 
     #[test]
     fn recorded_outputs_bind_what_the_inputs_leave_open() {
-        let slice = form("*X;R;R -> *Y", &["R == rank(X)", "within(Y, X)"]);
+        let slice = form("*X;R;R -> *Y", &["R == rank(X)", "all_le(Y, X)"]);
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
         let bound =
@@ -443,13 +614,14 @@ mod tests {
         );
         assert_eq!(bound.expect("fits").get("Q"), Some(&ExprValue::Number(64)));
         let wider = slice.bind_names(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
-        assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
+        assert_eq!(wider, Err("`all_le(Y, X)` does not hold".to_owned()));
     }
 
     #[test]
     fn what_only_the_output_tells_is_inferred() {
-        let inferred = vec![("P".to_owned(), Expr::parse("permutation(X, output)").expect("an expression"))];
-        let rule = form("*X; R -> permuted(X, P)", &["R == rank(X)"]).with_inferred(inferred);
+        let inferred =
+            vec![("P".to_owned(), Expr::parse("infer_permutation(X, output)").expect("an expression"))];
+        let rule = form("*X; R -> permute(X, P)", &["R == rank(X)"]).with_inferred(inferred);
         let inputs = present(&[vec![32, 5], vec![2]]);
         let bound = rule.bind_names(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));

@@ -85,12 +85,11 @@ impl<'a> CaseBuilder<'a> {
                 AttributeTemplate::Text(text) => text.clone(),
                 AttributeTemplate::Expression(expr) => {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
-                    match expr.evaluate_in(bindings).map_err(|error| error.to_string())? {
-                        ExprValue::Number(number) => number.to_string(),
-                        ExprValue::Bool(truth) => truth.to_string(),
+                    match expr.evaluate(bindings).map_err(|error| error.to_string())? {
                         ExprValue::List(items) => {
                             items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
                         }
+                        value => value.to_string(),
                     }
                 }
             };

@@ -8,11 +8,13 @@ use std::{
 use foldhash::quality::FixedState;
 
 use super::{
-    Candidates, CaseBuilder, RejectCount, RejectReason, definition::CandidateSpace, rejection::RejectTally,
+    Candidates, CaseBuilder, RejectCount, RejectReason,
+    definition::{CandidateSpace, SlotTemplate},
+    rejection::RejectTally,
     sample,
 };
 use crate::{
-    catalogue::{CatalogueEntry, CompiledRule},
+    catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
     config::DeviceProfile,
     domain::Case,
 };
@@ -185,7 +187,7 @@ struct CandidateValidator<'a> {
 
 impl<'a> CandidateValidator<'a> {
     fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
-        let quick = entry.compile_rule(space);
+        let quick = space.compile_rule(entry);
         let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::form_count)];
         Self { entry, compiled: quick, agreed }
     }
@@ -203,6 +205,21 @@ impl<'a> CandidateValidator<'a> {
             self.agreed[form] = refusal.is_none();
         }
         refusal
+    }
+}
+
+impl CandidateSpace {
+    /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
+    #[must_use]
+    pub fn compile_rule(&self, entry: &CatalogueEntry) -> Option<CompiledRule> {
+        // Attributes are computed for each candidate.
+        if !self.attributes.is_empty() {
+            return None;
+        }
+        fn dims(slots: &[SlotTemplate]) -> Vec<Option<&[CompiledExpr]>> {
+            slots.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.as_slice())).collect()
+        }
+        entry.compile_rule(&self.blank(1), &dims(&self.inputs), &dims(&self.outputs))
     }
 }
 

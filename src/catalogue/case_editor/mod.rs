@@ -10,8 +10,9 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
+    blocked_layout::{blocked_dims, logical_dims},
     expr::{AlignedLists, NameEquality},
-    resolve::{attribute_bindings, blocked_dims, logical_dims},
+    resolve::attribute_bindings,
     shape_rule::{OutputTerm, PatternTerm},
 };
 use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{CaseEditor, input_dims, stored_tensor, tensor_slot};
 use crate::{
-    catalogue::{CatalogueEntry, EntryForm, InputSlot, resolve::logical_dims, shape_rule::PatternTerm},
+    catalogue::{
+        CatalogueEntry, EntryForm, InputSlot, blocked_layout::logical_dims, shape_rule::PatternTerm,
+    },
     domain::{Case, Dtype, Slot, Tensor, TensorFormat},
 };
 

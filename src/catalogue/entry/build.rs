@@ -53,7 +53,7 @@ pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError
 fn expr_text(error: &ExprError) -> String {
     match error {
         ExprError::Syntax { source_text, .. } | ExprError::Value { source_text, .. } => source_text.clone(),
-        ExprError::Unknown(name) => name.clone(),
+        ExprError::Unknown(text) | ExprError::NotConstant(text) => text.clone(),
     }
 }
 

@@ -58,7 +58,7 @@ impl Expr {
 }
 
 fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
-    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(true)));
+    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(1)));
     match node {
         ExprNode::Binary(BinaryOperator::And, left, right) => {
             collect_equalities(left, bindings, found);
@@ -106,10 +106,10 @@ fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
             collect_pairs(right, found);
         }
         ExprNode::Call(function, arguments) => {
-            if matches!(function, ExprFunction::Broadcast | ExprFunction::Within | ExprFunction::Joined) {
+            if matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat) {
                 let names: Vec<&String> = arguments
                     .iter()
-                    .skip(usize::from(*function == ExprFunction::Joined))
+                    .skip(usize::from(*function == ExprFunction::Cat))
                     .filter_map(
                         |argument| if let ExprNode::Name(name) = argument { Some(name) } else { None },
                     )
@@ -163,8 +163,8 @@ mod tests {
             pairs("broadcast(X, Y) == Y"),
             [AlignedLists { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]
         );
-        assert!(!pairs("within(Y, X)")[0].from_the_end);
-        assert_eq!(pairs("joined(D, X_0, X_1, X_2)").len(), 2);
+        assert!(!pairs("all_le(Y, X)")[0].from_the_end);
+        assert_eq!(pairs("cat(D, X_0, X_1, X_2)").len(), 2);
         assert_eq!(pairs("rank(X) == R"), []);
     }
 }

@@ -1,17 +1,22 @@
-//! The expression language of the YAML files: whole numbers, lists of dimensions, truth values.
+//! The expression language of the YAML files: whole numbers, lists of dimensions, comparisons.
 //!
-//! Operators, loosest first: `or`, `and`, `not`, comparisons, `+ -`, `* / %`, unary `-`. `/` must
-//! divide exactly, so that a shape rule such as `D/2` refuses an odd width by itself. Overflow is an
-//! error, never a wrap.
+//! Operators in the order of increasing precedence: `or`, `and`, `not`, comparisons, `+ -`, `* / %`, unary `-`. `/`
+//! must divide exactly, so that a shape rule such as `D/2` rejects an odd width. An overflow is an error.
+//!
+//! There is one evaluator, [`Expr::evaluate`]. On `i64` it computes values. On the nodes of [`compiled`] it
+//! computes what is constant and returns the rest as a node, which a grid evaluates for each candidate.
 
 use std::{collections::BTreeSet, fmt};
 
+use arithmetic::ArithmeticError;
+pub(crate) use arithmetic::{BinaryOperator, ExprNumber, product};
 pub(crate) use constraints::{AlignedLists, NameEquality};
 pub(crate) use functions::ExprFunction;
-use functions::{FUNCTIONS, OR_MORE, call};
+use functions::{ANY_NUMBER, FUNCTIONS, call};
 
 use super::{Bindings, ExprValue};
 
+mod arithmetic;
 pub(crate) mod bindings;
 pub(crate) mod compiled;
 mod constraints;
@@ -42,6 +47,10 @@ pub enum ExprError {
     /// A name that nothing gives a value.
     #[error("`{0}` has no value here")]
     Unknown(String),
+    /// A value that a compiled expression cannot have, because it differs between candidates of a grid in more than
+    /// numbers, such as a list whose length is one of them.
+    #[error("`{0}` cannot be computed before the numbers of a candidate are known")]
+    NotConstant(String),
     /// An operation that its operands do not allow.
     #[error("`{source_text}`: {problem}")]
     Value {
@@ -60,23 +69,6 @@ pub(crate) enum ExprNode {
     Negative(Box<ExprNode>),
     Binary(BinaryOperator, Box<ExprNode>, Box<ExprNode>),
     Call(ExprFunction, Vec<ExprNode>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BinaryOperator {
-    Or,
-    And,
-    Equal,
-    NotEqual,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Remainder,
 }
 
 impl Expr {
@@ -102,38 +94,35 @@ impl Expr {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
 
-    /// The value under the given bindings.
+    /// Evaluates the expression on numbers or on nodes of compiled expressions.
     ///
     /// # Errors
     /// [`ExprError`] for an unbound name, a wrong operand, an inexact division or an overflow.
-    pub fn evaluate_in(&self, bindings: &Bindings) -> Result<ExprValue, ExprError> {
-        evaluate(&self.root, bindings).map_err(|problem| match problem {
+    pub(crate) fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
+        evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
+    }
+
+    fn error(&self, kind: ExprErrorKind) -> ExprError {
+        let source_text = self.source.clone();
+        match kind {
             ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
-            ExprErrorKind::Value(problem) => ExprError::Value { source_text: self.source.clone(), problem },
-        })
-    }
-
-    /// The value as a whole number; a list counts as the product of its dimensions.
-    ///
-    /// # Errors
-    /// As [`Expr::value`], and where the value is a truth value.
-    pub fn evaluate_number(&self, bindings: &Bindings) -> Result<i64, ExprError> {
-        let value = self.evaluate_in(bindings)?;
-        value.to_number().map_err(|problem| ExprError::Value { source_text: self.source.clone(), problem })
-    }
-
-    /// The value as a truth value.
-    ///
-    /// # Errors
-    /// As [`Expr::value`], and where the value is a number or a list.
-    pub fn evaluate_bool(&self, bindings: &Bindings) -> Result<bool, ExprError> {
-        match self.evaluate_in(bindings)? {
-            ExprValue::Bool(truth) => Ok(truth),
-            other => Err(ExprError::Value {
-                source_text: self.source.clone(),
-                problem: format!("is {other}, expected a comparison"),
-            }),
+            ExprErrorKind::Value(problem) => ExprError::Value { source_text, problem },
+            ExprErrorKind::NotConstant => ExprError::NotConstant(source_text),
         }
+    }
+
+    /// Evaluates the expression to a whole number; a list gives the product of its dimensions.
+    pub(crate) fn evaluate_number<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<N, ExprError> {
+        self.evaluate_as(bindings, ExprValue::to_number)
+    }
+
+    /// Evaluates the expression and converts its value.
+    pub(crate) fn evaluate_as<N: ExprNumber, T>(
+        &self,
+        bindings: &Bindings<N>,
+        convert: impl FnOnce(&ExprValue<N>) -> Result<T, ExprErrorKind>,
+    ) -> Result<T, ExprError> {
+        convert(&self.evaluate(bindings)?).map_err(|kind| self.error(kind))
     }
 }
 
@@ -158,9 +147,11 @@ fn collect_names<'a>(node: &'a ExprNode, names: &mut BTreeSet<&'a str>) {
     }
 }
 
-enum ExprErrorKind {
+/// An [`ExprError`] without the text of the expression.
+pub(crate) enum ExprErrorKind {
     Unknown(String),
     Value(String),
+    NotConstant,
 }
 
 impl From<String> for ExprErrorKind {
@@ -169,68 +160,97 @@ impl From<String> for ExprErrorKind {
     }
 }
 
-fn overflow() -> String {
-    "does not fit 63 bits".to_owned()
+impl From<ArithmeticError> for ExprErrorKind {
+    fn from(error: ArithmeticError) -> Self {
+        Self::Value(error.to_string())
+    }
 }
 
-fn evaluate(node: &ExprNode, bindings: &Bindings) -> Result<ExprValue, ExprErrorKind> {
+impl From<ExprErrorKind> for String {
+    fn from(kind: ExprErrorKind) -> Self {
+        match kind {
+            ExprErrorKind::Unknown(name) => ExprError::Unknown(name).to_string(),
+            ExprErrorKind::Value(problem) => problem,
+            ExprErrorKind::NotConstant => "differs between candidates".to_owned(),
+        }
+    }
+}
+
+fn evaluate<N: ExprNumber>(node: &ExprNode, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprErrorKind> {
+    let apply = |operator, left: N, right: N| N::apply(operator, left, right);
     match node {
-        ExprNode::Number(number) => Ok(ExprValue::Number(*number)),
+        ExprNode::Number(number) => Ok(ExprValue::Number(N::from(*number))),
         ExprNode::Name(name) => {
             bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
         }
-        ExprNode::Not(inner) => Ok(ExprValue::Bool(!evaluate(inner, bindings)?.to_bool()?)),
+        ExprNode::Not(inner) => {
+            let truth = evaluate(inner, bindings)?.to_bool()?;
+            Ok(ExprValue::Bool(apply(BinaryOperator::Equal, truth, N::from(0))?))
+        }
         ExprNode::Negative(inner) => {
             let number = evaluate(inner, bindings)?.to_number()?;
-            Ok(ExprValue::Number(number.checked_neg().ok_or_else(overflow)?))
+            Ok(ExprValue::Number(apply(BinaryOperator::Subtract, N::from(0), number)?))
         }
-        ExprNode::Binary(operator, left, right) => binary(*operator, left, right, bindings),
+        ExprNode::Binary(operator, left, right) => evaluate_binary(*operator, left, right, bindings),
         ExprNode::Call(function, arguments) => {
-            let values: Vec<ExprValue> =
+            let values: Vec<ExprValue<N>> =
                 arguments.iter().map(|argument| evaluate(argument, bindings)).collect::<Result<_, _>>()?;
-            Ok(call(*function, &values)?)
+            call(*function, &values)
         }
     }
 }
 
-fn binary(
+fn evaluate_binary<N: ExprNumber>(
     operator: BinaryOperator,
     left: &ExprNode,
     right: &ExprNode,
-    bindings: &Bindings,
-) -> Result<ExprValue, ExprErrorKind> {
+    bindings: &Bindings<N>,
+) -> Result<ExprValue<N>, ExprErrorKind> {
     let left = evaluate(left, bindings)?;
-    match operator {
-        BinaryOperator::Or if left.to_bool()? => return Ok(ExprValue::Bool(true)),
-        BinaryOperator::And if !left.to_bool()? => return Ok(ExprValue::Bool(false)),
-        _ => {}
+    if let BinaryOperator::Or | BinaryOperator::And = operator {
+        let left = left.to_bool()?;
+        let decides = i64::from(operator == BinaryOperator::Or);
+        if left.constant().is_some_and(|left| left == decides) {
+            return Ok(ExprValue::Bool(left));
+        }
+        let right = evaluate(right, bindings).and_then(|right| right.to_bool());
+        // Where the left side differs between candidates, some of them may not need the right one.
+        let right =
+            right.map_err(|kind| if left.constant().is_some() { kind } else { ExprErrorKind::NotConstant });
+        return Ok(ExprValue::Bool(N::apply(operator, left, right?)?));
     }
     let right = evaluate(right, bindings)?;
     Ok(match operator {
-        BinaryOperator::Or | BinaryOperator::And => ExprValue::Bool(right.to_bool()?),
-        BinaryOperator::Equal => ExprValue::Bool(left == right),
-        BinaryOperator::NotEqual => ExprValue::Bool(left != right),
-        BinaryOperator::Less => ExprValue::Bool(left.to_number()? < right.to_number()?),
-        BinaryOperator::LessEqual => ExprValue::Bool(left.to_number()? <= right.to_number()?),
-        BinaryOperator::Greater => ExprValue::Bool(left.to_number()? > right.to_number()?),
-        BinaryOperator::GreaterEqual => ExprValue::Bool(left.to_number()? >= right.to_number()?),
-        _ => ExprValue::Number(arithmetic(operator, left.to_number()?, right.to_number()?)?),
+        BinaryOperator::Equal => ExprValue::Bool(equal_values(&left, &right)?),
+        BinaryOperator::NotEqual => {
+            ExprValue::Bool(N::apply(BinaryOperator::Equal, equal_values(&left, &right)?, N::from(0))?)
+        }
+        BinaryOperator::Less
+        | BinaryOperator::LessEqual
+        | BinaryOperator::Greater
+        | BinaryOperator::GreaterEqual => {
+            ExprValue::Bool(N::apply(operator, left.to_number()?, right.to_number()?)?)
+        }
+        _ => ExprValue::Number(N::apply(operator, left.to_number()?, right.to_number()?)?),
     })
 }
 
-fn arithmetic(operator: BinaryOperator, left: i64, right: i64) -> Result<i64, String> {
-    let value = match operator {
-        BinaryOperator::Add => left.checked_add(right),
-        BinaryOperator::Subtract => left.checked_sub(right),
-        BinaryOperator::Multiply => left.checked_mul(right),
-        _ if right == 0 => return Err("divides by zero".to_owned()),
-        BinaryOperator::Divide if left.checked_rem(right).is_some_and(|rest| rest != 0) => {
-            return Err(format!("{left} is not a multiple of {right}"));
+/// Compares two values; those of different types or lengths are not equal.
+pub(crate) fn equal_values<N: ExprNumber>(
+    left: &ExprValue<N>,
+    right: &ExprValue<N>,
+) -> Result<N, ArithmeticError> {
+    let equal = |left: &N, right: &N| N::apply(BinaryOperator::Equal, left.clone(), right.clone());
+    match (left, right) {
+        (ExprValue::Number(left), ExprValue::Number(right))
+        | (ExprValue::Bool(left), ExprValue::Bool(right)) => equal(left, right),
+        (ExprValue::List(left), ExprValue::List(right)) if left.len() == right.len() => {
+            left.iter().zip(right).try_fold(N::from(1), |all, (left, right)| {
+                N::apply(BinaryOperator::And, all, equal(left, right)?)
+            })
         }
-        BinaryOperator::Divide => left.checked_div(right),
-        _ => left.checked_rem_euclid(right),
-    };
-    value.ok_or_else(overflow)
+        _ => Ok(N::from(0)),
+    }
 }
 
 #[cfg(test)]
@@ -244,7 +264,7 @@ mod tests {
         bindings.set("M", ExprValue::Number(4096));
         bindings.set("X", ExprValue::List(vec![4, 1, 8]));
         bindings.set("Y", ExprValue::List(vec![6, 1]));
-        Expr::parse(source)?.evaluate_in(&bindings)
+        Expr::parse(source)?.evaluate(&bindings)
     }
 
     #[test]
@@ -253,7 +273,7 @@ mod tests {
         assert_eq!(value("-(2 + 3) * 4"), Ok(ExprValue::Number(-20)));
         assert_eq!(value("10 - 4 - 3"), Ok(ExprValue::Number(3)));
         assert_eq!(value("-7 % 4"), Ok(ExprValue::Number(1)));
-        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Bool(true)));
+        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Bool(1)));
         assert_eq!(value("align(M + 1, 16)"), Ok(ExprValue::Number(4112)));
     }
 
@@ -261,22 +281,22 @@ mod tests {
     fn lists_are_shapes() {
         assert_eq!(value("broadcast(X, Y)"), Ok(ExprValue::List(vec![4, 6, 8])));
         assert_eq!(value("rank(X) + numel(Y)"), Ok(ExprValue::Number(9)));
-        assert_eq!(value("zeros(rank(X))"), Ok(ExprValue::List(vec![0, 0, 0])));
-        assert_eq!(value("within(Y, X)"), Ok(ExprValue::Bool(false)));
+        assert_eq!(value("full(rank(X), 0)"), Ok(ExprValue::List(vec![0, 0, 0])));
+        assert_eq!(value("all_le(Y, X)"), Ok(ExprValue::Bool(0)));
     }
 
     #[test]
     fn lists_are_lengths_of_sequences_and_a_number_is_a_list_of_one() {
-        assert_eq!(value("sum(X) + count(X) + last(X) + lowest(X) + highest(X)"), Ok(ExprValue::Number(33)));
-        assert_eq!(value("differences(accumulated(X))"), Ok(ExprValue::List(vec![4, 1, 8])));
-        assert_eq!(value("shares(10, 3)"), Ok(ExprValue::List(vec![4, 3, 3])));
-        assert_eq!(value("dot(blocks(X, 4), repeated(2, 3))"), Ok(ExprValue::Number(8)));
-        assert_eq!(value("sum(M) + count(M) + last(accumulated(M))"), Ok(ExprValue::Number(8193)));
+        assert_eq!(value("sum(X) + len(X) + last(X) + min(X) + max(X)"), Ok(ExprValue::Number(33)));
+        assert_eq!(value("diff(cumsum(X))"), Ok(ExprValue::List(vec![4, 1, 8])));
+        assert_eq!(value("split_evenly(10, 3)"), Ok(ExprValue::List(vec![4, 3, 3])));
+        assert_eq!(value("dot(ceil_div(X, 4), full(3, 2))"), Ok(ExprValue::Number(8)));
+        assert_eq!(value("sum(M) + len(M) + last(cumsum(M))"), Ok(ExprValue::Number(8193)));
         let text = |source: &str| value(source).expect_err("no value").to_string();
         assert_eq!(text("dot(X, Y)"), "`dot(X, Y)`: lists of 3 and 2 numbers");
-        assert_eq!(text("shares(4, 0)"), "`shares(4, 0)`: 4 items in 0 shares");
-        assert_eq!(text("blocks(X, 0)"), "`blocks(X, 0)`: blocks of 0, expected a positive size");
-        assert!(text("repeated(1, 9999999)").contains("a list of 9999999 numbers"));
+        assert_eq!(text("split_evenly(4, 0)"), "`split_evenly(4, 0)`: 4 items in 0 parts");
+        assert_eq!(text("ceil_div(X, 0)"), "`ceil_div(X, 0)`: a divisor of 0, expected a positive one");
+        assert!(text("full(9999999, 1)").contains("a list of 9999999 numbers"));
     }
 
     #[test]

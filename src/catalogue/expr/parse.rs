@@ -1,6 +1,6 @@
 //! From text to the tree of an expression.
 
-use super::{BinaryOperator, ExprError, ExprNode, FUNCTIONS, OR_MORE};
+use super::{ANY_NUMBER, BinaryOperator, ExprError, ExprNode, FUNCTIONS};
 
 /// (text, operator, how tightly it binds); longer texts first, so that `<=` is not read as `<`.
 const OPERATORS: [(&str, BinaryOperator, u8); 13] = [
@@ -120,7 +120,7 @@ impl ExprParser<'_> {
     }
 
     fn call(&mut self, word: &str) -> Result<ExprNode, ExprError> {
-        let Some((_, function, arity)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
+        let Some((_, function, least, most)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
             let names = FUNCTIONS.map(|(name, ..)| name).join(", ");
             return Err(self.error(&format!("there is no function `{word}`; there are {names}")));
         };
@@ -133,12 +133,14 @@ impl ExprParser<'_> {
                 break;
             }
         }
-        let (least, open) = if arity > OR_MORE { (arity - OR_MORE, true) } else { (arity, false) };
-        if arguments.len() < least || (arguments.len() > least && !open) {
-            let more = if open { " or more" } else { "" };
-            return Err(
-                self.error(&format!("`{word}` takes {least}{more} arguments, {} are given", arguments.len()))
-            );
+        if !(least..=most).contains(&arguments.len()) {
+            let expected = match most {
+                ANY_NUMBER => format!("{least} or more"),
+                most if most == least => least.to_string(),
+                most => format!("{least} or {most}"),
+            };
+            let given = arguments.len();
+            return Err(self.error(&format!("`{word}` takes {expected} arguments, {given} are given")));
         }
         if self.take(")") { Ok(ExprNode::Call(function, arguments)) } else { Err(self.error("expected `)`")) }
     }

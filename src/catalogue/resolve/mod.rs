@@ -3,8 +3,13 @@
 mod names;
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, OutputDtype,
-    TensorSlot, arguments::ArgumentResolver,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, NotReplayable,
+    OutputDtype, TensorSlot,
+    arguments::ArgumentResolver,
+    blocked_layout::unblocked_dims,
+    expr::{BinaryOperator, ExprNumber},
+    not_replayable::{contradiction, missing_attribute},
+    shape_rule::{RuleMismatch, to_signed},
 };
 use crate::{
     config::KernelWork,
@@ -28,17 +33,6 @@ pub struct ResolvedCall {
     pub work: KernelWork,
 }
 
-/// Why a case cannot be replayed, in words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotReplayable {
-    /// The entry does not know such cases; nothing is wrong with the case.
-    #[error("{0}")]
-    NotCovered(String),
-    /// The case contradicts the entry.
-    #[error("{0}")]
-    Contradiction(String),
-}
-
 /// Why a case cannot be meant by a form.
 #[derive(Debug, thiserror::Error)]
 enum FormMismatch {
@@ -48,10 +42,6 @@ enum FormMismatch {
     /// Its shapes do not fit the rule.
     #[error("{0}")]
     Shapes(String),
-}
-
-pub(crate) fn contradiction(why: impl Into<String>) -> NotReplayable {
-    NotReplayable::Contradiction(why.into())
 }
 
 impl CatalogueEntry {
@@ -83,13 +73,12 @@ impl CatalogueEntry {
         let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let sizes = |tensor: &Tensor| (signed(tensor.elements()), signed(tensor.bytes()));
+        let input_sizes: Vec<_> = inputs.iter().map(|slot| slot.map(sizes)).collect();
+        let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
+        bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
         let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
-        bind_sizes(&mut bindings, &present, &outputs);
-        for (slot, argument) in form.tensors().map(|(index, slot)| (index, &slot.argument)) {
-            let bytes = inputs.get(slot).copied().flatten().map_or(0, Tensor::bytes);
-            let bytes = ExprValue::Number(i64::try_from(bytes).unwrap_or(i64::MAX));
-            bindings.set(&format!("{argument}_bytes"), bytes);
-        }
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
             notes: self.collect_notes(form, &fitting, &inputs),
@@ -102,7 +91,7 @@ impl CatalogueEntry {
     }
 
     /// The forms that can be meant: of those that differ in the length of a list, one.
-    fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
+    pub(crate) fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
         let slots = case.inputs.len();
         self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
     }
@@ -120,23 +109,15 @@ impl CatalogueEntry {
     /// Whether a case can be meant by a form.
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
-        let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
-        for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
-            dims.push(match (slot, tensor) {
-                (_, None) => None,
-                (InputSlot::Tensor(slot), Some(tensor)) if form.rule.takes_slot(index) => {
-                    Some(logical_dims(slot, tensor)?)
-                }
-                (_, Some(tensor)) => Some(tensor.dims.clone()),
-            });
-        }
-        let recorded: Vec<Vec<u64>> =
-            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
-        let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        let bindings = form
-            .rule
-            .bind_names(&dims, recorded, attribute_bindings(&case.attributes))
-            .map_err(FormMismatch::Shapes)?;
+        let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
+        let inputs = logical_inputs(form, case, inputs.collect(), &mut Vec::new());
+        let inputs = inputs.map_err(|mismatch| contradiction(mismatch.to_string()))?;
+        let outputs: Vec<Vec<i64>> =
+            case.outputs.iter().flatten().map(|tensor| to_signed(&tensor.dims)).collect();
+        let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
+        let known = attribute_bindings(&case.attributes);
+        let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
+        let bindings = bindings.map_err(|mismatch| FormMismatch::Shapes(mismatch.to_string()))?;
         // A form that gives outputs of other types is not the one that was recorded.
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
@@ -310,10 +291,6 @@ impl CatalogueEntry {
     }
 }
 
-pub(crate) fn missing_attribute(column: &str) -> NotReplayable {
-    NotReplayable::NotCovered(format!("`{column}` is not known"))
-}
-
 /// Whether sizes, orders and axes are of that type.
 const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
@@ -385,39 +362,6 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
     Ok(())
 }
 
-/// The dimensions that torch sees. In FRACTAL_NZ a matrix of r rows and c columns lies as
-/// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), with the dimensions of a batch in front.
-pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, NotReplayable> {
-    match (&tensor.format, tensor.dims.as_slice()) {
-        (TensorFormat::Private(_), [batch @ .., c1, r1, r0, c0])
-            if slot.formats.iter().any(|f| f == "FRACTAL_NZ") =>
-        {
-            let product = |one: u64, other: u64| {
-                one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
-            };
-            let width = 32 / tensor.dtype.bytes().unwrap_or(2).max(1);
-            if (*r0, *c0) != (16, width) {
-                let dtype = &tensor.dtype;
-                return Err(contradiction(format!(
-                    "blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}"
-                )));
-            }
-            let matrix = [product(*r1, *r0)?, product(*c1, *c0)?];
-            Ok(batch.iter().copied().chain(matrix).collect())
-        }
-        _ => Ok(tensor.dims.clone()),
-    }
-}
-
-/// The dimensions that the profiler shows for a matrix in FRACTAL_NZ, which is filled up to whole blocks; the
-/// other way around than [`logical_dims`].
-pub(crate) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
-    let [batch @ .., rows, columns] = dims else { return None };
-    let width = 32 / dtype.bytes().unwrap_or(2).clamp(1, 32);
-    let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
-    Some(batch.iter().copied().chain(blocks).collect())
-}
-
 /// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
 /// all, nothing is wrong with it.
 fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
@@ -464,13 +408,49 @@ fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     })
 }
 
-/// Sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`.
-fn bind_sizes(bindings: &mut Bindings, inputs: &[&Tensor], outputs: &[Tensor]) {
-    let sum = |values: &mut dyn Iterator<Item = u64>| {
-        ExprValue::Number(i64::try_from(values.fold(0_u64, u64::saturating_add)).unwrap_or(i64::MAX))
+/// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
+/// tensor argument X. The sizes of a tensor are its elements and its bytes.
+pub(crate) fn bind_sizes<N: ExprNumber>(
+    bindings: &mut Bindings<N>,
+    form: &EntryForm,
+    inputs: &[Option<(N, N)>],
+    outputs: &[(N, N)],
+) {
+    let (in_numel, in_bytes) = sum_sizes(inputs.iter().flatten());
+    let (out_numel, out_bytes) = sum_sizes(outputs.iter());
+    for (name, size) in
+        [("in_numel", in_numel), ("in_bytes", in_bytes), ("out_numel", out_numel), ("out_bytes", out_bytes)]
+    {
+        bindings.set(name, ExprValue::Number(size));
+    }
+    for (index, slot) in form.tensors() {
+        let bytes = inputs.get(index).and_then(Option::as_ref).map_or(N::from(0), |(_, bytes)| bytes.clone());
+        bindings.set(&format!("{}_bytes", slot.argument), ExprValue::Number(bytes));
+    }
+}
+
+fn sum_sizes<'a, N: ExprNumber + 'a>(sizes: impl Iterator<Item = &'a (N, N)>) -> (N, N) {
+    let add = |sum: N, size: &N| {
+        N::apply(BinaryOperator::Add, sum, size.clone()).unwrap_or_else(|_| N::from(i64::MAX))
     };
-    bindings.set("in_bytes", sum(&mut inputs.iter().map(|tensor| tensor.bytes())));
-    bindings.set("out_bytes", sum(&mut outputs.iter().map(Tensor::bytes)));
-    bindings.set("in_numel", sum(&mut inputs.iter().map(|tensor| tensor.elements())));
-    bindings.set("out_numel", sum(&mut outputs.iter().map(Tensor::elements)));
+    sizes.fold((N::from(0), N::from(0)), |(elements, bytes), size| {
+        (add(elements, &size.0), add(bytes, &size.1))
+    })
+}
+
+/// Returns the dimensions of the input slots of a case without the blocks of blocked formats, as the shape rule has them.
+pub(crate) fn logical_inputs<N: ExprNumber>(
+    form: &EntryForm,
+    case: &Case,
+    dims: Vec<Option<Vec<N>>>,
+    conditions: &mut Vec<N>,
+) -> Result<Vec<Option<Vec<N>>>, RuleMismatch> {
+    let slots = dims.into_iter().zip(&form.inputs).zip(&case.inputs).enumerate();
+    let slots = slots.map(|(index, ((dims, slot), tensor))| match (slot, tensor, dims) {
+        (InputSlot::Tensor(slot), Some(tensor), Some(dims)) if form.rule.takes_slot(index) => {
+            unblocked_dims(slot, tensor, dims, conditions).map(Some)
+        }
+        (_, _, dims) => Ok(dims),
+    });
+    slots.collect()
 }

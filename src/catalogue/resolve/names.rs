@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{NotReplayable, contradiction};
 use crate::{
-    catalogue::{Bindings, CatalogueEntry, Expr, ExprValue, ShapeRule, shape_rule::to_signed},
+    catalogue::{
+        Bindings, CatalogueEntry, Expr, ExprValue, NotReplayable, ShapeRule, not_replayable::contradiction,
+        shape_rule::to_signed,
+    },
     domain::Case,
 };
 

@@ -5,7 +5,7 @@ use super::{
     pattern::{AxisSource, HINT, ParsedPattern, ParsedTensor, PatternContext},
 };
 use crate::{
-    catalogue::{CompileExprError, CompiledExpr, Expr, VariableSlot},
+    catalogue::{CompiledExpr, Expr, ExprError, VariableSlot},
     config::YamlError,
     domain::KernelName,
 };
@@ -131,10 +131,8 @@ impl PatternBinding<'_> {
     fn compile(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
         CompiledExpr::compile(expr, &|name| self.place(name, names)).map_err(|error| {
             let problem = match error {
-                CompileExprError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
-                CompileExprError::Unsupported(what) => {
-                    format!("`{expr}`: {what} has no place in a grid's numbers")
-                }
+                ExprError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
+                error => error.to_string(),
             };
             self.words.error(key, &expr.to_string(), &problem, HINT)
         })

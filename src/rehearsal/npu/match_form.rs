@@ -270,7 +270,7 @@ impl<'a> FormMatcher<'a> {
             let Some(given) = self.bound.get(name) else { continue };
             match argument {
                 DeclaredArgument::Expression(expr) => {
-                    let expected = expr.evaluate_in(bindings).map_err(|error| error.to_string())?;
+                    let expected = expr.evaluate(bindings).map_err(|error| error.to_string())?;
                     let is_same = value(given).is_some_and(|given| {
                         given == expected
                             || given == ExprValue::List(vec![expected.to_number().unwrap_or(i64::MIN)])
@@ -368,7 +368,7 @@ impl<'a> FormMatcher<'a> {
             let (dims, dtype) = match declared {
                 InputSlot::Host { dims, dtype } => (dims, dtype),
                 InputSlot::Intermediate { dims, dtype } => {
-                    let dims = dims.evaluate_in(&bindings).map_err(|error| error.to_string())?;
+                    let dims = dims.evaluate(&bindings).map_err(|error| error.to_string())?;
                     let dims = dims.to_items()?.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default());
                     return Ok(Some(Tensor::new(dims.collect::<Vec<_>>(), dtype.clone())));
                 }
@@ -425,7 +425,7 @@ impl<'a> FormMatcher<'a> {
                 | DeclaredFill::Blocks { below: bound, .. } => (bound, false),
                 DeclaredFill::Distinct(bound) => (bound, true),
                 DeclaredFill::Listed(items) => {
-                    let items = items.evaluate_in(bindings).map_err(|error| runtime(error.to_string()))?;
+                    let items = items.evaluate(bindings).map_err(|error| runtime(error.to_string()))?;
                     self.check_list(argument, &items, slot.contents)?;
                     continue;
                 }
@@ -525,7 +525,7 @@ fn value(given: &PyValue) -> Option<ExprValue> {
     let number = |given: &PyValue| if let PyValue::Int(number) = given { Some(*number) } else { None };
     match given {
         PyValue::List(items) => items.iter().map(number).collect::<Option<_>>().map(ExprValue::List),
-        PyValue::Bool(truth) => Some(ExprValue::Bool(*truth)),
+        PyValue::Bool(truth) => Some(ExprValue::Bool(i64::from(*truth))),
         other => number(other).map(ExprValue::Number),
     }
 }
