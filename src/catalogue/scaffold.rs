@@ -1,14 +1,13 @@
-//! A first entry for a kernel, drawn from its recorded cases: what a person then checks and completes.
+//! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
 //!
-//! Dimensions that are equal in every case get one name. Nothing is known of the call but what its schema says,
-//! and what is guessed is marked.
+//! Dimensions that are equal in every case get one name.
 
 use std::collections::BTreeMap;
 
 use super::{OperatorSchema, SchemaType};
 use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
-/// The text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
+/// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 #[must_use]
 pub fn scaffold_entry(
     kernel: &KernelName,
@@ -63,7 +62,7 @@ fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
     tensors.map(|argument| argument.name.clone()).collect()
 }
 
-/// All values of one slot.
+/// Returns the tensors of one slot in all cases.
 fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
     cases.iter().filter_map(|case| side(case).get(index)?.as_ref()).collect()
 }
@@ -117,10 +116,10 @@ fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
     }
 }
 
-/// The dimensions of every slot; `None` where it is left out.
+/// Dimensions of every slot; `None` for an empty one.
 type SlotShapes = Vec<Option<Vec<u64>>>;
 
-/// One rule per way in which slots are there and have ranks, with an example.
+/// Returns a rule, with an example, for each combination of present slots and ranks.
 fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
     let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(SlotShapes, String)>> = BTreeMap::new();
     for case in cases {
@@ -140,13 +139,13 @@ fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, 
         .collect()
 }
 
-/// The rule that all shapes follow.
+/// Returns the rule of shapes with the same slots and ranks.
 fn common_rule(shapes: &[SlotShapes], slots: usize) -> String {
     let mut names: Vec<(Vec<u64>, String)> = Vec::new();
     let mut cells = Vec::new();
     for (at, first) in shapes[0].iter().enumerate() {
         let Some(first) = first else {
-            // On the right an empty slot is a shape without dimensions.
+            // An output without dimensions is an empty text, an empty input is `-`.
             cells.push(if at < slots { "-".to_owned() } else { String::new() });
             continue;
         };
@@ -161,7 +160,7 @@ fn common_rule(shapes: &[SlotShapes], slots: usize) -> String {
     format!("{} -> {}", left.join("; "), right.join("; "))
 }
 
-/// A name, a number, or on the right what follows from a name by doubling or halving.
+/// Returns a name or 1; in an output, also the double or half of a known name.
 fn shape_term(values: &[u64], names: &mut Vec<(Vec<u64>, String)>, is_input: bool) -> String {
     if values.iter().all(|value| *value == 1) {
         return "1".to_owned();
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_dimensions_get_one_name() {
+    fn scaffold_names_equal_dimensions_alike() {
         let cases = [
             case(["512,6144", "DT_BF16"], ["512,3072", "DT_BF16"]),
             case(["512,1024", "FLOAT16"], ["512,512", "FLOAT16"]),

@@ -1,9 +1,11 @@
-//! Shape rules: patterns over the shapes of a kernel's slots, and the outputs that follow.
+//! Shape rules: patterns of the input shapes of a kernel, and its output shapes.
 //!
-//! A rule is written like the CSV cells it speaks of: `M,K;N,K -> M,N`. On the left a name stands for
-//! a dimension, `*B` for any number of dimensions, a number for itself, and `-` for a slot that holds
-//! nothing. On the right each term is an expression or `*B`; a name alone that the inputs leave open is bound
-//! by the recorded output.
+//! A rule has the syntax of the shape cells of the CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any
+//! number of dimensions, a number itself, and `-` an empty slot. On the right each term is an expression or `*B`; a
+//! single name that the inputs leave open is bound by the recorded output.
+//!
+//! Rules are generic over the number: on `i64` they check a case, on nodes of compiled expressions they collect the
+//! conditions over the numbers of a candidate (see [`require`]).
 
 use std::collections::BTreeSet;
 
@@ -13,19 +15,19 @@ use super::{
 };
 use crate::config::yaml::split_outside_brackets;
 
-/// One way in which a kernel's shapes may hang together.
+/// The rule of one form of a kernel.
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
-    /// What the form is called in rows and messages, such as `A x B^T`.
+    /// Name of the form in rows and messages, such as `A x B^T`.
     pub name: String,
-    /// Arguments that are passed as transposed views of what lies in memory.
+    /// Arguments that are passed as transposed views of the tensors in memory.
     pub transposed: Vec<String>,
     source: String,
-    /// `None` where the slot must hold nothing.
+    /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: Vec<Vec<OutputTerm>>,
     pub(crate) conditions: Vec<Expr>,
-    /// Names that follow from the recorded output backwards.
+    /// Names inferred from the recorded output.
     pub(crate) inferred: Vec<(String, Expr)>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) enum OutputTerm {
 pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
 
 impl ReturnShapes {
-    /// Parses shapes, with `;` between them; `-` is nothing that Python sees.
+    /// Parses shapes separated by `;`; `-` is an output that Python does not get.
     ///
     /// # Errors
     /// [`RuleError::Expr`] quotes the term that cannot be read.
@@ -56,10 +58,10 @@ impl ReturnShapes {
         Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 
-    /// The shapes.
+    /// Evaluates the shapes.
     ///
     /// # Errors
-    /// The reason in words where a name has no value or a dimension comes out negative.
+    /// The reason if a name has no value or a dimension is negative.
     pub fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         unsigned_shapes(&self.0, bindings)
     }
@@ -74,13 +76,13 @@ impl ReturnShapes {
     }
 }
 
-/// Why a text is not a shape rule.
+/// A text that is not a shape rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// There is no `->`.
     #[error("`{0}` has no `->` between inputs and outputs")]
     NoArrow(String),
-    /// A term on the left is neither a name, a number nor `*name`.
+    /// A term on the left that is neither a name, a number nor `*name`.
     #[error("`{term}` in `{rule}` is not a name, a number or `*NAME`")]
     Term {
         /// The term.
@@ -88,10 +90,10 @@ pub enum RuleError {
         /// The whole rule.
         rule: String,
     },
-    /// A slot has two `*`.
-    #[error("slot `{0}` has more than one `*NAME`, which leaves it open where one ends")]
+    /// A slot with two `*`, whose lengths would be ambiguous.
+    #[error("slot `{0}` has more than one `*NAME`, so that their lengths are ambiguous")]
     TwoSequences(String),
-    /// A term on the right, or a condition, is no expression.
+    /// A term on the right, or a condition, that is not an expression.
     #[error(transparent)]
     Expr(#[from] ExprError),
 }
@@ -123,38 +125,38 @@ impl ShapeRule {
         })
     }
 
-    /// Adds names that the inputs leave open and the first recorded output tells, as `output` in expressions.
+    /// Adds names that are inferred from the first recorded output, which is `output` in their expressions.
     #[must_use]
     pub fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
         self.inferred = inferred;
         self
     }
 
-    /// The rule as it was written.
+    /// Returns the text of the rule.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the rule wants something in an input slot.
+    /// Returns true if the rule needs a tensor in an input slot.
     #[must_use]
     pub fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Number of input slots.
+    /// Returns the number of input slots.
     #[must_use]
     pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Number of output slots.
+    /// Returns the number of output slots.
     #[must_use]
     pub fn output_count(&self) -> usize {
         self.outputs.len()
     }
 
-    /// Every name that has a value once inputs and outputs are bound.
+    /// Returns the names that inputs and outputs bind.
     #[must_use]
     pub fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
@@ -168,7 +170,7 @@ impl ShapeRule {
         inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
     }
 
-    /// Whether the outputs follow from the inputs.
+    /// Returns true if the inputs determine the outputs.
     #[must_use]
     pub fn outputs_follow_from_inputs(&self) -> bool {
         let known: BTreeSet<&str> = self
@@ -566,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dimension_that_the_inputs_leave_open_is_bound_by_the_recorded_output() {
+    fn recorded_output_binds_a_dimension_that_the_inputs_leave_open() {
         let top = form("T,E -> T,K; T,K; T,E", &["K <= E"]);
         let bind = |outputs: &[Vec<u64>]| {
             top.bind_names(&present(&[vec![64, 256]]), Some(outputs), Bindings::default())
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_take_what_is_left() {
+    fn rest_pattern_takes_the_remaining_dimensions() {
         let rms = form("*B,D;D -> *B,D;*B,1", &[]);
         let got = outputs(&rms, &[vec![4096, 1, 16, 128], vec![128]]);
         assert_eq!(got, Ok(vec![vec![4096, 1, 16, 128], vec![4096, 1, 16, 1]]));
@@ -592,14 +594,14 @@ mod tests {
     }
 
     #[test]
-    fn exact_division_is_a_condition_of_its_own() {
+    fn inexact_division_rejects_the_shapes() {
         let swiglu = form("*B,D -> *B,D/2", &[]);
         assert_eq!(outputs(&swiglu, &[vec![4096, 6144]]), Ok(vec![vec![4096, 3072]]));
         assert_eq!(outputs(&swiglu, &[vec![4096, 7]]), Err("`D/2`: 7 is not a multiple of 2".to_owned()));
     }
 
     #[test]
-    fn recorded_outputs_bind_what_the_inputs_leave_open() {
+    fn recorded_outputs_bind_open_lists_and_names() {
         let slice = form("*X;R;R -> *Y", &["R == rank(X)", "all_le(Y, X)"]);
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
@@ -618,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_output_tells_is_inferred() {
+    fn names_are_inferred_from_the_recorded_output() {
         let inferred =
             vec![("P".to_owned(), Expr::parse("infer_permutation(X, output)").expect("an expression"))];
         let rule = form("*X; R -> permute(X, P)", &["R == rank(X)"]).with_inferred(inferred);
@@ -633,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_outputs_must_agree() {
+    fn recorded_outputs_must_equal_the_computed_ones() {
         let mm = form("M,K;K,N -> M,N", &[]);
         let got =
             mm.bind_names(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
@@ -642,13 +644,13 @@ mod tests {
         let bind = |outputs: &[Vec<u64>]| {
             lse.bind_names(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
         };
-        assert_eq!(bind(&[vec![2]]), Ok(()), "what is left out need not be recorded");
+        assert_eq!(bind(&[vec![2]]), Ok(()), "an optional output need not be recorded");
         assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
         assert_eq!(bind(&[vec![2], vec![2]]), Err("output 1 is [2], the inputs give []".to_owned()));
     }
 
     #[test]
-    fn a_slot_can_be_left_out() {
+    fn empty_slots_must_be_empty_in_the_case() {
         let form = form("N; -; N; - -> N", &[]);
         let bind = |inputs: &[Option<Vec<u64>>]| form.bind_names(inputs, None, Bindings::default()).map(drop);
         assert_eq!(bind(&[Some(vec![4]), None, Some(vec![4])]), Ok(()));
@@ -658,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_rules_quote_the_term() {
+    fn parse_errors_quote_the_term() {
         let error =
             |rule: &str| ShapeRule::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");

@@ -1,4 +1,4 @@
-//! A case with other types or formats, or in another form: transposed weights, work in INT8.
+//! Variants of a case with other types, formats or forms: transposed weights, work in INT8.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl<'a> CaseEditor<'a> {
-    /// The case with other types, each in place of one; `None` where it has none of them.
+    /// Returns the case with types replaced; `None` if it has none of them.
     #[must_use]
     pub fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
@@ -33,7 +33,7 @@ impl<'a> CaseEditor<'a> {
         is_changed.then_some(case)
     }
 
-    /// The case with one tensor at a time in another format; by the argument's name.
+    /// Returns the case with one tensor at a time in another format, with the argument's name.
     #[must_use]
     pub fn with_formats(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
@@ -58,8 +58,7 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// The case with one tensor more or less that lies transposed, where the entry has such a form; by the
-    /// argument's name.
+    /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
     #[must_use]
     pub fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
@@ -85,8 +84,8 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// The same work in INT8, by the name of the form that does it: those of an entry that say so, with tensors
-    /// lying as they do here. Where none of them has a case, why the first has none.
+    /// Returns the same work in INT8, with the name of the form: forms of `entry` that quantise this kernel and have the
+    /// same tensors transposed. If none of them has a case, the result is the error of the first.
     #[must_use]
     pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
@@ -99,7 +98,7 @@ impl<'a> CaseEditor<'a> {
             .filter(|form| form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form));
         let mut cases: Vec<(&str, Result<Case, String>)> =
             forms.map(|form| (form.rule.name.as_str(), self.rebuild_in_form(entry, form))).collect();
-        // Forms differ in the type of what they give, so that some do not fit.
+        // Forms differ in the types of their outputs, so that some do not fit.
         if cases.iter().any(|(_, case)| case.is_ok()) {
             cases.retain(|(_, case)| case.is_ok());
         } else {
@@ -108,8 +107,8 @@ impl<'a> CaseEditor<'a> {
         cases
     }
 
-    /// The case that has this one's dimensions in another form: types and formats stay where the form takes them,
-    /// else they are the first that it takes.
+    /// Returns a case with these dimensions in another form. Types and formats that the form does not accept are replaced
+    /// by the first that it accepts.
     fn rebuild_in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let terms = || form.rule.inputs.iter().flatten().flatten();
@@ -134,7 +133,7 @@ impl<'a> CaseEditor<'a> {
                     let other = other.and_then(|(place, _)| inputs.get(place)?.as_ref());
                     let takes = |dtype: &&Dtype| slot.dtypes.is_empty() || slot.dtypes.contains(dtype);
                     let dtype = other.or(mine).map(|tensor| &tensor.dtype).filter(takes);
-                    let dtype = dtype.or(slot.dtypes.first()).ok_or("a type that the form leaves open")?;
+                    let dtype = dtype.or(slot.dtypes.first()).ok_or("the form does not determine a type")?;
                     let format = mine.map(|tensor| tensor.format.clone()).filter(|format| match format {
                         TensorFormat::Base(_) => true,
                         TensorFormat::Private(name) => slot.formats.contains(name),
@@ -150,7 +149,7 @@ impl<'a> CaseEditor<'a> {
                 InputSlot::Host { dtype, .. }
                 | InputSlot::Intermediate { dtype, .. }
                 | InputSlot::Omitted(dtype) => Tensor::new(dims, dtype.clone()),
-                InputSlot::Ignored => return Err(format!("slot {index} is of no known type")),
+                InputSlot::Ignored => return Err(format!("the type of slot {index} is not known")),
             }));
         }
         let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();

@@ -24,27 +24,27 @@ mod functions;
 mod parse;
 pub(crate) mod shape_functions;
 
-/// A parsed expression; prints as it was written.
+/// A parsed expression; prints the text that it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Expr {
     source: String,
     pub(crate) root: ExprNode,
 }
 
-/// Why an expression cannot be read or has no value.
+/// An expression that cannot be parsed or has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExprError {
-    /// The text is no expression.
+    /// The text is not an expression.
     #[error("`{source_text}`: {problem} at column {column}")]
     Syntax {
         /// The whole expression.
         source_text: String,
-        /// What is wrong.
+        /// Expected syntax.
         problem: String,
         /// From 1.
         column: usize,
     },
-    /// A name that nothing gives a value.
+    /// A name without a value.
     #[error("`{0}` has no value here")]
     Unknown(String),
     /// A value that a compiled expression cannot have, because it differs between candidates of a grid in more than
@@ -56,7 +56,7 @@ pub enum ExprError {
     Value {
         /// The whole expression.
         source_text: String,
-        /// What is wrong.
+        /// Reason why there is no value.
         problem: String,
     },
 }
@@ -80,7 +80,7 @@ impl Expr {
         Ok(Self { source: source.trim().to_owned(), root: parse::parse(source)? })
     }
 
-    /// Every name that needs a value.
+    /// Returns the names that need a value.
     #[must_use]
     pub fn variable_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
@@ -88,7 +88,7 @@ impl Expr {
         names
     }
 
-    /// The name, where the expression is nothing else.
+    /// Returns the name if the expression is a single name.
     #[must_use]
     pub fn bare_name(&self) -> Option<&str> {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_bind_as_in_arithmetic() {
+    fn operators_have_the_precedence_of_arithmetic() {
         assert_eq!(value("2 + 3 * 4 - 6 / 2"), Ok(ExprValue::Number(11)));
         assert_eq!(value("-(2 + 3) * 4"), Ok(ExprValue::Number(-20)));
         assert_eq!(value("10 - 4 - 3"), Ok(ExprValue::Number(3)));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_shapes() {
+    fn shape_functions_take_lists() {
         assert_eq!(value("broadcast(X, Y)"), Ok(ExprValue::List(vec![4, 6, 8])));
         assert_eq!(value("rank(X) + numel(Y)"), Ok(ExprValue::Number(9)));
         assert_eq!(value("full(rank(X), 0)"), Ok(ExprValue::List(vec![0, 0, 0])));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_lengths_of_sequences_and_a_number_is_a_list_of_one() {
+    fn list_functions_take_a_number_as_a_list_of_one() {
         assert_eq!(value("sum(X) + len(X) + last(X) + min(X) + max(X)"), Ok(ExprValue::Number(33)));
         assert_eq!(value("diff(cumsum(X))"), Ok(ExprValue::List(vec![4, 1, 8])));
         assert_eq!(value("split_evenly(10, 3)"), Ok(ExprValue::List(vec![4, 3, 3])));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_says_why() {
+    fn errors_quote_the_expression_and_the_reason() {
         let text = |source: &str| value(source).expect_err("no value").to_string();
         assert_eq!(text("M / 3"), "`M / 3`: 4096 is not a multiple of 3");
         assert_eq!(text("N + 1"), "`N` has no value here");
@@ -314,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_handled(source in "[-+*/%()<>=!, a-zA-Z0-9_]{0,40}") {
+        fn parsing_never_panics(source in "[-+*/%()<>=!, a-zA-Z0-9_]{0,40}") {
             let _ = value(&source);
         }
 

@@ -1,4 +1,4 @@
-//! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
+//! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
 
 mod names;
 
@@ -16,27 +16,27 @@ use crate::{
     domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
 };
 
-/// A case as an entry of the catalogue reads it.
+/// The call that replays a case.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
-    /// Name of the form taken.
+    /// Name of the form.
     pub form: String,
-    /// What the shapes leave open and what it was taken for, in words; empty where nothing is open.
+    /// Assumptions about what the shapes do not determine.
     pub notes: Vec<String>,
-    /// What the call is given, by argument, in the schema's order.
+    /// Arguments with their names, in the schema's order.
     pub arguments: Vec<(String, CallArgument)>,
-    /// The outputs by the shape rule, as the profiler shows them.
+    /// Outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
-    /// Shapes that Python sees.
+    /// Shapes of the tensors that the call returns in Python.
     pub returns: Vec<Vec<u64>>,
-    /// What the device must do at the least.
+    /// Least work of the device.
     pub work: KernelWork,
 }
 
-/// Why a case cannot be meant by a form.
+/// Reason why a case does not fit a form.
 #[derive(Debug, thiserror::Error)]
 enum FormMismatch {
-    /// Its slots, types or attributes are others.
+    /// Its slots, types or attributes differ.
     #[error(transparent)]
     Refused(#[from] NotReplayable),
     /// Its shapes do not fit the rule.
@@ -45,10 +45,10 @@ enum FormMismatch {
 }
 
 impl CatalogueEntry {
-    /// Reads a case by the shape rule.
+    /// Resolves the call of a case, with the first form that fits.
     ///
     /// # Errors
-    /// [`NotReplayable`] where slots, types, shapes or attributes contradict the entry; it says which.
+    /// [`NotReplayable`] with the slots, types, shapes or attributes that contradict the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
@@ -90,13 +90,13 @@ impl CatalogueEntry {
         })
     }
 
-    /// The forms that can be meant: of those that differ in the length of a list, one.
+    /// Returns the forms that a case may fit: of those that differ in the length of a list, only one.
     pub(crate) fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
         let slots = case.inputs.len();
         self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
     }
 
-    /// The form that a case is read by, with the values of its names.
+    /// Returns the first form that a case fits, with the values of its names.
     pub(crate) fn matching_form(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
         let mut fitting =
             self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
@@ -106,7 +106,7 @@ impl CatalogueEntry {
         }
     }
 
-    /// Whether a case can be meant by a form.
+    /// Binds the names of a form to the shapes of a case.
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
         let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
@@ -118,14 +118,14 @@ impl CatalogueEntry {
         let known = attribute_bindings(&case.attributes);
         let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
         let bindings = bindings.map_err(|mismatch| FormMismatch::Shapes(mismatch.to_string()))?;
-        // A form that gives outputs of other types is not the one that was recorded.
+        // A form with other output types is not the recorded one.
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
         check_recorded_dtypes(&case.outputs, &self.output_tensors(form, &bindings, &inputs, &types)?)?;
         Ok(bindings)
     }
 
-    /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
+    /// Checks the slots, types and attributes of a case against a form, but not its dimensions.
     pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
@@ -185,7 +185,7 @@ impl CatalogueEntry {
         check_same_types(form, case)
     }
 
-    /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.
+    /// Returns the outputs of a form. `recorded` are the output types in the profile, empty if there are none.
     pub(crate) fn output_tensors(
         &self,
         form: &EntryForm,
@@ -291,12 +291,12 @@ impl CatalogueEntry {
     }
 }
 
-/// Whether sizes, orders and axes are of that type.
+/// Returns true for the types of sizes, orders and axes.
 const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
-/// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+/// Returns the attributes as names of expressions: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
 pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
@@ -335,7 +335,7 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     }
 }
 
-/// Types that must be those of another argument, or of a list's first tensor.
+/// Checks types that must equal that of another argument, or of the first tensor of a list.
 fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     let tensor = |slot: usize| case.inputs.get(slot).and_then(Option::as_ref);
     for (index, slot) in form.tensors() {
@@ -362,8 +362,8 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
     Ok(())
 }
 
-/// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
-/// all, nothing is wrong with it.
+/// Returns the reason if it is the same for all forms, otherwise the reason of each. A case is not covered, instead of
+/// contradictory, only if no form covers it.
 fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
     let misfits: Vec<(&str, &FormMismatch)> = attempts
         .iter()
@@ -396,7 +396,7 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
     Ok(())
 }
 
-/// Torch's promotion: tensors with dimensions decide, scalars only where there is nothing else.
+/// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others.
 fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let with_dims: Vec<&&Tensor> = inputs.iter().filter(|tensor| !tensor.is_scalar()).collect();
     let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
