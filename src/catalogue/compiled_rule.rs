@@ -6,7 +6,7 @@
 
 use super::{
     Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue,
-    expr::{BinaryOperator, ExprErrorKind, ExprNumber, compiled::CompiledNode, equal_values, product},
+    expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
     resolve::{bind_sizes, logical_inputs},
     shape_rule::{RuleMismatch, require, require_value},
 };

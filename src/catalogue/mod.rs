@@ -22,11 +22,7 @@ pub use entry::{
     CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, DimensionRole, EntryCheckMethod,
     EntryForm, InputSlot, OutputDtype, TensorSlot,
 };
-pub use expr::{
-    Expr, ExprError,
-    bindings::{Bindings, ExprValue},
-    compiled::{CompiledExpr, EvalError, VariableSlot},
-};
+pub use expr::{Bindings, CompiledExpr, EvalError, Expr, ExprError, ExprValue, VariableSlot};
 pub use loader::Catalogue;
 pub use not_replayable::NotReplayable;
 pub use resolve::ResolvedCall;

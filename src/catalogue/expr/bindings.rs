@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{ExprErrorKind, arithmetic::ExprNumber, product};
+use super::{
+    arithmetic::{ExprNumber, product},
+    error::ExprErrorKind,
+};
 
 /// A value of the expression language. `N` is `i64`, or a node of a compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 //! dimensions, and evaluation allocates nothing.
 
 use super::{
-    BinaryOperator, Expr, ExprError, ExprErrorKind, ExprNumber,
-    arithmetic::{ArithmeticError, calculate},
+    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, calculate},
+    bindings::{Bindings, ExprValue},
+    error::{ExprError, ExprErrorKind},
+    evaluate::Expr,
 };
-use crate::catalogue::{Bindings, ExprValue};
 
 /// A compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +151,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::catalogue::{Bindings, ExprValue};
 
     const NAMES: [&str; 3] = ["a", "b", "c"];
 

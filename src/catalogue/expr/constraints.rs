@@ -3,8 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{BinaryOperator, Expr, ExprFunction, ExprNode, ExprValue, collect_names, evaluate};
-use crate::catalogue::Bindings;
+use super::{
+    arithmetic::BinaryOperator,
+    bindings::{Bindings, ExprValue},
+    evaluate::{Expr, evaluate},
+    functions::ExprFunction,
+    node::{ExprNode, collect_names},
+};
 
 /// A name whose value is that of an expression.
 #[derive(Clone, Debug)]

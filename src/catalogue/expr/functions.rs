@@ -1,11 +1,11 @@
 //! The functions of expressions: names, numbers of arguments, values.
 
 use super::{
-    BinaryOperator, ExprErrorKind, ExprNumber,
-    arithmetic::{ArithmeticError, product},
+    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, product},
+    bindings::ExprValue,
+    error::ExprErrorKind,
     shape_functions,
 };
-use crate::catalogue::ExprValue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExprFunction {

@@ -1,6 +1,11 @@
 //! Parser of expressions.
 
-use super::{ANY_NUMBER, BinaryOperator, ExprError, ExprNode, FUNCTIONS};
+use super::{
+    arithmetic::BinaryOperator,
+    error::ExprError,
+    functions::{ANY_NUMBER, FUNCTIONS},
+    node::ExprNode,
+};
 
 /// (text, operator, precedence); longer texts first, so that `<=` is not read as `<`.
 const OPERATORS: [(&str, BinaryOperator, u8); 13] = [
