@@ -40,7 +40,7 @@ pub(super) fn unblocked_dims<N: ExprNumber>(
     let width = block_width(dtype);
     for (dim, expected) in [(r0, 16), (c0, i64::try_from(width).unwrap_or(32))] {
         require(apply(BinaryOperator::Equal, dim, &N::from(expected))?, conditions, || {
-            format!("blocks of {r0:?} by {c0:?}, in FRACTAL_NZ those of {dtype} are 16 by {width}")
+            format!("blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}")
         })?;
     }
     let rows = apply(BinaryOperator::Multiply, r1, r0)?;

@@ -395,7 +395,7 @@ fn evaluate_shapes<N: ExprNumber>(
         let dims = output_dims(terms, bindings)?;
         for dim in &dims {
             let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
-            require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim:?}"))?;
+            require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim}"))?;
         }
         Ok(dims)
     });
@@ -479,7 +479,7 @@ fn bind_slot<N: ExprNumber>(
             PatternTerm::Number(number) => {
                 let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));
                 require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
-                    format!("dimension {:?} must be {number}", taken[0])
+                    format!("dimension {} must be {number}", taken[0])
                 })?;
             }
         }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
-    domain::{Case, CaseAttributes, TensorFormat},
+    domain::{Case, CaseAttributes, Dims, TensorFormat},
 };
 
 /// The cases of a space, one at a time.
@@ -86,9 +86,7 @@ impl<'a> CaseBuilder<'a> {
                 AttributeTemplate::Expression(expr) => {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
                     match expr.evaluate(bindings).map_err(|error| error.to_string())? {
-                        ExprValue::List(items) => {
-                            items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-                        }
+                        ExprValue::List(items) => Dims(&items).to_string(),
                         value => value.to_string(),
                     }
                 }

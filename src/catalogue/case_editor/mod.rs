@@ -15,7 +15,7 @@ use super::{
     resolve::attribute_bindings,
     shape_rule::{OutputTerm, PatternTerm},
 };
-use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
+use crate::domain::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
 /// A dimension of a form: a name, or an element of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -319,8 +319,7 @@ fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseA
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
                 if let Ok(items) = now.to_items() {
-                    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-                    rewritten.set(column, &items.join(","));
+                    rewritten.set(column, &Dims(&items).to_string());
                 }
             }
             _ => {}

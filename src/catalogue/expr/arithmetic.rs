@@ -46,7 +46,7 @@ pub(crate) enum ArithmeticError {
 
 /// A number of the expression language: an `i64`, or a node of a compiled expression whose number follows from a
 /// candidate of a grid.
-pub(crate) trait ExprNumber: Clone + fmt::Debug + PartialEq + From<i64> {
+pub(crate) trait ExprNumber: Clone + fmt::Display + PartialEq + From<i64> {
     /// Returns the number if it is the same for all candidates.
     fn constant(&self) -> Option<i64>;
 

@@ -6,6 +6,7 @@ use super::{
     arithmetic::{ExprNumber, product},
     error::ExprErrorKind,
 };
+use crate::domain::Dims;
 
 /// A value of the expression language. `N` is `i64`, or a node of a compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,16 +55,12 @@ impl<N: ExprNumber> ExprValue<N> {
     }
 }
 
-/// Numbers print in their debug format, which is the plain one for `i64`.
-impl<N: fmt::Debug + From<i64> + PartialEq> fmt::Display for ExprValue<N> {
+impl<N: fmt::Display + From<i64> + PartialEq> fmt::Display for ExprValue<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Number(number) => write!(f, "{number}"),
             Self::Bool(truth) => write!(f, "{}", *truth != N::from(0)),
-            Self::List(dims) => {
-                let dims: Vec<String> = dims.iter().map(|dim| format!("{dim:?}")).collect();
-                write!(f, "[{}]", dims.join(","))
-            }
+            Self::List(dims) => write!(f, "[{}]", Dims(dims)),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Expressions compiled for the candidates of a grid: names become indices of a slice of numbers, lists become their
 //! dimensions, and evaluation allocates nothing.
 
+use std::fmt;
+
 use super::{
     arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, calculate},
     bindings::{Bindings, ExprValue},
@@ -99,6 +101,12 @@ impl CompiledNode {
                 calculate(*operator, left, right.evaluate_at(numbers)?).map_err(|_| EvalError)
             }
         }
+    }
+}
+
+impl fmt::Display for CompiledNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
     }
 }
 
