@@ -258,7 +258,7 @@ fn read(
     let Some(entry) = catalogue.entry(&case.kernel) else {
         return Err(CaseOutcome::new(Verdict::Unsupported, NO_ENTRY));
     };
-    let reading = match entry.read(case) {
+    let reading = match entry.resolve_call(case) {
         Ok(reading) => reading,
         Err(NotReplayable::NotCovered(why)) => return Err(CaseOutcome::new(Verdict::Unsupported, why)),
         Err(NotReplayable::Contradiction(why)) => return Err(CaseOutcome::new(Verdict::InvalidArgs, why)),

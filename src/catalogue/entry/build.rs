@@ -232,7 +232,7 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // Slots at the end that a rule leaves out need not be told.
-    while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
+    while inputs.len() < rule.input_count() && !rule.takes_slot(inputs.len()) {
         inputs.push(InputSlot::Ignored);
     }
     let outputs = raw.outputs.as_ref().unwrap_or(&entry.outputs).iter();

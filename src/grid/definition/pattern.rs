@@ -359,7 +359,7 @@ impl PatternContext<'_> {
             self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
         let mut needed = BTreeSet::new();
         for (position, expr) in pattern.expressions() {
-            let names = expr.names().into_iter();
+            let names = expr.variable_names().into_iter();
             for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
                 if !known.contains(name) {
                     let names = own.iter().chain(self.constants.keys()).chain(&known).copied();
