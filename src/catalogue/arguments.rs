@@ -8,7 +8,7 @@ use super::{
     TensorSlot, TensorSource,
     resolve::{contradiction, logical_dims, not_known},
 };
-use crate::domain::{Case, Dtype, Tensor, TensorFormat};
+use crate::domain::{Case, Dtype, Tensor};
 
 /// One argument of a call, as the manifest states it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,10 +163,7 @@ impl ArgumentResolver<'_> {
         let dims = logical_dims(slot, tensor)?;
         let fill = self.resolve_fill(fill, &slot.argument, &dims)?;
         Ok(TensorArgument {
-            format: match &tensor.format {
-                TensorFormat::Private(name) => Some(name.clone()),
-                TensorFormat::Base(_) => None,
-            },
+            format: tensor.format.private().map(str::to_owned),
             transposed: self.form.is_transposed(&slot.argument),
             ..TensorArgument::new(dims, &tensor.dtype, fill)
         })

@@ -25,7 +25,6 @@ pub use expr::{
     compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
 };
 pub use loader::Catalogue;
-pub(crate) use resolve::logical_dims;
 pub use resolve::{NotReplayable, ResolvedCall};
 pub use scaffold::scaffold_entry;
 pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
-    domain::{Case, CaseId, DataKind},
+    domain::{CaseId, DataKind, Dtype, IdentifiedCase, Tensor, TensorFormat},
 };
 
 /// Everything that one collection launches.
@@ -107,29 +107,76 @@ pub struct ManifestCase {
     /// Its shapes in words, for whoever reads the manifest.
     #[serde(default)]
     pub shapes: String,
-    /// Which form of the catalogue's entry the call takes.
-    pub reading: String,
-    /// What the call is given.
+    /// Form of the catalogue's entry.
+    pub form: String,
+    /// The arguments of the call.
     pub arguments: Vec<CallArgument>,
-    /// Shapes that it must return, where they are known.
-    pub outputs: Vec<Vec<u64>>,
+    /// Shapes of the tensors that the call returns.
+    pub returns: Vec<Vec<u64>>,
+    /// The profiler's record of each launch.
+    pub record: ExpectedRecord,
+}
+
+/// The profiler's record of a launch, and the least work that the kernel does in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedRecord {
+    /// Input slots; `None` for one without a tensor.
+    pub inputs: Vec<Option<RecordedTensor>>,
+    /// Outputs.
+    pub outputs: Vec<RecordedTensor>,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes moved.
+    pub bytes: f64,
+}
+
+/// A tensor by the profiler's names of type and format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedTensor {
+    /// Dimensions in memory, of blocks too.
+    pub dims: Vec<u64>,
+    /// Type, such as `DT_BF16`.
+    pub dtype: String,
+    /// Format, such as `ND`.
+    pub format: String,
+}
+
+impl From<&Tensor> for RecordedTensor {
+    fn from(tensor: &Tensor) -> Self {
+        let Tensor { dims, dtype, format } = tensor;
+        Self { dims: dims.clone(), dtype: dtype.as_str().to_owned(), format: format.as_str().to_owned() }
+    }
+}
+
+impl RecordedTensor {
+    /// The tensor; `None` where type or format stand for an empty slot.
+    #[must_use]
+    pub fn tensor(&self) -> Option<Tensor> {
+        let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
+        Some(Tensor { dims: self.dims.clone(), dtype, format })
+    }
 }
 
 impl ManifestCase {
     /// Puts a case, as the catalogue reads it, into the form that the script reads.
     #[must_use]
-    pub fn new(ordinal: u32, case: &Case, reading: &ResolvedCall, run_seed: u64) -> Self {
-        let id = case.id();
+    pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,
             // Torch takes seeds of 63 bits.
-            seed: (run_seed ^ id.seed()) >> 1,
-            case: id,
+            seed: (run_seed ^ case.id().seed()) >> 1,
+            case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
-            reading: reading.form.clone(),
+            form: reading.form.clone(),
             arguments: reading.arguments.clone(),
-            outputs: reading.returns.clone(),
+            returns: reading.returns.clone(),
+            record: ExpectedRecord {
+                inputs: case.inputs.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect(),
+                outputs: reading.outputs.iter().map(RecordedTensor::from).collect(),
+                flops: reading.work.flops,
+                bytes: reading.work.bytes,
+            },
         }
     }
 }

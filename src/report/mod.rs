@@ -34,7 +34,7 @@ pub use json::JsonLines;
 pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
-pub use plot_file::ImageFile;
+pub use plot_file::{ImageFile, ImageFileError};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
 pub use show::{ShownCase, cases_table, shown_cases, summary};
