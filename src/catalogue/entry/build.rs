@@ -1,4 +1,4 @@
-//! From the YAML of an entry to the entry, with every contradiction named.
+//! Builds an entry from its YAML; an error names the contradiction.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,63 +6,49 @@ use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, InputSlot, OutputDtype,
     TensorSlot, TensorSource,
     checks::{check_api, check_form, check_forms, check_roles},
-    lists::expanded,
-    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput},
+    error::{EntryError, fault, no_such_argument},
+    lists::{expand_lists, is_identifier},
+    named_shapes::with_positional_rule,
+    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawSharedEntry},
 };
 use crate::{
-    catalogue::{Expr, ExprError, OperatorSchema, ReturnShapes, RuleError, SchemaError, ShapeRule},
+    catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
     config::{YamlError, yaml},
-    domain::{CaseAttributes, Dtype, KernelName, KernelNameError},
+    domain::{CaseAttributes, Dtype, KernelName},
 };
 
-/// What is wrong with an entry, before it is tied to a line.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EntryError {
-    #[error(transparent)]
-    Kernel(#[from] KernelNameError),
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    #[error(transparent)]
-    Rule(#[from] RuleError),
-    #[error(transparent)]
-    Expr(#[from] ExprError),
-    #[error("{problem}")]
-    Other { needle: String, problem: String },
-}
-
-pub(crate) fn fault(needle: &str, problem: String) -> EntryError {
-    EntryError::Other { needle: needle.to_owned(), problem }
-}
+const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
 /// Parses and checks an entry.
 pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
     let raw: RawEntry = yaml::parse(file, text)?;
-    build(raw, file).map_err(|error| {
-        let needle = match &error {
-            EntryError::Kernel(_) => "kernel:".to_owned(),
-            EntryError::Schema(_) => "schema:".to_owned(),
-            EntryError::Rule(RuleError::NoArrow(rule) | RuleError::Term { rule, .. }) => rule.clone(),
-            EntryError::Rule(RuleError::TwoSequences(slot)) => slot.clone(),
-            EntryError::Rule(RuleError::Expr(inner)) | EntryError::Expr(inner) => expr_text(inner),
-            EntryError::Other { needle, .. } => needle.clone(),
-        };
-        YamlError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
-    })
+    build(raw, file).map_err(|error| YamlError::at(file, text, &error.needle(), error.to_string(), HINT))
 }
 
-fn expr_text(error: &ExprError) -> String {
-    match error {
-        ExprError::Syntax { source_text, .. } | ExprError::Value { source_text, .. } => source_text.clone(),
-        ExprError::Unknown(name) => name.clone(),
+/// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
+pub(crate) fn shared_entry(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
+    if !text.lines().any(|line| line.starts_with("same_as:")) {
+        return Ok(None);
     }
+    let raw: RawSharedEntry = yaml::parse(file, text)?;
+    let kernel = kernel_of_file(&raw.kernel, file);
+    let kernel =
+        kernel.map_err(|error| YamlError::at(file, text, &error.needle(), error.to_string(), HINT))?;
+    Ok(Some((kernel, raw.same_as)))
 }
 
-fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
-    let kernel = KernelName::new(&raw.kernel)?;
+/// The kernel's name, which must be the file's as well.
+fn kernel_of_file(name: &str, file: &Path) -> Result<KernelName, EntryError> {
+    let kernel = KernelName::new(name)?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     if stem != kernel.file_stem() {
         return Err(fault("kernel:", format!("kernel `{kernel}` stands in a file named for `{stem}`")));
     }
+    Ok(kernel)
+}
+
+fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
+    let kernel = kernel_of_file(&raw.kernel, file)?;
     if !is_python_path(&raw.api) {
         let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
         return Err(fault("api:", problem));
@@ -78,8 +64,8 @@ fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     }
     let mut forms = Vec::new();
     for form in &raw.forms {
-        for form in expanded(form, &raw)? {
-            forms.push(form);
+        for (form, of_list) in expand_lists(&with_positional_rule(form, &raw)?, &raw)? {
+            forms.push(EntryForm { of_list, ..entry_form(&form, &raw)? });
         }
     }
     let entry = CatalogueEntry {
@@ -107,18 +93,12 @@ fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     Ok(entry)
 }
 
-/// `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
+/// Returns true for names such as `torch.mm` and `torch_npu.npu_swiglu`; no other code is rendered into scripts.
 fn is_python_path(api: &str) -> bool {
     let mut parts = api.split('.');
     matches!(parts.next(), Some("torch" | "torch_npu"))
         && parts.clone().count() > 0
         && parts.all(is_identifier)
-}
-
-pub(crate) fn is_identifier(part: &str) -> bool {
-    !part.is_empty()
-        && !part.as_bytes()[0].is_ascii_digit()
-        && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn needs(raw: RawNeeds) -> Result<CallRequirements, EntryError> {
@@ -137,14 +117,14 @@ fn needs(raw: RawNeeds) -> Result<CallRequirements, EntryError> {
     })
 }
 
-pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
+fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
     let inferred = raw.infer.iter().map(|(name, text)| Ok((name.clone(), Expr::parse(text)?)));
     let inferred = inferred.collect::<Result<_, EntryError>>()?;
-    let rule = ShapeRule::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?
+    let rule = ShapeRule::parse(&raw.name, &raw.rule, &raw.conditions, raw.transposed.clone())?
         .with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
-    // Slots at the end that a rule leaves out need not be told.
+    // `inputs:` may leave out empty slots at the end.
     while inputs.len() < rule.input_count() && !rule.takes(inputs.len()) {
         inputs.push(InputSlot::Ignored);
     }
@@ -155,7 +135,10 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
         arguments.insert(name.clone(), other_argument(name, argument)?);
     }
     if let Some(column) = raw.with.keys().find(|column| CaseAttributes::name_of(column).is_none()) {
-        return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+        return Err(fault(
+            column,
+            format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"),
+        ));
     }
     let with = raw.with.clone();
     let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose()?;
@@ -181,7 +164,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
         let dtype = dtypes_of(std::slice::from_ref(dtype))?.into_iter().next();
         return dtype
             .map(InputSlot::Omitted)
-            .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
+            .ok_or_else(|| fault("left_out:", "`left_out:` needs a type, such as INT64".to_owned()));
     }
     if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
         let [dtype] = &dtypes[..] else {
@@ -325,9 +308,4 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryE
             }
         },
     }
-}
-
-pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> EntryError {
-    let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
-    fault(name, format!("the schema has no argument `{name}`; it has {}", names.join(", ")))
 }

@@ -1,14 +1,14 @@
-//! What an entry's parts must say of each other: the function, the schema, the forms and the slots.
+//! Checks that the parts of an entry agree: function, schema, forms and slots.
 
 use std::collections::BTreeSet;
 
 use super::{
     CatalogueEntry, DeclaredArgument, EntryForm, InputSlot, TensorSource,
-    build::{EntryError, fault, no_such_argument},
+    error::{EntryError, fault, no_such_argument},
 };
 use crate::catalogue::{OperatorSchema, SchemaType};
 
-/// The function is the schema's; torch names an overload behind it.
+/// Checks that the function is the schema's; torch appends the name of an overload.
 pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
     let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
@@ -50,7 +50,7 @@ pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
     Ok(())
 }
 
-/// Roles are those of dimensions that some form names.
+/// Checks that roles are given to dimensions of some form.
 pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
     let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
@@ -58,8 +58,8 @@ pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     Err(fault("roles:", format!("no form has a dimension `{name}`; there are {known}")))
 }
 
-/// Every argument of the call exists in the schema, every one without default is given once, and constants
-/// are of the types that it takes.
+/// Checks that every argument of the call exists in the schema, that every one without default is given once, and
+/// that constants have the schema's types.
 pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
     let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
@@ -68,7 +68,7 @@ pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(),
     form.arguments.iter().try_for_each(|(name, argument)| check_argument(&entry.schema, name, argument))
 }
 
-/// What is given exists, once, and nothing is missing.
+/// Checks that given arguments exist and are given once, and that none is missing.
 fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
     let transposed = form.rule.transposed.iter().map(String::as_str);
     for name in given.iter().copied().chain(transposed) {
@@ -90,7 +90,7 @@ fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Resu
     Ok(())
 }
 
-/// Where one tensor is said to be like another, there is that other.
+/// Checks that the argument of `same_type_as:` and `same_as:` exists.
 fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
     if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
@@ -111,7 +111,7 @@ fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryErr
     Ok(())
 }
 
-/// What is given is of the type that the schema takes.
+/// Checks that an argument has the schema's type.
 fn check_argument(
     schema: &OperatorSchema,
     name: &str,
