@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
-    domain::{Case, CaseId, DataKind, Dtype, Tensor, TensorFormat},
+    domain::{CaseId, DataKind, Dtype, IdentifiedCase, Tensor, TensorFormat},
 };
 
 /// Everything that one collection launches.
@@ -159,13 +159,12 @@ impl RecordedTensor {
 impl ManifestCase {
     /// Creates the manifest's case from a case and its resolved call.
     #[must_use]
-    pub fn new(ordinal: u32, case: &Case, reading: &ResolvedCall, run_seed: u64) -> Self {
-        let id = case.id();
+    pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,
             // Torch accepts seeds of 63 bits.
-            seed: (run_seed ^ id.seed()) >> 1,
-            case: id,
+            seed: (run_seed ^ case.id().seed()) >> 1,
+            case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
             form: reading.form.clone(),

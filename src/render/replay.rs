@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     catalogue::{CatalogueEntry, ResolvedCall},
     config::{AssetError, AssetFiles},
-    domain::{Case, KernelName},
+    domain::{IdentifiedCase, KernelName},
 };
 
 /// A template that cannot be rendered.
@@ -55,8 +55,8 @@ struct KernelContext {
     graph: bool,
     /// Name of the operator, arguments by place and by name, as a Python list.
     schema: String,
-    /// The words of the function's name, as a Python list.
-    words: String,
+    /// The parts of the function's name, as a Python list.
+    name_parts: String,
 }
 
 /// Renders the script that replays the given entries.
@@ -78,7 +78,7 @@ pub fn replay_script<'a>(
             call: call(entry),
             graph: entry.needs.graph,
             schema: schema_names(entry),
-            words: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
+            name_parts: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
             modules: (!entry.needs.modules.is_empty())
                 .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })
@@ -89,7 +89,7 @@ pub fn replay_script<'a>(
 /// Digest of a rendered call: function, requirements, arguments, returned shapes. A stored check result is valid
 /// while it is unchanged.
 #[must_use]
-pub fn call_digest(case: &Case, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
+pub fn call_digest(case: &IdentifiedCase, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
     let described = serde_json::json!([case.id(), reading.form, reading.arguments, reading.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));

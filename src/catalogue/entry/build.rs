@@ -247,7 +247,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
     }
     if let Some(column) = &raw.attribute {
         if CaseAttributes::name_of(column).is_none() {
-            return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+            return Err(fault(column, format!("`{column}` is not a column of attributes, such as `Runtime num_heads`")));
         }
         found.push(DeclaredArgument::Attribute(column.clone()));
     }

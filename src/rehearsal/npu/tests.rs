@@ -6,7 +6,9 @@ use super::{ApiSession, LoggedLaunch, TaskEngine};
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    domain::{Case, CaseAttributes, DataKind, Dtype, KernelName, Nanos, Slot, Tensor, TensorFormat},
+    domain::{
+        Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, Nanos, Slot, Tensor, TensorFormat,
+    },
     rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
     render::{Manifest, ManifestCase, SentinelLengths},
 };
@@ -39,7 +41,7 @@ fn session(cases: &[&str]) -> ApiSession {
         let case = Case { kernel, inputs: slots(inputs), outputs: slots(outputs), attributes };
         let entry = catalogue.entry(&case.kernel).expect("an entry");
         let call = entry.read(&case).unwrap_or_else(|error| panic!("{text}: {error}"));
-        ManifestCase::new(ordinal, &case, &call, 1)
+        ManifestCase::new(ordinal, &IdentifiedCase::new(case), &call, 1)
     };
     let manifest = Manifest {
         run: "r".to_owned(),
