@@ -198,7 +198,7 @@ fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_fewer() {
     assert_eq!(manifest["gang"].as_array().map(Vec::len), Some(16), "a process for each rank");
     let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
     let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("is there");
-    assert_eq!(experts["tensor"]["bound"], 256, "experts of all ranks are named");
+    assert_eq!(experts["tensor"]["below"], 256, "experts of all ranks are named");
     assert!(arguments.iter().any(|argument| argument["process_group"] == 16));
     // Without the number of ranks nothing is guessed; more experts than the product takes are refused.
     check.context.run(&["ingest", "d.csv", "--db", "open", "--kind", "rehearsal"]);
