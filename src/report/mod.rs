@@ -11,6 +11,7 @@ mod mutations;
 mod output_format;
 mod plan;
 mod plot_file;
+mod print;
 mod progress;
 mod recorder;
 mod run_state;
@@ -22,11 +23,6 @@ mod text;
 mod timeline;
 mod timestamp;
 
-use std::{
-    io::{self, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
-};
-
 pub use audit::{AuditRow, audit_json, audit_table};
 pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
 pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
@@ -35,6 +31,7 @@ pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
 pub use plot_file::ImageFile;
+pub use print::{is_output_incomplete, print_data, print_note};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
 pub use show::{ShownCase, cases_table, shown_cases, summary};
@@ -51,32 +48,4 @@ use crate::events::RunEvent;
 pub trait EventSink {
     /// Takes note of an event.
     fn on_event(&mut self, event: &RunEvent);
-}
-
-static DATA_LOST: AtomicBool = AtomicBool::new(false);
-
-/// Prints data. A reader that has gone away is no error; any other failure is said once and remembered.
-pub fn print_data(text: &str) {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error)
-            if error.kind() != io::ErrorKind::BrokenPipe && !DATA_LOST.swap(true, Ordering::Relaxed) =>
-        {
-            print_note(&format!(
-                "error: cannot write to standard output: {error}\nhint: check the space there"
-            ));
-        }
-        _ => {}
-    }
-}
-
-/// Whether data could not be printed.
-#[must_use]
-pub fn is_output_incomplete() -> bool {
-    DATA_LOST.load(Ordering::Relaxed)
-}
-
-/// Prints a line for a person.
-pub fn print_note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -13,7 +13,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{EventSink, Timestamp, print_note, status::StatusFile};
+use super::{EventSink, Timestamp, print::report_write_error, status::StatusFile};
 use crate::{
     domain::{CaseId, Verdict},
     events::RunEvent,
@@ -60,10 +60,6 @@ impl EventSink for RunRecorder {
         self.logs.on_event(event);
         self.screen.on_event(event);
     }
-}
-
-pub(super) fn report_write_error(path: &Path, error: &io::Error) {
-    print_note(&format!("warning: cannot write `{}`: {error}; the run goes on without it", path.display()));
 }
 
 /// The file of all events. A run that goes on appends to it.

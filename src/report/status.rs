@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunState, Timestamp, recorder::report_write_error};
+use super::{RunState, Timestamp, print::report_write_error};
 use crate::{events::RunEvent, files::LockOwner};
 
 const FILE: &str = "status.json";
