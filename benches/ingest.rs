@@ -17,7 +17,7 @@ use std::{
 
 use npubench::{
     config::DatabaseFile,
-    database::{Database, StoreError, merge_groups},
+    database::{Database, DatabaseError, merge_groups},
     domain::DataKind,
     profile::{ReadOptions, RecordGroups, add_table},
 };
@@ -41,7 +41,7 @@ fn main() {
     let write = || {
         let target = tempfile::tempdir().expect("a temporary folder");
         let database = target.path().join("db");
-        Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), StoreError>(()))
+        Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), DatabaseError>(()))
             .expect("made");
         let database = Database::open(&database).expect("there");
         for (kernel, groups) in read(None).into_kernels() {

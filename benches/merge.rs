@@ -10,7 +10,7 @@ use std::{fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
     config::DatabaseFile,
-    database::{COMPUTE_COLUMNS, Database, StoreError, merge_groups},
+    database::{COMPUTE_COLUMNS, Database, DatabaseError, merge_groups},
     domain::{DataKind, KernelName},
     profile::{ReadOptions, RecordGroups, add_table},
 };
@@ -28,7 +28,7 @@ fn main() {
     let path = folder.path().join("db");
     Database::create(&path, &DatabaseFile::new(DataKind::Npu), |draft| {
         fs::write(draft.join("SwiGlu.csv"), table(rows)).expect("written");
-        Ok::<(), StoreError>(())
+        Ok::<(), DatabaseError>(())
     })
     .expect("made");
     let profile = folder.path().join("kernel_details.csv");

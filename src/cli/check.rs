@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::options::{AssetOptions, DatabaseFolder, KernelFilter, OutputFormat, OutputOptions, PythonOption};
 use crate::{
-    domain::{Case, CheckOutcome, CheckVerdict},
+    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase},
     exit::ExitStatus,
     plan::NO_ENTRY,
     report::{print_data, print_note},
@@ -103,7 +103,7 @@ impl CheckReporter {
         }
     }
 
-    fn report_case(&mut self, case: &Case, outcome: &CheckOutcome) {
+    fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
         if let Some(bar) = &self.bar {
@@ -120,7 +120,7 @@ impl CheckReporter {
             *self.without_entry.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
-            self.rejected.entry((kernel, why)).or_insert_with(|| (0, case.clone())).0 += 1;
+            self.rejected.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
         }
     }
 
@@ -145,7 +145,7 @@ impl CheckReporter {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);
             of_verdict.map(|(_, count)| count).sum::<usize>()
         };
-        let counts = CheckVerdict::ALL.into_iter().map(|verdict| (verdict, count(verdict)));
+        let counts = CheckVerdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let counts: Vec<String> = counts
             .filter(|(_, count)| *count > 0)
             .map(|(verdict, count)| format!("{count} {verdict}"))

@@ -6,7 +6,7 @@ use super::options::{AssetOptions, DatabaseFolder, parse_skew};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
-    domain::KernelName,
+    domain::{IdentifiedCase, KernelName},
     exit::ExitStatus,
     render::{Manifest, ManifestCase, SentinelLengths, replay_script},
     report::{print_data, print_note},
@@ -57,7 +57,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let table = database.kernel_csv(&kernel)?;
     let mut cases = Vec::new();
     for row in row_cases(&kernel, &table)? {
-        let Ok(case) = row.case else { continue };
+        let Ok(case) = row.case.map(IdentifiedCase::new) else { continue };
         if options.case.as_ref().is_some_and(|wanted| case.id().as_str() != wanted) {
             continue;
         }

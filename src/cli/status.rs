@@ -79,7 +79,7 @@ fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
                     "`npubench resume --db DIR` continues it, `npubench show --db DIR` shows its cases",
                 ),
             };
-            (format!("no run is active; the last, {}, {was} {}", record.run, state.as_str()), hint)
+            (format!("no run is active; the last, {}, {was} {state}", record.run), hint)
         }
     };
     CommandError::bad_input(message, hint)

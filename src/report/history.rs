@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{RunStatusFile, Timestamp, summary_tables::trim_lines, timestamp::format_clock};
 use crate::{
-    database::{Database, StoreError},
+    database::{Database, DatabaseError},
     exit::ExitStatus,
     files::{LockOwner, LockState},
     ledger::{Ledger, RunRecord},
@@ -18,8 +18,9 @@ use crate::{
 const ACTIVE_STATUS_AGE: f64 = 60.0;
 
 /// State of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RunStatus {
     /// The run is active.
     Running,
@@ -31,20 +32,6 @@ pub enum RunStatus {
     Killed,
     /// The run has no recorded end and was on another host.
     Unknown,
-}
-
-impl RunStatus {
-    /// Returns the name used in files and on screen.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Interrupted => "interrupted",
-            Self::Killed => "killed",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// A run with its state.
@@ -76,8 +63,8 @@ impl PastRun {
 /// Returns the runs of a database, oldest first.
 ///
 /// # Errors
-/// [`StoreError::Ledger`].
-pub fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, StoreError> {
+/// [`DatabaseError::Ledger`].
+pub fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is tested first: if a run ends in between, its end is in the ledger when the ledger is read.
     let lock = database.lock_state();
     let records = ledger.runs()?;
@@ -174,7 +161,7 @@ pub fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
             Timestamp(record.started).local_date_time(),
             past.elapsed_seconds(now).map_or_else(String::new, format_clock),
             record.planned.to_string(),
-            past.state.as_str().to_owned(),
+            past.state.to_string(),
             verdict_counts(record),
         ]);
     }
@@ -214,7 +201,7 @@ mod tests {
         };
         let state = |is_held, lock: Option<LockOwner>, status: Option<RunStatusFile>, is_newest| {
             let lock = LockState { is_held, owner: lock };
-            state_without_end(&lock, status.as_ref(), is_newest, "here", now).as_str()
+            state_without_end(&lock, status.as_ref(), is_newest, "here", now).to_string()
         };
         let cases = [
             // The run holds the lock; the age of its status does not matter.

@@ -31,7 +31,7 @@ pub use json::JsonLines;
 pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
-pub use plot_file::ImageFile;
+pub use plot_file::{ImageFile, ImageFileError};
 pub use print::{is_output_incomplete, print_data, print_note};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};

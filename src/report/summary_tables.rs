@@ -6,12 +6,12 @@ use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
     catalogue::Catalogue,
-    domain::{Case, CaseOutcome, KernelName, Verdict},
+    domain::{CaseOutcome, IdentifiedCase, KernelName, Verdict},
 };
 
 /// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
 #[must_use]
-pub fn verdict_table(findings: &[(Case, CaseOutcome)]) -> String {
+pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
         *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
@@ -71,15 +71,17 @@ pub(super) fn trim_lines(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::CaseAttributes;
+    use crate::domain::{Case, CaseAttributes};
 
     #[test]
     fn only_verdicts_that_occur_have_columns() {
-        let case = |kernel: &str| Case {
-            kernel: KernelName::new(kernel).expect("a name"),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            attributes: CaseAttributes::default(),
+        let case = |kernel: &str| {
+            IdentifiedCase::new(Case {
+                kernel: KernelName::new(kernel).expect("a name"),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                attributes: CaseAttributes::default(),
+            })
         };
         let findings = [
             (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),

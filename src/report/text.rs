@@ -193,13 +193,6 @@ impl EventSink for TextReporter {
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
                 }
             }
-            RunEvent::DeviceSetAside { .. }
-            | RunEvent::DeviceRead { .. }
-            | RunEvent::DeviceTakenBack { .. }
-            | RunEvent::DeviceLent { .. }
-            | RunEvent::DeviceReturned { .. }
-            | RunEvent::DiskFull { .. }
-            | RunEvent::DiskFreed { .. } => self.print_host_event(event),
             RunEvent::StopRequested { running, at_once } => {
                 let running = format_count(*running, "running collection");
                 self.print_line(&if *at_once {
@@ -217,7 +210,7 @@ impl EventSink for TextReporter {
                 }
             }
             RunEvent::RunFinished { .. } => self.print_rejected(),
-            RunEvent::CaseAttempted { .. } | RunEvent::Progress { .. } => {}
+            other => self.print_host_event(other),
         }
     }
 }

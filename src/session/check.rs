@@ -18,7 +18,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{Case, CaseId, CheckOutcome, KernelName, Nanos},
+    domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName, Nanos},
     files::FolderLock,
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, PlannedCase, RunPlan, UpdateMode, select_cases},
@@ -31,7 +31,7 @@ const TRANSACTION_SIZE: usize = 256;
 const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receives each case with its outcome.
-pub(crate) type CheckSink<'a> = dyn FnMut(&Case, &CheckOutcome) + 'a;
+pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
 
 /// The cases of a database that are to be checked. The database is locked while this exists.
 pub(crate) struct DatabaseCheck {
@@ -96,14 +96,16 @@ impl DatabaseCheck {
 
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
-        let by_rule: Vec<(&Case, CheckOutcome)> = self
+        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
             .plan
             .rejected
             .iter()
             .map(|(case, outcome)| (case, CheckOutcome::by_rule(&*outcome.reason)))
             .collect();
-        let checks: Vec<NewCheck<'_>> =
-            by_rule.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
+        let checks: Vec<NewCheck<'_>> = by_rule
+            .iter()
+            .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
+            .collect();
         self.ledger.add_checks(&self.versions, now(), &checks)?;
         for (case, outcome) in &by_rule {
             report(case, outcome);
@@ -126,7 +128,7 @@ fn valid_outcome<'a>(
     digest: &str,
     versions: &str,
 ) -> Option<&'a CheckOutcome> {
-    let check = stored.get(&planned.case.id())?;
+    let check = stored.get(planned.case.id())?;
     (check.digest == digest && check.software == versions).then_some(&check.outcome)
 }
 
@@ -153,7 +155,7 @@ fn check_open(
         let checks: Vec<NewCheck<'_>> = waiting
             .iter()
             .map(|(index, outcome)| NewCheck {
-                case: cases[*index].case.id(),
+                case: cases[*index].case.id().clone(),
                 digest: digests[*index],
                 outcome,
             })

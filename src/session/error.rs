@@ -4,17 +4,19 @@ use std::fmt;
 
 use crate::{
     config::{AssetError, YamlError},
-    database::StoreError,
+    database::DatabaseError,
     device::DeviceError,
     domain::KernelNameError,
     engine::EngineError,
     exit::ExitStatus,
+    files::FileError,
     grid::GridWriteError,
+    ledger::LedgerError,
     plan::PlanError,
     profile::ProfileError,
     rehearsal::HostError,
     render::RenderError,
-    report::TimelineError,
+    report::{ImageFileError, TimelineError},
     vendor_check::CheckError,
 };
 
@@ -55,7 +57,17 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(GridWriteError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
+bad_input!(
+    DatabaseError,
+    FileError,
+    GridWriteError,
+    ImageFileError,
+    LedgerError,
+    PlanError,
+    ProfileError,
+    RenderError,
+    TimelineError
+);
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    domain::{Case, CaseId, CaseOutcome, Verdict},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, Verdict},
     engine::ResumedRun,
     ledger::CaseRecord,
     plan::{PlannedCase, RunPlan},
@@ -27,7 +27,7 @@ impl ResumeState {
         let by_case: BTreeMap<&CaseId, &CaseRecord> =
             records.iter().map(|record| (&record.case, record)).collect();
         let mut findings = Vec::new();
-        let mut keep_open = |case: Case, record: &CaseRecord| match final_outcome(record) {
+        let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
             Some(outcome) => {
                 findings.push((case, outcome));
                 None
@@ -36,14 +36,14 @@ impl ResumeState {
         };
         let mut open = Vec::new();
         for planned in plan.cases {
-            let Some(record) = by_case.get(&planned.case.id()) else { continue };
+            let Some(record) = by_case.get(planned.case.id()) else { continue };
             let PlannedCase { case, reading, fastest, value, devices } = planned;
             let case = keep_open(case, record);
             open.extend(case.map(|case| PlannedCase { case, reading, fastest, value, devices }));
         }
         let mut rejected = Vec::new();
         for (case, outcome) in plan.rejected {
-            let Some(record) = by_case.get(&case.id()) else { continue };
+            let Some(record) = by_case.get(case.id()) else { continue };
             rejected.extend(keep_open(case, record).map(|case| (case, outcome)));
         }
         let unfinished = records.iter().filter(|record| record.finding.is_none());
@@ -71,7 +71,7 @@ fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
 mod tests {
     use super::*;
     use crate::{
-        domain::{CaseAttributes, KernelName},
+        domain::{Case, CaseAttributes, KernelName},
         ledger::AttemptRecord,
     };
 
@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn rows_added_after_the_start_are_left_out_and_open_cases_keep_their_attempts() {
-        let rejected = |kernel| (case(kernel), CaseOutcome::new(Verdict::Unsupported, "no entry"));
+        let rejected =
+            |kernel| (IdentifiedCase::new(case(kernel)), CaseOutcome::new(Verdict::Unsupported, "no entry"));
         let plan = RunPlan {
             rejected: vec![rejected("Done"), rejected("Open"), rejected("Added")],
             already_measured: 7,

@@ -91,8 +91,8 @@ fn database_with_simulated_results_cannot_become_kind_npu() {
     let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: `ROOT/db` says kind `npu`, its ledger has runs of kind `rehearsal`
-    hint: the kind never changes: `database.yaml` must say `kind: rehearsal`
+    error: `ROOT/db` is of kind `npu`, but its ledger has runs of kind `rehearsal`
+    hint: the kind never changes: set `kind: rehearsal` in `database.yaml`
     ");
     let run = &context.rows("db", "SwiGlu")[0]["MicroBench Run"];
     assert!(run.starts_with("rehearsal-"), "{run}");

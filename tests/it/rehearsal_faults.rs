@@ -12,8 +12,7 @@ use std::{
 use npubench::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
-    domain::{Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
-    ledger::Attempt,
+    domain::{Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
     process::{self, CommandSpec, ExitKind},
     profile::npu_smi::{NpuSmiInfo, parse_info},
     rehearsal::fault_plan::{FaultPlan, ValidNames},

@@ -2,6 +2,8 @@
 
 mod sources;
 
+pub(crate) use sources::rust_files;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,

@@ -105,7 +105,7 @@ impl Sources {
     }
 }
 
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+pub(crate) fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("a readable folder").path();
         if path.is_dir() {
