@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write as _},
+    mem,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -38,4 +39,13 @@ pub fn print_note(line: &str) {
 /// Warns that a file in the folder of a run cannot be written.
 pub(super) fn report_write_error(path: &Path, error: &io::Error) {
     print_note(&format!("warning: cannot write `{}`: {error}; the run continues without it", path.display()));
+}
+
+/// Warns if a file in the folder of a run could not be written; only once, which `has_failed` records.
+pub(super) fn report_first_error(written: io::Result<()>, path: &Path, has_failed: &mut bool) {
+    if let Err(error) = written
+        && !mem::replace(has_failed, true)
+    {
+        report_write_error(path, &error);
+    }
 }

@@ -13,7 +13,11 @@ use std::{
 
 use serde::Serialize;
 
-use super::{EventSink, Timestamp, print::report_write_error, status::StatusFile};
+use super::{
+    EventSink, Timestamp,
+    print::{report_first_error, report_write_error},
+    status::StatusFile,
+};
 use crate::{
     domain::{CaseId, Verdict},
     events::RunEvent,
@@ -95,11 +99,7 @@ impl EventsFile {
     fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
         let written = self.write_line(at, event);
         self.is_truncated = written.is_err();
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            report_write_error(&self.path, &error);
-        }
+        report_first_error(written, &self.path, &mut self.has_failed);
     }
 
     /// Writes a line by one system call, so that the file of a killed run has every event.
@@ -145,11 +145,7 @@ impl CaseLogs {
                 }
                 for collection in collections {
                     let linked = self.link_log(case, collection);
-                    if let Err(error) = linked
-                        && !std::mem::replace(&mut self.has_failed, true)
-                    {
-                        report_write_error(&self.folder.join(LOGS), &error);
-                    }
+                    report_first_error(linked, &self.folder.join(LOGS), &mut self.has_failed);
                 }
             }
             _ => {}

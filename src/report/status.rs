@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunState, Timestamp, print::report_write_error};
+use super::{RunState, Timestamp, print::report_first_error};
 use crate::{events::RunEvent, files::LockOwner};
 
 const FILE: &str = "status.json";
@@ -147,11 +147,7 @@ impl StatusWriter {
             .map_err(io::Error::from)
             .and_then(|text| fs::write(&self.draft, text))
             .and_then(|()| fs::rename(&self.draft, &self.path));
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            report_write_error(&self.path, &error);
-        }
+        report_first_error(written, &self.path, &mut self.has_failed);
     }
 }
 
