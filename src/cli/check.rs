@@ -86,7 +86,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     let plan = select_cases(&database, &catalogue, &device, &selection)?;
     database.initialise(&mut lock)?;
     let mut ledger = database.ledger()?;
-    let known = if options.again { HashMap::new() } else { ledger.checks()? };
+    let known = if options.again { HashMap::new() } else { ledger.stored_checks()? };
     let digests: Vec<String> = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
     let is_known = |place: usize| known_outcome(&known, &plan.cases[place], &digests[place], &versions);
     let (done, open): (Vec<usize>, Vec<usize>) =

@@ -109,7 +109,7 @@ fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<Softwa
         if known.is_unknown() && !stack.is_unknown() {
             said_by = &file.0;
         }
-        known = known.joined_with(&stack);
+        known = known.merge_versions(&stack);
     }
     Ok(known)
 }

@@ -58,8 +58,8 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     // What has results from this run is told apart below.
     let all = RunOptions { update: UpdateArg::All, ..recipe.clone() };
     let plan = host.plan(&all, &kernels(&recipe.kernels)?)?;
-    let cases = ledger.cases(&record.run)?;
-    let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
+    let cases = ledger.run_cases(&record.run)?;
+    let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);
     drop(ledger);
     let (plan, findings) = split_resumed(plan, &cases);
     let open = cases.iter().filter(|record| record.finding.is_none());
@@ -77,7 +77,7 @@ fn interrupted(
     wanted: Option<&str>,
     database: &Database,
 ) -> Result<RunRecord, CommandError> {
-    let runs = ledger.runs()?;
+    let runs = ledger.list_runs()?;
     let Some(wanted) = wanted else {
         let open = |run: &RunRecord| {
             run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()))

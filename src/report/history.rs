@@ -79,7 +79,7 @@ impl PastRun {
 pub fn history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is looked at first: a run that ends in between has its end in the ledger by then.
     let lock = database.lock_state();
-    let records = ledger.runs()?;
+    let records = ledger.list_runs()?;
     let newest = records.len().saturating_sub(1);
     let (now, here) = (Timestamp::now(), LockOwner::this_process().host);
     let past = records.into_iter().enumerate().map(|(index, record)| {

@@ -288,7 +288,7 @@ pub(crate) fn plan_of(
 /// Calls that the vendor's code rejected when it was asked, with what it said. Another torch_npu than the one
 /// that will run has no say; the rehearsal host has none of its own.
 fn rejected_calls(ledger: &Ledger, python: &str) -> Result<BTreeMap<CaseId, (String, String)>, CommandError> {
-    let checks = ledger.checks()?;
+    let checks = ledger.stored_checks()?;
     if checks.is_empty() {
         return Ok(BTreeMap::new());
     }

@@ -204,7 +204,7 @@ impl<'a> CaseEditor<'a> {
         let mut bindings = self.bindings.clone();
         let attributes = attributes.unwrap_or(&self.case.attributes);
         for (column, _) in attributes.iter() {
-            let name = CaseAttributes::variable(column);
+            let name = CaseAttributes::variable_name(column);
             if let Some(value) = known(attributes).get(&name) {
                 bindings.set(&name, value.clone());
             }
@@ -314,7 +314,7 @@ fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes
     let mut rewritten = attributes.clone();
     let before = known(attributes);
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
                 if let Ok(items) = now.items() {

@@ -175,7 +175,7 @@ impl CatalogueEntry {
                 }
                 continue;
             };
-            if tensor.elements() == 0 {
+            if tensor.element_count() == 0 {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why));
             }
@@ -316,7 +316,7 @@ const fn is_whole(dtype: &Dtype) -> bool {
 pub(crate) fn known(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
@@ -453,7 +453,8 @@ fn promoted(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let first =
         dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {
-        left.promote(right).ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
+        left.promote_with(right)
+            .ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
     })
 }
 
@@ -464,6 +465,6 @@ fn bind_sizes(bindings: &mut Bindings, inputs: &[&Tensor], outputs: &[Tensor]) {
     };
     bindings.set("in_bytes", sum(&mut inputs.iter().map(|tensor| tensor.bytes())));
     bindings.set("out_bytes", sum(&mut outputs.iter().map(Tensor::bytes)));
-    bindings.set("in_numel", sum(&mut inputs.iter().map(|tensor| tensor.elements())));
-    bindings.set("out_numel", sum(&mut outputs.iter().map(Tensor::elements)));
+    bindings.set("in_numel", sum(&mut inputs.iter().map(|tensor| tensor.element_count())));
+    bindings.set("out_numel", sum(&mut outputs.iter().map(Tensor::element_count)));
 }

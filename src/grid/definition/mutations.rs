@@ -252,7 +252,7 @@ impl MutationSource<'_> {
         found.extend(raw.last_block.clone().map(MutationChange::LastBlock));
         if let Some(types) = &raw.types {
             let known = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
-            let names: Vec<&str> = Dtype::names().collect();
+            let names: Vec<&str> = Dtype::known_names().collect();
             found.push(MutationChange::Types(self.pairs("types", types, known, &names)?));
         }
         if let Some(formats) = &raw.formats {

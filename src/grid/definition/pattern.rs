@@ -254,8 +254,9 @@ impl PatternContext<'_> {
 
     fn dtype(&self, key: &str, word: &str) -> Result<Dtype, YamlError> {
         Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint =
-                did_you_mean_or(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
+            let hint = did_you_mean_or(word, Dtype::known_names(), || {
+                format!("the types are {}", listed(Dtype::known_names()))
+            });
             self.error(key, word, &format!("`{word}` is no type of a slot that holds something"), &hint)
         })
     }
@@ -295,7 +296,7 @@ impl PatternContext<'_> {
             let problem = format!("`{column}` is filled in with each row");
             return Err(self.error(key, column, &problem, "leave it out"));
         }
-        let known: BTreeSet<String> = CaseAttributes::columns().collect();
+        let known: BTreeSet<String> = CaseAttributes::grid_columns().collect();
         if known.contains(column) {
             return Ok(());
         }

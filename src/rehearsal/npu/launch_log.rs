@@ -168,7 +168,8 @@ impl LaunchLog {
 
     /// Executes.
     pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
-        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
+        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.element_count() == 0)
+        {
             // CANN launches nothing for tensors without elements.
             return;
         }

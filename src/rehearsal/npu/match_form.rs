@@ -117,7 +117,7 @@ impl<'a> FormMatcher<'a> {
             if let (DeclaredArgument::ProcessGroup(expr), Some(ranks)) = (argument, ranks) {
                 let named = expr.to_string();
                 let columns = self.form.with.keys();
-                for column in columns.filter(|column| CaseAttributes::variable(column) == named) {
+                for column in columns.filter(|column| CaseAttributes::variable_name(column) == named) {
                     attributes.set(column, &ranks.to_string());
                 }
             }
@@ -250,7 +250,7 @@ impl<'a> FormMatcher<'a> {
                 }
                 DeclaredArgument::Attribute(column) => {
                     if let Some(value) = value(given) {
-                        known.set(&CaseAttributes::variable(column), value);
+                        known.set(&CaseAttributes::variable_name(column), value);
                     }
                 }
                 DeclaredArgument::ProcessGroup(expr) => {

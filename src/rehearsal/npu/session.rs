@@ -245,7 +245,7 @@ pub(super) fn plain_operation(
 ) -> LaunchedOperation {
     let bytes = inputs.iter().chain([&output]).fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
     let work = KernelWork {
-        flops: output.elements() as f64,
+        flops: output.element_count() as f64,
         bytes: bytes as f64,
         unit: ComputeUnit::Vector,
         dtype: output.dtype.clone(),
