@@ -114,6 +114,7 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
+            cut_off: None,
             stdin: Some(DeviceLease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };

@@ -41,6 +41,15 @@ impl TensorFormat {
         }
     }
 
+    /// Returns the name of a blocked layout; `None` for row-major.
+    #[must_use]
+    pub fn private(&self) -> Option<&str> {
+        match self {
+            Self::Private(name) => Some(name),
+            Self::Base(_) => None,
+        }
+    }
+
     /// Returns true if two formats have the same arrangement of elements.
     #[must_use]
     pub fn same_layout(&self, other: &Self) -> bool {

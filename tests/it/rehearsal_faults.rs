@@ -136,6 +136,7 @@ impl Stage {
             environment: &[("TMPDIR".to_owned(), scratch.display().to_string())],
             log: &log,
             limit: Duration::from_secs(120),
+            cut_off: None,
             stdin: None,
             record: None,
         };
