@@ -40,8 +40,8 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let (ledger, runs) = past_runs(&Database::open(&options.database.db)?)?;
     let past = find_run(&runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
-    let collections = ledger.collections(&past.record.run)?;
-    let cases = ledger.cases(&past.record.run)?;
+    let collections = ledger.run_collections(&past.record.run)?;
+    let cases = ledger.run_cases(&past.record.run)?;
     if let Some(path) = &options.timeline {
         write_timeline(path, &timeline_json(past, &collections, &cases))?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));

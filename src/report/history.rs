@@ -67,7 +67,7 @@ impl PastRun {
 pub fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is tested first: if a run ends in between, its end is in the ledger when the ledger is read.
     let lock = database.lock_state();
-    let records = ledger.runs()?;
+    let records = ledger.list_runs()?;
     let newest = records.len().saturating_sub(1);
     let (now, here) = (Timestamp::now(), LockOwner::this_process().host);
     let past = records.into_iter().enumerate().map(|(index, record)| {

@@ -73,7 +73,7 @@ impl DatabaseCheck {
         let plan = select_cases(&database, &catalogue, &device, &selection)?;
         database.initialise(&mut lock)?;
         let ledger = database.ledger()?;
-        let stored = if recheck { HashMap::new() } else { ledger.checks()? };
+        let stored = if recheck { HashMap::new() } else { ledger.stored_checks()? };
         let digests = plan.cases.iter().map(|planned| planned_call_digest(planned, &catalogue)).collect();
         let settings = CheckSettings { python, processes, catalogue, assets };
         Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })

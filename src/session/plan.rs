@@ -52,7 +52,7 @@ fn rejected_calls(
     ledger: &Ledger,
     installed: impl Fn() -> Option<String>,
 ) -> Result<BTreeMap<CaseId, (String, String)>, CommandError> {
-    let checks = ledger.checks()?;
+    let checks = ledger.stored_checks()?;
     if checks.is_empty() {
         return Ok(BTreeMap::new());
     }
