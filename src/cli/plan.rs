@@ -85,7 +85,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
             let sum = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
                 devices: preview.devices.len(),
-                seconds: preview.ends,
+                seconds: preview.duration,
                 already: plan.already_measured,
             };
             print_data(&plan_table(&places.chain(refused).collect::<Vec<_>>(), sum));
@@ -111,7 +111,7 @@ fn devices(options: &PlanOptions, kind: DataKind) -> Result<Vec<u32>, CommandErr
             "check TMPDIR and its free space",
         )
     })?;
-    let info = device::discover(&[], scratch.path()).map_err(|error| CommandError {
+    let info = device::query_npu_smi(&[], scratch.path()).map_err(|error| CommandError {
         message: error.to_string(),
         hint: "say with `--devices 0-15` on which devices the run will be".to_owned(),
         exit: ExitStatus::CannotMeasure,
@@ -128,14 +128,14 @@ fn lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String 
             "kernel": planned.case.kernel.as_str(),
             "inputs": planned.case.shapes(),
             "value": planned.value,
-            "seconds": costs.seconds(planned.fastest),
+            "seconds": costs.case_seconds(planned.fastest),
         });
         let more = match place {
             Ok(place) => json!({
                 "collection": place.collection,
                 "device": place.device,
-                "begins": place.begins,
-                "ends": place.ends,
+                "begins": place.starts_at,
+                "ends": place.ends_at,
             }),
             Err(reason) => json!({ "left_out": reason }),
         };

@@ -65,7 +65,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let open = cases.iter().filter(|record| record.finding.is_none());
     let tried = open
         .flat_map(|record| record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection)));
-    let resumed = ResumedRun { collections: last, findings, tried: tried.collect() };
+    let resumed = ResumedRun { collections: last, outcomes: findings, attempted: tried.collect() };
     let exit = host.measure(record.run, recipe, plan, Some(resumed), &options.end, options.format);
     drop(lock);
     exit
@@ -110,8 +110,14 @@ fn split_resumed(plan: RunPlan, cases: &[CaseRecord]) -> (RunPlan, Vec<(Case, Ca
     let mut open = Vec::new();
     for planned in plan.cases {
         let Some(record) = records.get(&planned.case.id()) else { continue };
-        let PlannedCase { case, reading, fastest, value, devices } = planned;
-        open.extend(settle(case, record).map(|case| PlannedCase { case, reading, fastest, value, devices }));
+        let PlannedCase { case, call: reading, fastest, value, devices } = planned;
+        open.extend(settle(case, record).map(|case| PlannedCase {
+            case,
+            call: reading,
+            fastest,
+            value,
+            devices,
+        }));
     }
     let mut refused = Vec::new();
     for (case, finding) in plan.rejected {

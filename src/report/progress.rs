@@ -148,20 +148,20 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
             let times = (clock(now.since(current.since)), clock(current.predicted_s));
             format!("{:>5} of {:>5}  collection {}: {}", times.0, times.1, current.number, current.what())
         }
-        (None, DeviceActivity::SetAside) => {
+        (None, DeviceActivity::Quarantined) => {
             let again =
                 line.again.map_or_else(String::new, |at| format!(", again in {}", clock(at.since(now))));
-            format!("set aside{again}: {}", line.reason.as_deref().unwrap_or_default())
+            format!("quarantined{again}: {}", line.reason.as_deref().unwrap_or_default())
         }
         (None, state) => state.as_str().to_owned(),
     };
-    let lent = if line.is_paused && line.collection.is_some() { ", then lent" } else { "" };
+    let reserved = if line.is_paused && line.collection.is_some() { ", then reserved" } else { "" };
     let rate = line.cases_a_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
     let warm = line.reading.as_ref().and_then(|reading| reading.temperature_c);
     let warm = warm.map_or_else(String::new, |degrees| format!("{degrees} C"));
     let tail = [rate, warm].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let tail = if tail.is_empty() { tail } else { format!("  ({tail})") };
-    format!("device {:<3} {does}{lent}{tail}", line.device)
+    format!("device {:<3} {does}{reserved}{tail}", line.device)
 }
 
 impl super::run_state::RunningCollection {
@@ -236,24 +236,24 @@ mod tests {
         };
         let ill = DeviceStatus {
             device: 11,
-            state: DeviceActivity::SetAside,
+            state: DeviceActivity::Quarantined,
             reason: Some("two controls failed".to_owned()),
             again: Some(start.after(135.0)),
             ..DeviceStatus::default()
         };
-        let lent = DeviceStatus {
+        let reserved = DeviceStatus {
             device: 12,
-            state: DeviceActivity::Lent,
+            state: DeviceActivity::Reserved,
             is_paused: true,
             ..DeviceStatus::default()
         };
-        let text = [idle, busy, searching, ill, lent].map(|line| device_text(&line, now)).join("\n");
+        let text = [idle, busy, searching, ill, reserved].map(|line| device_text(&line, now)).join("\n");
         insta::assert_snapshot!(text, @r"
         device 0   idle
         device 1    1:15 of  4:00  collection 3: Add, Cast and 2 more, 12 cases  (62/min, 41 C)
-        device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then lent
-        device 11  set aside, again in 1:00: two controls failed
-        device 12  lent
+        device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then reserved
+        device 11  quarantined, again in 1:00: two controls failed
+        device 12  reserved
         ");
         let board =
             RunState { started: start, eta: Some(start.after(195.0)), not_in_time: 7, ..RunState::default() };

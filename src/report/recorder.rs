@@ -141,9 +141,9 @@ impl CaseLogs {
     fn on_event(&mut self, event: &RunEvent) {
         match event {
             RunEvent::CaseAttempted { case, collection, .. } => self.note(case, *collection),
-            RunEvent::CaseFinished { case, finding, .. } => {
+            RunEvent::CaseFinished { case, outcome, .. } => {
                 let collections = self.attempts.remove(case).unwrap_or_default();
-                if finding.verdict == Verdict::Ok {
+                if outcome.verdict == Verdict::Ok {
                     return;
                 }
                 for collection in collections {
@@ -190,16 +190,20 @@ mod tests {
     fn a_cut_line_does_not_take_the_next_one_with_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(EVENTS);
-        tell(folder.path(), &[], &[RunEvent::DeviceLent { device: 1, reason: "it is paused".to_owned() }]);
+        tell(
+            folder.path(),
+            &[],
+            &[RunEvent::DeviceReserved { device: 1, reason: "it is paused".to_owned() }],
+        );
         let whole = fs::read_to_string(&path).expect("there");
         fs::write(&path, format!("{whole}{{\"at\":\"20")).expect("written");
-        tell(folder.path(), &[], &[RunEvent::DeviceReturned { device: 1 }]);
+        tell(folder.path(), &[], &[RunEvent::DeviceReleased { device: 1 }]);
         let text = fs::read_to_string(&path).expect("there");
         let lines: Vec<Result<serde_json::Value, _>> = text.lines().map(serde_json::from_str).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].is_err());
         let names = [0, 2].map(|line| lines[line].as_ref().expect("JSON")["event"].clone());
-        assert_eq!(names, ["device_lent", "device_returned"]);
+        assert_eq!(names, ["device_reserved", "device_released"]);
     }
 
     #[test]
@@ -214,8 +218,8 @@ mod tests {
         fs::create_dir(folder.path().join(EVENTS)).expect("made");
         let heard = std::rc::Rc::default();
         let mut sink = RunRecorder::new(Box::new(Count(std::rc::Rc::clone(&heard))), folder.path(), &[]);
-        sink.on_event(&RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
-        sink.on_event(&RunEvent::DeviceReturned { device: 0 });
+        sink.on_event(&RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() });
+        sink.on_event(&RunEvent::DeviceReleased { device: 0 });
         drop(sink);
         assert_eq!(heard.get(), 2);
     }
@@ -227,13 +231,13 @@ mod tests {
         let attempted = |case: &CaseId, collection| RunEvent::CaseAttempted {
             case: case.clone(),
             collection,
-            finding: CaseOutcome::new(Verdict::Hung, ""),
+            outcome: CaseOutcome::new(Verdict::Hung, ""),
         };
         let finished = |case: &CaseId, verdict| RunEvent::CaseFinished {
             case: case.clone(),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: CaseOutcome::new(verdict, ""),
+            outcome: CaseOutcome::new(verdict, ""),
         };
         let events = [
             attempted(&good, 1),

@@ -35,9 +35,11 @@ pub enum DeviceActivity {
     /// A collection.
     Running,
     /// Nothing: it does not work.
-    SetAside,
+    #[serde(alias = "set_aside")]
+    Quarantined,
     /// Nothing: it is lent to somebody else.
-    Lent,
+    #[serde(alias = "lent")]
+    Reserved,
 }
 
 impl DeviceActivity {
@@ -47,8 +49,8 @@ impl DeviceActivity {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
-            Self::SetAside => "set aside",
-            Self::Lent => "lent",
+            Self::Quarantined => "quarantined",
+            Self::Reserved => "reserved",
         }
     }
 }
@@ -96,7 +98,7 @@ pub struct DeviceStatus {
     pub state: DeviceActivity,
     /// Whether nothing new begins on it: it is asked for, in use, ill or gone.
     pub is_paused: bool,
-    /// Why it is set aside, or why nothing begins on it.
+    /// Reason why it is quarantined or reserved.
     pub reason: Option<String>,
     /// When it is tried again.
     pub again: Option<Timestamp>,
@@ -114,15 +116,15 @@ pub struct DeviceStatus {
     #[serde(skip)]
     pub(super) busy: f64,
     #[serde(skip)]
-    pub(super) is_set_aside: bool,
+    pub(super) is_quarantined: bool,
 }
 
 impl DeviceStatus {
     fn settle(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_set_aside: true, .. } => DeviceActivity::SetAside,
-            Self { is_paused: true, .. } => DeviceActivity::Lent,
+            Self { is_quarantined: true, .. } => DeviceActivity::Quarantined,
+            Self { is_paused: true, .. } => DeviceActivity::Reserved,
             _ => DeviceActivity::Idle,
         };
     }
@@ -167,23 +169,23 @@ impl RunState {
     /// Takes note of an event.
     pub fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            RunEvent::RunStarted { run, kind, cases, devices, budget, .. } => {
+            RunEvent::RunStarted { run, kind, cases, devices, budget_s, .. } => {
                 let line = |&device| DeviceStatus { device, ..DeviceStatus::default() };
                 *self = Self {
                     run: run.clone(),
                     kind: Some(*kind),
                     started: now,
-                    deadline: budget.map(|budget| now.after(budget)),
+                    deadline: budget_s.map(|budget| now.after(budget)),
                     cases: *cases,
                     open: *cases,
                     devices: devices.iter().map(line).collect(),
                     ..Self::default()
                 };
             }
-            RunEvent::CaseFinished { finding, .. } => {
-                *self.verdicts.entry(finding.verdict).or_default() += 1;
+            RunEvent::CaseFinished { outcome, .. } => {
+                *self.verdicts.entry(outcome.verdict).or_default() += 1;
                 if let Some(launched) = self.launched
-                    && finding.verdict != Verdict::NotRun
+                    && outcome.verdict != Verdict::NotRun
                 {
                     self.done += 1;
                     self.open = self.cases.saturating_sub(self.done);
@@ -208,7 +210,15 @@ impl RunState {
 
     fn on_device_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            RunEvent::CollectionStarted { collection, devices, cases, case, kernels, purpose, predicted } => {
+            RunEvent::CollectionStarted {
+                collection,
+                devices,
+                cases,
+                case,
+                kernels,
+                purpose,
+                predicted_s,
+            } => {
                 self.launched.get_or_insert(now);
                 let current = RunningCollection {
                     number: *collection,
@@ -217,8 +227,8 @@ impl RunState {
                     cases: *cases,
                     case: case.clone(),
                     since: now,
-                    predicted_s: *predicted,
-                    predicted_end: now.after(*predicted),
+                    predicted_s: *predicted_s,
+                    predicted_end: now.after(*predicted_s),
                 };
                 self.change(devices, |line| line.collection = Some(current.clone()));
             }
@@ -228,20 +238,20 @@ impl RunState {
                 line.busy += seconds;
                 line.cases_a_minute = rate(line.cases, line.busy);
             }),
-            RunEvent::DeviceSetAside { device, reason, again_in } => self.change(&[*device], |line| {
-                line.is_set_aside = true;
+            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => self.change(&[*device], |line| {
+                line.is_quarantined = true;
                 line.reason = Some(reason.clone());
-                line.again = again_in.map(|seconds| now.after(seconds));
+                line.again = retry_in_s.map(|seconds| now.after(seconds));
             }),
-            RunEvent::DeviceTakenBack { device } => self.change(&[*device], |line| {
-                line.is_set_aside = false;
+            RunEvent::DeviceReadmitted { device } => self.change(&[*device], |line| {
+                line.is_quarantined = false;
                 (line.reason, line.again) = (None, None);
             }),
-            RunEvent::DeviceLent { device, reason } => self.change(&[*device], |line| {
+            RunEvent::DeviceReserved { device, reason } => self.change(&[*device], |line| {
                 line.is_paused = true;
                 line.reason = Some(reason.clone());
             }),
-            RunEvent::DeviceReturned { device } => self.change(&[*device], |line| {
+            RunEvent::DeviceReleased { device } => self.change(&[*device], |line| {
                 line.is_paused = false;
                 line.reason = None;
             }),
@@ -283,10 +293,10 @@ mod tests {
             kind: DataKind::Rehearsal,
             cases: 4,
             refused: 1,
-            already: 0,
+            already_measured: 0,
             devices: devices.to_vec(),
-            is_resumed: false,
-            budget: Some(100.0),
+            resumed: false,
+            budget_s: Some(100.0),
         }
     }
 
@@ -295,7 +305,7 @@ mod tests {
             case: CaseId::from_stored("c"),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: CaseOutcome::new(verdict, ""),
+            outcome: CaseOutcome::new(verdict, ""),
         }
     }
 
@@ -307,7 +317,7 @@ mod tests {
             case: None,
             kernels: Vec::new(),
             purpose: CollectionPurpose::Measure,
-            predicted: 10.0,
+            predicted_s: 10.0,
         }
     }
 
@@ -322,21 +332,22 @@ mod tests {
             outcome: "done".to_owned(),
             seconds: 6.0,
         };
-        let aside = RunEvent::DeviceSetAside { device: 3, reason: "ill".to_owned(), again_in: Some(60.0) };
+        let aside =
+            RunEvent::DeviceQuarantined { device: 3, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
         let events = [
             started(&[3, 5]),
             collection(1, &[3]),
-            RunEvent::DeviceLent { device: 3, reason: "it is paused".to_owned() },
+            RunEvent::DeviceReserved { device: 3, reason: "it is paused".to_owned() },
             end,
             aside,
-            RunEvent::DeviceReturned { device: 3 },
-            RunEvent::DeviceTakenBack { device: 3 },
+            RunEvent::DeviceReleased { device: 3 },
+            RunEvent::DeviceReadmitted { device: 3 },
         ];
         for event in &events {
             board.on_event(start, event);
             states.push(board.devices[0].state.as_str());
         }
-        assert_eq!(states, ["idle", "running", "running", "lent", "set aside", "set aside", "idle"]);
+        assert_eq!(states, ["idle", "running", "running", "reserved", "quarantined", "quarantined", "idle"]);
         assert_eq!((board.devices[0].cases, board.devices[0].cases_a_minute), (3, Some(30.0)));
         assert_eq!(board.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }

@@ -167,17 +167,17 @@ mod tests {
             kind: DataKind::Npu,
             cases: 2,
             refused: 0,
-            already: 0,
+            already_measured: 0,
             devices: vec![0, 1],
-            is_resumed: false,
-            budget: None,
+            resumed: false,
+            budget_s: None,
         };
         let file = StatusFile::start(folder.path()).expect("a thread");
         file.update(Timestamp::now(), &started);
         for device in [0, 1, 0] {
             file.update(
                 Timestamp::now(),
-                &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() },
+                &RunEvent::DeviceReserved { device, reason: "it is paused".to_owned() },
             );
         }
         drop(file);
@@ -191,7 +191,10 @@ mod tests {
     fn a_folder_that_is_gone_stops_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = StatusFile::start(&folder.path().join("gone")).expect("a thread");
-        file.update(Timestamp::now(), &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
+        file.update(
+            Timestamp::now(),
+            &RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() },
+        );
         drop(file);
         assert_eq!(RunStatusFile::read(&folder.path().join("gone")), None);
     }

@@ -68,10 +68,12 @@ fn head(status: &RunStatusFile, now: Timestamp) -> String {
 
 fn cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let current = line.collection.as_ref();
-    let lent = if line.is_paused && current.is_some() { ", then lent" } else { "" };
+    let reserved = if line.is_paused && current.is_some() { ", then reserved" } else { "" };
     let what = match (current, line.state) {
-        (Some(current), _) => current.what() + lent,
-        (None, DeviceActivity::SetAside | DeviceActivity::Lent) => line.reason.clone().unwrap_or_default(),
+        (Some(current), _) => current.what() + reserved,
+        (None, DeviceActivity::Quarantined | DeviceActivity::Reserved) => {
+            line.reason.clone().unwrap_or_default()
+        }
         (None, _) => String::new(),
     };
     let end = current.map(|current| current.predicted_end).or(line.again);
@@ -114,7 +116,7 @@ mod tests {
             case: case.map(CaseId::from_stored),
             kernels: vec![KernelName::new("MatMulV2").expect("a name")],
             purpose,
-            predicted: 200.0,
+            predicted_s: 200.0,
         };
         let events = [
             RunEvent::RunStarted {
@@ -122,10 +124,10 @@ mod tests {
                 kind: DataKind::Npu,
                 cases: 40,
                 refused: 0,
-                already: 0,
+                already_measured: 0,
                 devices: vec![0, 1, 2, 3],
-                is_resumed: false,
-                budget: None,
+                resumed: false,
+                budget_s: None,
             },
             RunEvent::DeviceRead {
                 device: 0,
@@ -136,15 +138,19 @@ mod tests {
             },
             begun(1, 0, None, CollectionPurpose::Measure),
             begun(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
-            RunEvent::DeviceLent {
+            RunEvent::DeviceReserved {
                 device: 1,
-                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
             },
-            RunEvent::DeviceLent {
+            RunEvent::DeviceReserved {
                 device: 2,
-                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
             },
-            RunEvent::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
+            RunEvent::DeviceQuarantined {
+                device: 3,
+                reason: "two controls failed".to_owned(),
+                retry_in_s: None,
+            },
             RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
         ];
         events.iter().for_each(|event| board.on_event(start, event));
@@ -157,11 +163,11 @@ mod tests {
         insta::assert_snapshot!(text, @r"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 gone; it said so 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
-         device  state       for  ends at   collection  cases/min  what                                          reads
-              0  running    1:15  22:03:20           1             MatMulV2, 12 cases                            OK, 38 C, 171 W
-              1  running    1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then lent
-              2  lent                                              it is paused; `npubench unpause` returns it
-              3  set aside                                         two controls failed
+         device  state         for  ends at   collection  cases/min  what                                              reads
+              0  running      1:15  22:03:20           1             MatMulV2, 12 cases                                OK, 38 C, 171 W
+              1  running      1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
+              2  reserved                                            it is paused; `npubench unpause` ends the pause
+              3  quarantined                                         two controls failed
         ");
     }
 }

@@ -63,20 +63,20 @@ impl TextReporter {
     /// What became of a device or of the disk.
     fn tell_of_host(&self, event: &RunEvent) {
         match event {
-            RunEvent::DeviceSetAside { device, reason, again_in } => {
-                let again = again_in.map_or_else(
-                    || "it is not used any more in this run".to_owned(),
+            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => {
+                let again = retry_in_s.map_or_else(
+                    || "it is excluded for the rest of this run".to_owned(),
                     |seconds| format!("it is tried again in {}", span(seconds)),
                 );
-                self.print_line(&format!("device {device} is set aside: {reason}; {again}"));
+                self.print_line(&format!("device {device} is quarantined: {reason}; {again}"));
             }
-            RunEvent::DeviceTakenBack { device } => {
+            RunEvent::DeviceReadmitted { device } => {
                 self.print_line(&format!("device {device} works again, and is used again"));
             }
-            RunEvent::DeviceLent { device, reason } => {
-                self.print_line(&format!("nothing begins on device {device}: {reason}"));
+            RunEvent::DeviceReserved { device, reason } => {
+                self.print_line(&format!("no new collection is started on device {device}: {reason}"));
             }
-            RunEvent::DeviceReturned { device } => self.print_line(&format!("device {device} is used again")),
+            RunEvent::DeviceReleased { device } => self.print_line(&format!("device {device} is used again")),
             RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
                 "waiting for room on the disk of {}: {} MiB are free, {} MiB are needed; nothing new begins",
                 folder.display(),
@@ -130,16 +130,18 @@ impl EventSink for TextReporter {
             self.tell_pending();
         }
         match event {
-            RunEvent::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
+            RunEvent::RunStarted {
+                run, kind, cases, already_measured, devices, resumed, budget_s, ..
+            } => {
                 self.total = *cases;
                 let cases = plural(*cases, "case");
                 let devices = on_devices(devices);
-                let goes_on = if *is_resumed { " goes on" } else { "" };
-                let done = if *is_resumed { "have a verdict already" } else { "already measured" };
+                let goes_on = if *resumed { " goes on" } else { "" };
+                let done = if *resumed { "have a verdict already" } else { "already measured" };
                 let until =
-                    budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
+                    budget_s.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
                 self.print_line(&format!(
-                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} {done}{until}"
+                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already_measured} {done}{until}"
                 ));
             }
             RunEvent::OrphansEnded { programs } => {
@@ -167,23 +169,23 @@ impl EventSink for TextReporter {
                     None => self.pending = Some(line),
                 }
             }
-            RunEvent::CaseFinished { kernel, shapes, finding, case } => {
+            RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
                 if !self.launched {
-                    let kernels = self.refused.entry((finding.verdict, finding.reason.clone())).or_default();
+                    let kernels = self.refused.entry((outcome.verdict, outcome.reason.clone())).or_default();
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
-                self.finished += usize::from(finding.verdict != Verdict::NotRun);
-                if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
-                    let verdict = finding.verdict;
-                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                self.finished += usize::from(outcome.verdict != Verdict::NotRun);
+                if !matches!(outcome.verdict, Verdict::Ok | Verdict::NotRun) {
+                    let verdict = outcome.verdict;
+                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
             }
-            RunEvent::DeviceSetAside { .. }
+            RunEvent::DeviceQuarantined { .. }
             | RunEvent::DeviceRead { .. }
-            | RunEvent::DeviceTakenBack { .. }
-            | RunEvent::DeviceLent { .. }
-            | RunEvent::DeviceReturned { .. }
+            | RunEvent::DeviceReadmitted { .. }
+            | RunEvent::DeviceReserved { .. }
+            | RunEvent::DeviceReleased { .. }
             | RunEvent::DiskFull { .. }
             | RunEvent::DiskFreed { .. } => self.tell_of_host(event),
             RunEvent::StopRequested { running, at_once } => {

@@ -52,7 +52,7 @@ bad_input!(GridWriteError, ProfileError, StoreError, PlanError, RenderError, Tim
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
-        Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
+        Self { message: error.to_string(), hint: error.hint(), exit: error.exit_status() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     cli::options::OutputFormat,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    device::{self, HostFingerprint, custom_operators, environment_of},
+    device::{self, HostFingerprint, custom_operators, operator_environment},
     domain::{CaseId, CheckVerdict, DataKind, KernelName},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
@@ -172,7 +172,7 @@ impl RunContext {
             )
         })?;
         let environment = environment(recipe, scratch.path(), &database)?;
-        let info = device::discover(&environment, scratch.path())?;
+        let info = device::query_npu_smi(&environment, scratch.path())?;
         let mut chosen = device::select_devices(&info, recipe.chosen_devices.as_deref())?;
         if recipe.busy == BusyArg::Skip {
             chosen = device::leave_out_busy(&info, chosen)?;
@@ -221,14 +221,14 @@ impl RunContext {
             catalogue,
             assets,
         };
-        let tried = resumed.as_ref().map(|resumed| resumed.tried.clone()).unwrap_or_default();
+        let tried = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let run = engine::RunRequest {
             database: &database,
             ledger: &mut ledger,
             plan,
             devices: recipe.devices.clone(),
             options: serde_json::to_string(&recipe).unwrap_or_default(),
-            host: serde_json::to_string(&HostFingerprint::collect(&info, &chips)).unwrap_or_default(),
+            host: serde_json::to_string(&HostFingerprint::of_host(&info, &chips)).unwrap_or_default(),
             info,
             settings,
             budget: end.seconds(),
@@ -239,10 +239,10 @@ impl RunContext {
             OutputFormat::Json => Box::new(JsonLines),
         };
         let mut sink = RunRecorder::new(screen, &folder, &tried);
-        let outcome = engine::run(run, &mut |event: &RunEvent| sink.on_event(event))?;
+        let outcome = engine::execute_run(run, &mut |event: &RunEvent| sink.on_event(event))?;
         if format == OutputFormat::Plain {
-            if !outcome.findings.is_empty() {
-                print_data(&closing_table(&outcome.findings));
+            if !outcome.outcomes.is_empty() {
+                print_data(&closing_table(&outcome.outcomes));
             }
             let marked =
                 if database.kind() == DataKind::Rehearsal { " (rehearsal: simulated durations)" } else { "" };
@@ -352,7 +352,7 @@ fn environment(
         // Operators that a Python package brings are not found by themselves.
         let variable = |name: &str| std::env::var(name).ok();
         let packages = custom_operators(variable, &package_folders(&recipe.python, "vllm_ascend"));
-        return Ok(environment_of(&packages, variable));
+        return Ok(operator_environment(&packages, variable));
     }
     let io = |error: std::io::Error| {
         CommandError::bad_input(

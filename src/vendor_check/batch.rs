@@ -111,7 +111,7 @@ fn run(
     let halt = AtomicBool::new(false);
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
-        let process = scope.spawn(|| process::run(&job, &halt));
+        let process = scope.spawn(|| process::run_command(&job, &halt));
         let mut heard = Instant::now();
         while !process.is_finished() {
             thread::sleep(STEP);
@@ -164,7 +164,7 @@ fn write_scripts(
         cases: places
             .iter()
             .zip(0..)
-            .map(|(&place, ordinal)| ManifestCase::new(ordinal, &cases[place].case, &cases[place].reading, 0))
+            .map(|(&place, ordinal)| ManifestCase::new(ordinal, &cases[place].case, &cases[place].call, 0))
             .collect(),
     };
     let files = [

@@ -136,7 +136,7 @@ pub fn check_cases(
 /// stays the same.
 #[must_use]
 pub fn digest(planned: &PlannedCase, settings_of: &Catalogue) -> String {
-    crate::render::call_digest(&planned.case, &planned.reading, settings_of.entry(&planned.case.kernel))
+    crate::render::call_digest(&planned.case, &planned.call, settings_of.entry(&planned.case.kernel))
 }
 
 /// Slots as they are shown, with nothing for one that is left out.

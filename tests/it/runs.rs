@@ -397,7 +397,7 @@ fn nothing_begins_on_a_paused_device_until_it_is_unpaused() {
         paused.stdout.starts_with("devices 6,9 are paused\ndevice 6: collection 1 is predicted to end at ")
     );
     assert!(paused.stdout.contains("device 9 is not used by run rehearsal-"), "{}", paused.stdout);
-    wait_for("the pause", || find(&events(&context), 0, "device_lent"));
+    wait_for("the pause", || find(&events(&context), 0, "device_reserved"));
     gate.open();
     // `progress` is told when the scheduler has had its turn: what it would begin has begun by then.
     let quiet = wait_for("the end of the collection", || {
@@ -408,7 +408,7 @@ fn nothing_begins_on_a_paused_device_until_it_is_unpaused() {
     let started = so_far.iter().filter(|event| event["event"] == "collection_started").count();
     assert_eq!((started, so_far[quiet]["open"].as_u64() > Some(0)), (1, true), "{so_far:?}");
     let lent = wait_for("a status that says so", || {
-        status(&context).filter(|status| states(status)[&6] == "lent" && status["done"] != 0)
+        status(&context).filter(|status| states(status)[&6] == "reserved" && status["done"] != 0)
     });
     assert_eq!(lent["devices"][0]["is_paused"], true);
     let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
@@ -416,7 +416,7 @@ fn nothing_begins_on_a_paused_device_until_it_is_unpaused() {
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let all = events(&context);
-    let returned = find(&all, 0, "device_returned").expect("it was unpaused");
+    let returned = find(&all, 0, "device_released").expect("it was unpaused");
     let second =
         find(&all, find(&all, 0, "collection_started").expect("the first") + 1, "collection_started");
     assert!(second > Some(returned), "{all:?}");
@@ -436,7 +436,9 @@ fn a_pause_counts_for_the_next_run() {
     let ran = rehearse(&context, "db", &["--devices", "0-1"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("nothing begins on device 1: it is paused; `npubench unpause` returns it"),
+        ran.stderr.contains(
+            "no new collection is started on device 1: it is paused; `npubench unpause` ends the pause"
+        ),
         "{}",
         ran.stderr
     );
@@ -445,7 +447,7 @@ fn a_pause_counts_for_the_next_run() {
         [[Some("0".to_owned())]]
     );
     let doctor = context.run(&["doctor", "--db", "db"]);
-    assert!(doctor.stdout.contains("poor    paused.json: device 1 is paused"), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("warning paused.json: device 1 is paused"), "{}", doctor.stdout);
 }
 
 #[test]

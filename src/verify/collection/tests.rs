@@ -25,7 +25,7 @@ struct Collection {
     cases: Vec<Case>,
     journal: LaunchJournal,
     records: Vec<RawRecord>,
-    end: CollectionVerdicts,
+    end: CollectionTermination,
 }
 
 impl Collection {
@@ -71,7 +71,7 @@ impl Collection {
             is_done: true,
             ..LaunchJournal::default()
         };
-        let mut collection = Self { manifest, cases, journal, records, end: CollectionVerdicts::ByItself };
+        let mut collection = Self { manifest, cases, journal, records, end: CollectionTermination::Exited };
         collection.restamp();
         collection
     }
@@ -268,7 +268,7 @@ fn what_python_raised_decides() {
 
 #[test]
 fn launches_whose_records_were_cut_off_by_us_are_not_run() {
-    for end in [CollectionVerdicts::TimedOut, CollectionVerdicts::Stopped] {
+    for end in [CollectionTermination::TimedOut, CollectionTermination::Stopped] {
         let mut collection = Collection::good();
         collection.records.clear();
         collection.end = end;
@@ -291,9 +291,9 @@ fn more_records_than_launches_are_another_call() {
 #[test]
 fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
     for (end, verdict) in [
-        (CollectionVerdicts::ByItself, Verdict::Crashed),
-        (CollectionVerdicts::TimedOut, Verdict::Hung),
-        (CollectionVerdicts::Stopped, Verdict::NotRun),
+        (CollectionTermination::Exited, Verdict::Crashed),
+        (CollectionTermination::TimedOut, Verdict::Hung),
+        (CollectionTermination::Stopped, Verdict::NotRun),
     ] {
         let mut collection = Collection::good();
         collection.journal = LaunchJournal { is_started: true, ..LaunchJournal::default() };
@@ -338,13 +338,13 @@ fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt>
         .map(|case| ExpectedLaunches {
             case,
             names: vec!["Add", "AddAiCore"],
-            beside: &[],
+            also_launched: &[],
             fastest: FASTEST,
             notes: &[],
             host_slots: Vec::new(),
         })
         .collect();
-    assess(&collection.manifest, &expected, journals, &collection.records, collection.end)
+    assess_collection(&collection.manifest, &expected, journals, &collection.records, collection.end)
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn every_rank_accounts_for_its_own_launches() {
     });
     assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
     let stopped = said(&|collection, journals| {
-        collection.end = CollectionVerdicts::Stopped;
+        collection.end = CollectionTermination::Stopped;
         journals[0].lines.remove(&1);
         journals[0].lines.get_mut(&0).expect("is there").error = other("RuntimeError", "a peer is gone");
         journals[1].lines.clear();
