@@ -399,3 +399,6 @@ fn case_finished(case: &Case, outcome: &CaseOutcome) -> RunEvent {
         outcome: outcome.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

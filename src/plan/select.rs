@@ -281,3 +281,6 @@ fn resolve_call(
     let fastest = device.fastest(&call.work);
     Ok((call, fastest))
 }
+
+#[cfg(test)]
+mod tests;
