@@ -1,16 +1,18 @@
 //! How long it takes to expand all grids: candidates, filters and dedupe on one core, then all of it with the
 //! files on all cores.
 //!
-//! `cargo bench --bench grid`.
+//! `cargo bench --bench grid`; three kernels, and 20 rows of each in the files, with `NPUBENCH_BENCH_SMALL=1`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+mod size;
 
 use std::{process::Command, time::Instant};
 
 use npubench::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    domain::Case,
+    domain::{Case, KernelName},
     grid::{
         Candidates, CaseBuilder, ExistingCases, SelectionRequest, default_budget,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
@@ -23,6 +25,10 @@ use npubench::{
 const LEAST: f64 = 1e6;
 /// Cases of each kernel that are mutated.
 const SOURCES: usize = 200;
+/// Kernels of the small size.
+const FEW_KERNELS: usize = 3;
+/// Cases of each kernel that are mutated, and rows of each in the files, at the small size.
+const FEW_ROWS: usize = 20;
 /// Seconds that the whole may take.
 const LIMIT: f64 = 2.0;
 
@@ -37,9 +43,12 @@ fn main() {
     let budget = default_budget(device.hbm_bytes());
     println!("grids and catalogue are read in {:.3} s", begun.elapsed().as_secs_f64());
 
+    let mut kernels = grids.kernels();
+    kernels.truncate(size::full_or_small(usize::MAX, FEW_KERNELS));
+
     let begun = Instant::now();
     let (mut count, mut bytes) = (0_u64, 0_u64);
-    for space in grids.spaces() {
+    for space in kernels.iter().flat_map(|kernel| grids.spaces_of_kernel(kernel)) {
         let (mut candidates, mut draft) = (Candidates::new(space), CaseBuilder::new(space));
         while candidates.advance().is_some() {
             count += 1;
@@ -57,10 +66,10 @@ fn main() {
 
     let begun = Instant::now();
     let (mut candidates, mut rows) = (0, 0);
-    for kernel in grids.kernels() {
-        let order = SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: None, seed: 0 };
+    for kernel in &kernels {
+        let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
         let grown =
-            select_candidates(grids.spaces_of_kernel(&kernel).collect(), &order, &ExistingCases::default());
+            select_candidates(grids.spaces_of_kernel(kernel).collect(), &order, &ExistingCases::default());
         candidates += grown.candidates;
         rows += grown.rows();
     }
@@ -71,19 +80,19 @@ fn main() {
          second on one core, at least {:.0} wanted: {}",
         rate / 1e6,
         LEAST / 1e6,
-        verdict(rate >= LEAST)
+        size::judged(rate >= LEAST)
     );
 
     let declared = MutationFile::load(&assets).expect("the built-in mutations");
     let mutations: Vec<&Mutation> = declared.all().iter().collect();
     let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
-    let sources: Vec<_> = (grids.kernels().into_iter())
+    let few = Some(size::full_or_small(SOURCES, FEW_ROWS));
+    let sources: Vec<_> = (kernels.iter())
         .map(|kernel| {
-            let order =
-                SelectionRequest { entry: catalogue.entry(&kernel), budget, rows: Some(SOURCES), seed: 0 };
+            let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0 };
             let mut cases: Vec<Case> = Vec::new();
             let grown = select_candidates(
-                grids.spaces_of_kernel(&kernel).collect(),
+                grids.spaces_of_kernel(kernel).collect(),
                 &order,
                 &ExistingCases::default(),
             );
@@ -91,7 +100,7 @@ fn main() {
                 cases.extend(draft.case(numbers).ok().cloned());
                 Ok::<(), std::convert::Infallible>(())
             });
-            (kernel.clone(), cases)
+            (kernel, cases)
         })
         .collect();
     let begun = Instant::now();
@@ -112,20 +121,18 @@ fn main() {
 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("db");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_npubench"));
+    command.args(["grid", "--kind", "rehearsal", "--rows"]);
+    // The full size is all rows of all kernels, which is how the program takes 0 and no name.
+    command.arg(size::full_or_small(0, FEW_ROWS).to_string());
+    command.args(kernels.iter().filter(|_| size::is_small()).map(KernelName::as_str));
     let begun = Instant::now();
-    let ran = Command::new(env!("CARGO_BIN_EXE_npubench"))
-        .args(["grid", "--rows", "0", "--kind", "rehearsal", "--db"])
-        .arg(&path)
-        .output()
-        .expect("npubench runs");
+    let ran = command.arg("--db").arg(&path).output().expect("npubench runs");
     let seconds = begun.elapsed().as_secs_f64();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let rows = if size::is_small() { kernels.len() * FEW_ROWS } else { rows };
     println!(
         "the program, files included: {rows} rows in {seconds:.2} s, limit {LIMIT:.2} s: {}",
-        verdict(seconds <= LIMIT)
+        size::judged(seconds <= LIMIT)
     );
-}
-
-const fn verdict(holds: bool) -> &'static str {
-    if holds { "holds" } else { "MISSED" }
 }

@@ -1,4 +1,6 @@
 //! Exit codes of the program, on which scripts depend.
+//!
+//! Layer 0: imports no module of this crate.
 
 use std::process::ExitCode;
 

@@ -93,7 +93,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&assets)?;
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load(&assets, &models, &options.grids)?;
-    let kernels = select_kernels(&grids, &options::kernels(&options.kernels)?, &assets)?;
+    let kernels = select_kernels(&grids, &options::parse_kernels(&options.kernels)?, &assets)?;
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
     let target =

@@ -72,7 +72,7 @@ pub(super) fn run(options: &grid::GridOptions) -> Result<ExitStatus, CommandErro
     let catalogue = Catalogue::load(&assets)?;
     let mutations = MutationFile::load(&assets)?;
     let mutations = options.mutate.selected_mutations(&mutations)?;
-    let wanted: BTreeSet<KernelName> = options::kernels(&options.kernels)?.into_iter().collect();
+    let wanted: BTreeSet<KernelName> = options::parse_kernels(&options.kernels)?.into_iter().collect();
     check_device(options.device.as_deref(), &options.assets, options.folder())?;
     let target =
         TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), options.device.as_deref())?;

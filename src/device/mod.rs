@@ -1,6 +1,6 @@
 //! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 //!
-//! Layer 4: imports `profile` and `process`.
+//! Layer 4: imports `process` and `profile`.
 
 mod custom_operators;
 pub mod diagnosis;
@@ -133,6 +133,7 @@ fn run_npu_smi(
         environment: &environment,
         log: &log,
         limit: NPU_SMI_LIMIT,
+        cut_off: None,
         stdin: None,
         record: None,
     };

@@ -11,7 +11,7 @@ use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::CatalogueEntry,
     device::DeviceLease,
-    ledger::Attempt,
+    domain::Attempt,
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
@@ -50,8 +50,8 @@ pub(super) fn run_collection(
     let ended = job.run_script(None, files::LOG)?;
     let collection_end = match ended {
         ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
-        ExitKind::TimedOut if !start.limit_is_deadline => CollectionTermination::TimedOut,
-        ExitKind::TimedOut | ExitKind::Stopped => CollectionTermination::Stopped,
+        ExitKind::TimedOut => CollectionTermination::TimedOut,
+        ExitKind::CutOff | ExitKind::Stopped => CollectionTermination::Stopped,
     };
     let ranks = 0..manifest.devices().len();
     let journals: Vec<LaunchJournal> =
@@ -79,7 +79,7 @@ pub(super) fn run_collection(
             format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
         }
         ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
-        ExitKind::TimedOut if start.limit_is_deadline => "ended by npubench at the deadline".to_owned(),
+        ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
         ExitKind::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
         ExitKind::Stopped => "stopped".to_owned(),
     });
@@ -115,6 +115,7 @@ impl CollectionScript<'_> {
             environment: &[],
             log: &self.folder.join(log),
             limit: Duration::try_from_secs_f64(self.start.limit).unwrap_or(Duration::MAX),
+            cut_off: self.start.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
             record: Some(&settings.processes.join(record)),
         };

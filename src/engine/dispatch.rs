@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{
     database::{Database, WriteBackReport},
-    domain::{Case, CaseOutcome, CollectionPurpose, KernelName, Verdict},
+    domain::{Attempt, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
     events::RunEvent,
     exit::ExitStatus,
-    ledger::{Attempt, DeviceReading, Ledger, NewCollection},
+    ledger::{DeviceReading, Ledger, NewCollection},
     plan::PlannedCase,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     sched::{
@@ -45,7 +45,7 @@ pub(super) struct RunStore<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) rows: WriteBack,
     /// Cases whose verdict is settled without another launch.
-    pub(super) predecided: Vec<(Case, CaseOutcome)>,
+    pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Number of rows that cannot be read as cases.
     pub(super) unreadable_rows: usize,
 }
@@ -169,10 +169,10 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn finish_predecided(&mut self) -> Result<(), EngineError> {
         let predecided = &self.store.predecided;
         let verdicts: Vec<_> =
-            predecided.iter().map(|(case, outcome)| (case.id(), outcome.clone())).collect();
+            predecided.iter().map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
         self.store.ledger.set_verdicts(&self.context.settings.run, unix_time(), &verdicts)?;
         for (case, outcome) in predecided {
-            self.store.rows.finish_case(&case.kernel, &case.id(), outcome);
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
             (self.emit)(&case_finished(case, outcome));
         }
         Ok(())
@@ -227,7 +227,7 @@ impl<'a> Dispatcher<'a> {
     /// Returns the result of a collection that could not be started: no case was launched.
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
         let attempts = cases.iter().map(|&case| Attempt {
-            case: self.context.cases[case].case.id(),
+            case: self.context.cases[case].case.id().clone(),
             launched: 0,
             launches: Vec::new(),
             counters: Vec::new(),
@@ -262,7 +262,7 @@ impl<'a> Dispatcher<'a> {
         let actions = self.state.on_event(self.elapsed(), event);
         let verdicts = actions.iter().filter_map(|action| match action {
             SchedAction::Conclude { case, outcome } => {
-                Some((self.context.cases[*case].case.id(), outcome.clone()))
+                Some((self.context.cases[*case].case.id().clone(), outcome.clone()))
             }
             _ => None,
         });
@@ -298,7 +298,7 @@ impl<'a> Dispatcher<'a> {
         let key = self.store.ledger.begin_collection(&new)?;
         self.ledger_keys.insert(start.collection, key);
         let case = match start.cases.as_slice() {
-            [case] => Some(self.context.cases[*case].case.id()),
+            [case] => Some(self.context.cases[*case].case.id().clone()),
             _ => None,
         };
         let kernels = start.cases.iter().map(|case| &self.context.cases[*case].case.kernel);
@@ -320,7 +320,7 @@ impl<'a> Dispatcher<'a> {
     fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
         let case = self.context.cases[index].case.clone();
         (self.emit)(&case_finished(&case, &outcome));
-        let is_last = self.store.rows.finish_case(&case.kernel, &case.id(), &outcome);
+        let is_last = self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
         self.outcomes[index] = Some(outcome);
         if is_last { self.write_rows(&case.kernel) } else { Ok(()) }
     }
@@ -341,7 +341,7 @@ impl<'a> Dispatcher<'a> {
             self.write_rows(&kernel)?;
         }
         let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
-        let outcomes: Vec<(Case, CaseOutcome)> = measured
+        let outcomes: Vec<(IdentifiedCase, CaseOutcome)> = measured
             .map(|(PlannedCase { case, .. }, outcome)| {
                 let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
                 (case.clone(), outcome.unwrap_or_else(open))
@@ -391,9 +391,9 @@ fn device_reading(chip: &NpuChip) -> DeviceReading {
     }
 }
 
-fn case_finished(case: &Case, outcome: &CaseOutcome) -> RunEvent {
+fn case_finished(case: &IdentifiedCase, outcome: &CaseOutcome) -> RunEvent {
     RunEvent::CaseFinished {
-        case: case.id(),
+        case: case.id().clone(),
         kernel: case.kernel.clone(),
         shapes: case.shapes(),
         outcome: outcome.clone(),

@@ -3,16 +3,22 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    database::StoreError, device::DeviceError, exit::ExitStatus, process::ProcessError,
-    profile::ProfileError, render::RenderError,
+    database::DatabaseError, device::DeviceError, exit::ExitStatus, files::FileError, ledger::LedgerError,
+    process::ProcessError, profile::ProfileError, render::RenderError,
 };
 
 /// A failure of the run itself; a case that fails gets a verdict instead.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The database or the ledger cannot be read or written.
+    /// The database cannot be read or written.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The ledger cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     /// A template cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -67,7 +73,9 @@ impl EngineError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
+            Self::File(error) => error.hint(),
+            Self::Ledger(error) => error.hint(),
             Self::Render(error) => error.hint().to_owned(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),

@@ -12,8 +12,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    database::{Database, StoreError},
-    files::write_atomic,
+    database::{Database, DatabaseError},
+    files::{FileError, write_atomic},
 };
 
 /// Lock held while the file is modified, so that of two concurrent changes neither is lost.
@@ -54,11 +54,14 @@ impl PausedDevices {
     /// Modifies the file under a lock; returns the devices paused before and after.
     ///
     /// # Errors
-    /// [`StoreError::Io`] if the file cannot be read or written; it is then unchanged.
-    pub fn modify(database: &Database, change: impl FnOnce(&mut Self)) -> Result<(Self, Self), StoreError> {
+    /// [`DatabaseError::File`] if the file cannot be read or written; it is then unchanged.
+    pub fn modify(
+        database: &Database,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(Self, Self), DatabaseError> {
         database.make_state_folder()?;
         let (file, lock) = (pause_file(database), database.state_folder().join(LOCK));
-        let fail = |action, path: &Path, source| StoreError::Io { action, path: path.to_owned(), source };
+        let fail = |action, path: &Path, source| FileError::Io { action, path: path.to_owned(), source };
         let held = File::options().write(true).create(true).truncate(false).open(&lock);
         let held = held.and_then(|held| held.lock().map(|()| held));
         let _held = held.map_err(|source| fail("lock", &lock, source))?;

@@ -3,7 +3,7 @@
 use super::CollectionSettings;
 use crate::{
     database::Database,
-    domain::{Case, CaseId, CaseOutcome},
+    domain::{CaseId, CaseOutcome, IdentifiedCase},
     exit::ExitStatus,
     ledger::Ledger,
     plan::RunPlan,
@@ -42,7 +42,7 @@ pub struct ResumedRun {
     /// Number of its last collection.
     pub collections: u32,
     /// Cases that have a verdict, or an attempt that settles it.
-    pub outcomes: Vec<(Case, CaseOutcome)>,
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Attempted cases without a verdict, each with the number of a collection; one entry per attempt.
     pub attempted: Vec<(CaseId, u32)>,
 }
@@ -51,7 +51,7 @@ pub struct ResumedRun {
 #[derive(Debug)]
 pub struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
-    pub outcomes: Vec<(Case, CaseOutcome)>,
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Exit code of the program.
     pub exit: ExitStatus,
 }

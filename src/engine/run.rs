@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     device::DeviceLease,
-    domain::Case,
+    domain::IdentifiedCase,
     events::RunEvent,
     ledger::{Ledger, NewRun},
     plan::RunPlan,
@@ -138,7 +138,8 @@ fn store_plan(
         return Ok(ledger.resume_run(&settings.run, unix_time())?);
     }
     let rejected = plan.rejected.iter().map(|(case, _)| case);
-    let all: Vec<Case> = plan.cases.iter().map(|planned| &planned.case).chain(rejected).cloned().collect();
+    let all: Vec<IdentifiedCase> =
+        plan.cases.iter().map(|planned| &planned.case).chain(rejected).cloned().collect();
     let new = NewRun {
         run: &settings.run,
         kind: settings.kind,

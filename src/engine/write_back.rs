@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, RowResult, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, KernelName, Verdict},
+    database::{Database, WriteBackReport, write_back_kernel},
+    domain::{CaseId, CaseOutcome, KernelName, RowResult, Verdict},
     ledger::Ledger,
     plan::RunPlan,
     verify::pool_attempts,
@@ -25,7 +25,7 @@ impl WriteBack {
     pub(super) fn for_plan(run: &str, plan: &RunPlan) -> Self {
         let mut rows = Self { run: run.to_owned(), open: BTreeMap::new(), finished: BTreeMap::new() };
         for planned in &plan.cases {
-            rows.open.entry(planned.case.kernel.clone()).or_default().insert(planned.case.id());
+            rows.open.entry(planned.case.kernel.clone()).or_default().insert(planned.case.id().clone());
         }
         for (kernel, cases) in &plan.missing_in_csv {
             let stored = cases.iter().map(|case| (case.clone(), None));

@@ -1,6 +1,6 @@
 //! Event types of a run.
 //!
-//! Layer 1: imports `domain` only. The engine emits an event after the ledger has committed what it reports; `report`
+//! Layer 1: imports `domain`. The engine emits an event after the ledger has committed what it reports; `report`
 //! prints events and appends them to `events.jsonl`.
 
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
-    domain::{Case, CaseAttributes, TensorFormat},
+    domain::{Case, CaseAttributes, Dims, TensorFormat},
 };
 
 /// The cases of a space, one at a time.
@@ -88,9 +88,7 @@ impl<'a> CaseBuilder<'a> {
                     match expr.value(bindings).map_err(|error| error.to_string())? {
                         ExprValue::Number(number) => number.to_string(),
                         ExprValue::Bool(truth) => truth.to_string(),
-                        ExprValue::List(items) => {
-                            items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-                        }
+                        ExprValue::List(items) => Dims(&items).to_string(),
                     }
                 }
             };

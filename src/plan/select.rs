@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
     config::DeviceProfile,
-    database::{Database, KernelCsv, StoreError, row_cases},
-    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest_name},
+    database::{Database, DatabaseError, KernelCsv, row_cases},
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
     render::call_digest,
 };
 
@@ -42,7 +42,7 @@ pub struct CaseSelection<'a> {
 #[derive(Clone, Debug)]
 pub struct PlannedCase {
     /// The case.
-    pub case: Case,
+    pub case: IdentifiedCase,
     /// The call resolved by the catalogue.
     pub call: ResolvedCall,
     /// Roofline bound of its duration on the device.
@@ -59,7 +59,7 @@ pub struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that are not launched, with their verdict.
-    pub rejected: Vec<(Case, CaseOutcome)>,
+    pub rejected: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
     /// Number of cases that have an accepted result already.
@@ -108,7 +108,7 @@ impl RunPlan {
 pub enum PlanError {
     /// The database cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
     /// A selected kernel has no rows.
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel {
@@ -133,7 +133,7 @@ impl PlanError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoSuchColumn { .. } => {
                 "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
@@ -161,26 +161,24 @@ pub fn select_cases(
     let mut has_weights = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
-        let weights = selection.weight_column.map(|column| row_weights(&table, column)).transpose()?;
-        has_weights |= weights.as_ref().is_some_and(Option::is_some);
-        let weights = weights.flatten();
+        let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
+        has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
             let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let value = weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let case = match row.case {
-                Ok(case) => case,
+                Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
                     plan.unreadable_rows.push(format!("{}:{}: {problem}", table.path().display(), row.line));
                     continue;
                 }
             };
-            let id = case.id();
-            let in_ledger = selection.measured.contains(&id);
+            let in_ledger = selection.measured.contains(case.id());
             let is_accepted = row.shown == Some(Verdict::Ok);
             if in_ledger && !is_accepted {
-                plan.missing_in_csv.entry(kernel.clone()).or_default().push(id.clone());
+                plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
-            if !seen.insert(id) {
+            if !seen.insert(case.id().clone()) {
                 continue;
             }
             if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
@@ -208,17 +206,16 @@ pub fn select_cases(
 
 /// Reads the weight of each row from a column; a cell without a finite number has weight 0. `None` if the table does
 /// not have the column.
-fn row_weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreError> {
-    let Some(index) = table.columns().iter().position(|name| name == column) else { return Ok(None) };
+fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
+    let index = table.column(column)?;
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {
         let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
         let weight =
             text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|weight| weight.is_finite());
         weights[row] = weight.unwrap_or(0.0);
-        Ok(())
-    })?;
-    Ok(Some(weights))
+    });
+    Some(weights)
 }
 
 /// Returns the number of processes of a call; each has a device of its own.
@@ -243,7 +240,7 @@ fn rejection_outcome(
         let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";
         return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
-    let (digest, message) = rejected.get(&planned.case.id())?;
+    let (digest, message) = rejected.get(planned.case.id())?;
     let digest_now = call_digest(&planned.case, &planned.call, entry);
     (*digest == digest_now).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
 }

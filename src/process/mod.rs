@@ -1,6 +1,6 @@
 //! Runs programs with a time limit, and ends them with all their descendants.
 //!
-//! Layer 2: imports no other module, and is the only user of duct. The output of programs goes to files, never through
+//! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files, never through
 //! pipes: a descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its
 //! own, so that Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
 
@@ -20,9 +20,11 @@ use nix::{
 };
 
 mod orphans;
+mod time_limit;
 
 use orphans::ProcessRecord;
 pub use orphans::{end_orphans, is_foreign_process, is_own_process};
+use time_limit::{Expiry, ProcessActivity, TimeLimit};
 
 /// Time limit for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -42,8 +44,10 @@ pub struct CommandSpec<'a> {
     pub environment: &'a [(String, String)],
     /// File for standard output and standard error.
     pub log: &'a Path,
-    /// Time limit.
+    /// Time limit. The time in which it waits for a core of a busy host does not count, up to nine times the limit.
     pub limit: Duration,
+    /// Wall time after which it is ended in any case.
+    pub cut_off: Option<Duration>,
     /// File for standard input. A lock on it is held until the last descendant has ended, even if npubench is killed.
     pub stdin: Option<fs::File>,
     /// Record of the program while it runs, by which a later npubench can end it if this one is killed.
@@ -59,6 +63,8 @@ pub enum ExitKind {
     Signalled(i32),
     /// npubench ended it at its time limit.
     TimedOut,
+    /// npubench ended it at its cut-off.
+    CutOff,
     /// npubench ended it because the stop flag was set.
     Stopped,
 }
@@ -125,7 +131,8 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
     let _record = job.record.map(|file| ProcessRecord::save(file, group));
-    let deadline = Instant::now() + job.limit;
+    let started = Instant::now();
+    let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
         if let Some(output) = handle.wait_timeout(POLL_INTERVAL).map_err(failed)? {
             use std::os::unix::process::ExitStatusExt as _;
@@ -136,14 +143,21 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
             kill_leftovers(group, job.record);
             return Ok(ended);
         }
-        let stopped = stop.load(Ordering::Relaxed);
-        if stopped || Instant::now() >= deadline {
+        let reason = if stop.load(Ordering::Relaxed) {
+            Some(ExitKind::Stopped)
+        } else {
+            limit.expiry(started.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
+                Expiry::Limit => ExitKind::TimedOut,
+                Expiry::CutOff => ExitKind::CutOff,
+            })
+        };
+        if let Some(reason) = reason {
             let has_ended = terminate_group(&handle, group).map_err(failed)?;
             kill_leftovers(group, job.record);
             if !has_ended {
                 return Err(ProcessError::Stuck { program, pid: group });
             }
-            return Ok(if stopped { ExitKind::Stopped } else { ExitKind::TimedOut });
+            return Ok(reason);
         }
     }
 }
@@ -196,6 +210,15 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, limit: Duration, stop: &AtomicBool) -> (ExitKind, String) {
+        shell_until(script, limit, None, stop)
+    }
+
+    fn shell_until(
+        script: &str,
+        limit: Duration,
+        cut_off: Option<Duration>,
+        stop: &AtomicBool,
+    ) -> (ExitKind, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let job = CommandSpec {
@@ -204,6 +227,7 @@ mod tests {
             environment: &[("NAME".to_owned(), "value".to_owned())],
             log: &log,
             limit,
+            cut_off,
             stdin: None,
             record: None,
         };
@@ -249,6 +273,40 @@ mod tests {
     }
 
     #[test]
+    fn program_that_waits_for_a_core_is_not_timed_out() {
+        const LIMIT: Duration = Duration::from_millis(300);
+        const SPINNING_THREADS_PER_CORE: usize = 8;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (never, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..cores * SPINNING_THREADS_PER_CORE {
+                scope.spawn(|| {
+                    while !has_ended.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            // Twice as much work in each round, until it takes more than twice the limit beside the threads: a limit in
+            // wall time is noticed by then. The CPU time stays below the limit.
+            let mut rounds = (0..40).map(|round| {
+                let script = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000_u64 << round);
+                let started = Instant::now();
+                (shell(&script, LIMIT, &never).0, started.elapsed())
+            });
+            let last = rounds.find(|(ended, elapsed)| *ended != ExitKind::Exited(0) || *elapsed > 2 * LIMIT);
+            has_ended.store(true, Ordering::Relaxed);
+            assert_eq!(last.map(|(ended, _)| ended), Some(ExitKind::Exited(0)));
+        });
+    }
+
+    #[test]
+    fn cut_off_ends_a_program_before_its_limit() {
+        let cut_off = Some(Duration::from_millis(200));
+        let (ended, _) = shell_until("sleep 1000", LONG, cut_off, &AtomicBool::new(false));
+        assert_eq!(ended, ExitKind::CutOff);
+    }
+
+    #[test]
     fn error_names_a_missing_program() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = CommandSpec {
@@ -257,6 +315,7 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: LONG,
+            cut_off: None,
             stdin: None,
             record: None,
         };

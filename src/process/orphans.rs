@@ -127,12 +127,16 @@ fn other_processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| *pid != own)
 }
 
-/// Returns a field of `/proc/PID/stat`, counted from the one after the program's name; `None` if the process does not
-/// run or is a zombie.
-fn stat_field(pid: i32, field: usize) -> Option<String> {
+/// Returns the fields of `/proc/PID/stat` after the program's name; `None` if the process does not run or is a zombie.
+pub(super) fn stat_fields(pid: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    (fields.first() != Some(&"Z")).then(|| fields.get(field).copied().map(str::to_owned)).flatten()
+    let fields: Vec<String> = text.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect();
+    fields.first().is_some_and(|state| state != "Z").then_some(fields)
+}
+
+/// Returns a field of `/proc/PID/stat`, counted from the one after the program's name.
+fn stat_field(pid: i32, field: usize) -> Option<String> {
+    stat_fields(pid)?.into_iter().nth(field)
 }
 
 fn start_of(pid: i32) -> Option<u64> {
@@ -172,7 +176,7 @@ mod tests {
     fn ends(child: &mut Child) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
-            if child.try_wait().expect("asked").is_some() {
+            if child.try_wait().expect("waited").is_some() {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -188,7 +192,7 @@ mod tests {
         std::mem::forget(ProcessRecord::save(&file, marked.id().cast_signed()));
         assert_eq!(end_orphans(folder.path()), 1);
         assert!(ends(&mut marked));
-        assert_eq!(other.try_wait().expect("asked"), None);
+        assert_eq!(other.try_wait().expect("waited"), None);
         assert!(!file.exists());
         // A process with another start time is not the recorded one.
         let restarted = StartedProcess { pid: other.id().cast_signed(), start: 1, boot: boot_id() };
@@ -201,7 +205,7 @@ mod tests {
         };
         fs::write(&file, serde_json::to_string(&before).expect("json")).expect("written");
         assert_eq!(end_orphans(folder.path()), 0);
-        assert_eq!(other.try_wait().expect("asked"), None);
+        assert_eq!(other.try_wait().expect("waited"), None);
         other.kill().expect("killed");
         other.wait().expect("reaped");
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     catalogue::{CallArgument, ResolvedCall, ResolvedFill, TensorArgument},
-    domain::{Case, CaseId, DataKind, Dtype, Tensor, TensorFormat},
+    domain::{CaseId, DataKind, Dtype, IdentifiedCase, Tensor, TensorFormat},
 };
 
 /// Everything that one collection launches.
@@ -177,14 +177,13 @@ pub struct ManifestTensor {
 impl ManifestCase {
     /// Puts a case, as the catalogue reads it, into the form that the script reads.
     #[must_use]
-    pub fn new(ordinal: u32, case: &Case, reading: &ResolvedCall, run_seed: u64) -> Self {
-        let id = case.id();
+    pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         let arguments = reading.arguments.iter().map(|(name, supplied)| argument(name, supplied)).collect();
         Self {
             ordinal,
             // Torch takes seeds of 63 bits.
-            seed: (run_seed ^ id.seed()) >> 1,
-            case: id,
+            seed: (run_seed ^ case.id().seed()) >> 1,
+            case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
             reading: reading.form.clone(),

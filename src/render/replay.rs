@@ -10,7 +10,7 @@ use super::ManifestCase;
 use crate::{
     catalogue::{CatalogueEntry, ResolvedCall},
     config::{AssetError, AssetFiles},
-    domain::{Case, KernelName},
+    domain::{IdentifiedCase, KernelName},
 };
 
 /// A template that cannot be rendered.
@@ -90,7 +90,7 @@ pub fn replay_script<'a>(
 /// What tells the call of a case from another: the function, what it needs and is given, what it must return. A
 /// check of a call holds as long as this stays the same.
 #[must_use]
-pub fn call_digest(case: &Case, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
+pub fn call_digest(case: &IdentifiedCase, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
     let mut described = ManifestCase::new(0, case, reading, 0);
     described.seed = 0;
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();

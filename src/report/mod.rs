@@ -8,6 +8,7 @@ mod grid;
 mod history;
 mod json;
 mod mutations;
+mod output_format;
 mod plan;
 mod plot_file;
 mod progress;
@@ -31,8 +32,9 @@ pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, g
 pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
 pub use json::JsonLines;
 pub use mutations::{mutants_json, mutants_notes, mutants_table};
+pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
-pub use plot_file::ImageFile;
+pub use plot_file::{ImageFile, ImageFileError};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
 pub use show::{ShownCase, cases_table, shown_cases, summary};

@@ -6,9 +6,38 @@ use std::{
 };
 
 use crate::{
-    database::{StoreError, folder::DATABASE_FILE},
-    files::write_atomic,
+    database::folder::DATABASE_FILE,
+    files::{FileError, write_atomic},
 };
+
+/// Path that no image can be written to.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageFileError {
+    /// Path with another extension, in a database or of another kind of file.
+    #[error("`{}` {problem}", .path.display())]
+    Unusable {
+        /// The given path.
+        path: PathBuf,
+        /// Found obstacle.
+        problem: String,
+    },
+    /// Folder that is not writable.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl ImageFileError {
+    /// Returns the advice that is printed as `hint:`.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unusable { .. } => {
+                "give a name that ends in `.svg`, in an existing folder outside of databases".to_owned()
+            }
+            Self::File(error) => error.hint(),
+        }
+    }
+}
 
 /// A path at which an SVG image may be written.
 #[derive(Debug)]
@@ -21,9 +50,9 @@ impl ImageFile {
     /// regular file, and the folder is there and neither `database` nor any other database's.
     ///
     /// # Errors
-    /// [`StoreError::NoImage`] with what is in the way.
-    pub fn new(path: &Path, database: &Path) -> Result<Self, StoreError> {
-        let refused = |problem: String| StoreError::NoImage { path: path.to_owned(), problem };
+    /// [`ImageFileError`].
+    pub fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
+        let refused = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
             return Err(refused("does not end in `.svg`".to_owned()));
         }
@@ -36,7 +65,7 @@ impl ImageFile {
             return Err(refused(format!("is in the database `{}`", other.display())));
         }
         // Whether it can be written is found out before anything else is.
-        tempfile::tempfile_in(&folder).map_err(StoreError::io("write into", &folder))?;
+        tempfile::tempfile_in(&folder).map_err(FileError::io("write into", &folder))?;
         match fs::symlink_metadata(path) {
             Ok(there) if !there.is_file() => Err(refused("is there and no regular file".to_owned())),
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -55,8 +84,8 @@ impl ImageFile {
     /// Writes the image, in place of an older one.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; an older one is then as it was.
-    pub fn write(&self, svg: &str) -> Result<(), StoreError> {
+    /// [`FileError`]; an older one is then as it was.
+    pub fn write(&self, svg: &str) -> Result<(), FileError> {
         write_atomic(&self.path, svg.as_bytes())
     }
 }

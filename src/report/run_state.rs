@@ -371,4 +371,11 @@ mod tests {
         let back: RunState = serde_json::from_str(&text).expect("read back");
         assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
     }
+
+    #[test]
+    fn device_states_of_the_previous_version_are_read() {
+        let read = |text: &str| serde_json::from_str::<DeviceActivity>(text).expect("a state");
+        assert_eq!(read("\"lent\""), DeviceActivity::Reserved);
+        assert_eq!(read("\"set_aside\""), DeviceActivity::Quarantined);
+    }
 }

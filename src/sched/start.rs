@@ -210,10 +210,9 @@ impl SchedulerState {
             since: now,
         };
         self.running.insert(collection, running);
-        let patience = self.costs.time_limit(predicted);
-        let left = self.limits.deadline.map(|deadline| (deadline - now - KILL_GRACE).max(1.0));
-        let limit = left.map_or(patience, |left| left.min(patience));
-        let is_last = limit < patience;
+        let hang_limit = self.costs.time_limit(predicted);
+        let cut_off = self.limits.deadline.map(|deadline| (deadline - now - KILL_GRACE).max(1.0));
+        let limit = cut_off.map_or(hang_limit, |cut_off| cut_off.min(hang_limit));
         actions.push(SchedAction::Start(StartCollection {
             collection,
             devices,
@@ -221,7 +220,7 @@ impl SchedulerState {
             purpose,
             predicted,
             limit,
-            limit_is_deadline: is_last,
+            cut_off,
         }));
     }
 

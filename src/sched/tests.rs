@@ -202,7 +202,7 @@ impl SimulatedHost for FaultyHost {
         };
         // A collection longer than its limit is ended.
         let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
-        if start.limit_is_deadline && total >= start.limit {
+        if start.cut_off.is_some_and(|cut_off| total >= cut_off) {
             let cut = CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran");
             results = start
                 .cases

@@ -184,8 +184,9 @@ pub struct StartCollection {
     pub purpose: CollectionPurpose,
     /// Predicted seconds.
     pub predicted: Seconds,
-    /// Seconds after which it is ended.
+    /// Seconds after which it is ended, without the time in which it waits for a core of a busy host.
     pub limit: Seconds,
-    /// True if the limit follows from the deadline of the run; reaching it is then no evidence against its cases.
-    pub limit_is_deadline: bool,
+    /// Seconds of wall time until the deadline of the run, at which it is ended in any case; no evidence against its
+    /// cases.
+    pub cut_off: Option<Seconds>,
 }

@@ -2,9 +2,7 @@
 
 use super::samples::{noise_reason, published_interval};
 use crate::{
-    database::{Measurement, RowResult},
-    domain::{CaseId, CaseOutcome, Verdict},
-    ledger::AttemptSamples,
+    domain::{AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict},
     stats::SampleSummary,
 };
 

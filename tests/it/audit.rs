@@ -93,7 +93,8 @@ fn the_grids_are_as_dense_as_the_standard_asks() {
         .filter_map(|line| line["kernel"].as_str())
         .collect();
     assert_eq!(short, BTreeSet::from(["FusedInferAttentionScore"]));
-    assert!(lines.len() > 100 && lines.iter().all(|line| line["unread_rows"] == 0), "{}", lines.len());
+    assert!(lines.len() >= 140, "{} axes; there were 142", lines.len());
+    assert!(lines.iter().all(|line| line["unread_rows"] == 0));
     assert!(lines.iter().all(|line| line["values"].as_u64() > Some(0)), "an axis without a value");
     assert_eq!(audit(&context, &["Add,QuantBatchMatmulV3"]).code, 0);
     // One's own grid stands alone.

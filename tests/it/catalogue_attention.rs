@@ -3,7 +3,7 @@
 
 use crate::{
     context::{Context, profile},
-    vendor,
+    requirements, vendor,
 };
 
 const FIA: &str = "FusedInferAttentionScore";
@@ -510,7 +510,7 @@ fn attention_without_its_runtime_values_is_not_guessed() {
 
 #[test]
 fn the_vendors_code_accepts_every_call() {
-    let Some(python) = vendor::python() else { return };
+    let Some(python) = requirements::vendor_python() else { return };
     let context = Context::new();
     everything(&context);
     for kernel in kernels() {

@@ -175,7 +175,7 @@ fn rows_pass_the_rule_and_fit_the_memory() {
         assert_eq!(refused + grown.rows() as u64, grown.candidates, "{kernel}: each is counted once");
         rows += grown.rows();
     }
-    assert!(rows > 4000, "{rows}");
+    assert!(rows >= 8_500, "{rows} rows; there were 8,805");
 }
 
 proptest! {
@@ -307,7 +307,13 @@ fn rows_of_models_pass_the_rule() {
             seed: 5,
         };
         let grown = select_candidates(spaces, &order, &ExistingCases::default());
-        assert!(grown.rows() > 20, "{kernel}: {:?}", grown.refused());
+        let expected = match kernel.as_str() {
+            // Fewer candidates than rows were requested.
+            "MoeGatingTopK" => 26,
+            "split_qkv_rmsnorm_rope_kernel" | "split_qkv_rmsnorm_rope_kernel_0" => 117,
+            _ => 300,
+        };
+        assert_eq!(grown.rows(), expected, "{kernel}: {:?}", grown.refused());
         grown
             .for_each(|_, numbers, draft| {
                 let case = draft.case(numbers).expect("attributes");
@@ -316,7 +322,7 @@ fn rows_of_models_pass_the_rule() {
             })
             .expect("visited");
     }
-    assert!(kernels >= 9, "{kernels}");
+    assert!(kernels >= 44, "{kernels} kernels have grids of models; there were 44");
 }
 
 /// The compiled rule says what the whole one says: of each space, with models and without, for all candidates where
@@ -360,7 +366,8 @@ fn the_compiled_rule_agrees_with_the_catalogue() {
             }
         }
     }
-    assert!(accepted > 50_000 && refused > 700, "{accepted} and {refused}");
+    // In a debug build there were 324,688 and 2,738, in a release build more.
+    assert!(accepted >= 300_000 && refused >= 2_500, "{accepted} and {refused}");
 }
 
 fn grid(context: &Context, arguments: &[&str]) -> Ran {
@@ -451,7 +458,7 @@ fn a_plot_shows_the_rows() {
     let svg = std::fs::read_to_string(context.path("p.svg")).expect("drawn");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
-    assert!(svg.matches("<circle").count() > 60, "{}", svg.matches("<circle").count());
+    assert_eq!(svg.matches("<circle").count(), 2 * 50, "a circle for each row of two kernels");
 }
 
 #[test]

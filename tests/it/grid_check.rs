@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     context::{Context, Ran},
-    vendor,
+    requirements,
 };
 
 /// Kernels of the grids that no call gives by itself.
@@ -86,7 +86,7 @@ fn rows_within(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> usize
 
 /// Nothing is rejected, and most is accepted by code that is not ours.
 fn is_accepted(context: &Context, rows: usize) {
-    let Some(python) = vendor::python() else { return };
+    let Some(python) = requirements::vendor_python() else { return };
     let python = python.into_string().expect("UTF-8");
     let arguments = ["check", "--db", "db", "--python", &python, "--processes", "2", "--format", "json"];
     let mut command = context.command(&arguments);
@@ -99,7 +99,8 @@ fn is_accepted(context: &Context, rows: usize) {
     assert!(rejected.is_empty(), "{rejected:#?}");
     assert_eq!((ran.code, judged.len()), (0, rows), "{}", ran.stderr);
     let accepted = judged.iter().filter(|line| verdict(line, "accepted")).count();
-    assert!(accepted * 10 >= rows * 7, "{accepted} of {rows}");
+    // In both samples 85.6 %; the rest has no Meta kernel, or belongs to packages that are not installed.
+    assert!(accepted * 100 >= rows * 85, "{accepted} of {rows}");
     // What the vendor's code does not judge is known, kernel by kernel.
     let others: BTreeSet<&str> = judged
         .iter()
@@ -127,7 +128,7 @@ fn a_sample_of_all_kernels_is_taken_by_the_vendors_code() {
     let context = Context::new();
     grown(&context, &["--rows", "30", "--seed", "20"]);
     let rows = rows_within(&context, 60, &replayable());
-    assert!(rows >= 2000, "{rows}");
+    assert!(rows >= 2_250, "{rows} rows; there were 2,293");
     is_accepted(&context, rows);
 }
 
@@ -137,6 +138,6 @@ fn a_sample_of_models_fits_a_small_device_and_is_taken() {
     let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
     grown(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
     let rows = rows_within(&context, 2, &replayable());
-    assert!(rows >= 1500, "{rows}");
+    assert!(rows >= 1_850, "{rows} rows; there were 1,906");
     is_accepted(&context, rows);
 }

@@ -14,13 +14,13 @@ use super::*;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
-    domain::{CaseId, DataKind, Nanos},
+    domain::{CaseId, DataKind, Launch, Nanos},
     engine::{
         CollectionSettings,
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
     files::atomic::faults,
-    ledger::{Launch, NewRun},
+    ledger::NewRun,
     plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select_cases},
     process::ProcessError,
 };
@@ -114,7 +114,7 @@ impl Fixture {
     ) -> Observed {
         let mut ledger = self.database.ledger().expect("a ledger");
         let run = format!("{RUN}-{}", ledger.runs().expect("runs").len());
-        let all: Vec<Case> = plan.cases.iter().map(|planned| planned.case.clone()).collect();
+        let all: Vec<IdentifiedCase> = plan.cases.iter().map(|planned| planned.case.clone()).collect();
         let new = NewRun {
             run: &run,
             kind: DataKind::Rehearsal,
@@ -243,7 +243,7 @@ fn collection_result(
         duration: Nanos(5_000),
     };
     let attempt = |&case: &usize| Attempt {
-        case: context.cases[case].case.id(),
+        case: context.cases[case].case.id().clone(),
         launched: if is_ok { 10 } else { 0 },
         launches: (0..10).filter(|_| is_ok).map(launch).collect(),
         counters: Vec::new(),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use crate::{
     catalogue::Catalogue,
-    database::{Database, StoreError, for_each_point},
+    database::{Database, DatabaseError, for_each_point},
     domain::KernelName,
     grid::{
         ExistingCases, KernelAudit, SelectionRequest,
@@ -35,15 +35,15 @@ impl<'a> GridAuditor<'a> {
     /// Audits the rows of some kernels, on all cores; those that have no entry are left out.
     ///
     /// # Errors
-    /// [`StoreError`] where a table cannot be read.
+    /// [`DatabaseError`] where a table cannot be read.
     pub fn database(
         &self,
         kernels: &[KernelName],
         database: &Database,
-    ) -> Result<Vec<AuditedKernel<'a>>, StoreError> {
+    ) -> Result<Vec<AuditedKernel<'a>>, DatabaseError> {
         let audits = in_parallel(kernels.len(), |index| {
             let kernel = &kernels[index];
-            let Some(mut audit) = self.audit(kernel) else { return Ok::<_, StoreError>(None) };
+            let Some(mut audit) = self.audit(kernel) else { return Ok::<_, DatabaseError>(None) };
             let table = database.kernel_csv(kernel)?;
             if !table.is_empty() {
                 let unread =

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::{
-    database::StoreError,
+    database::DatabaseError,
     domain::{KernelName, did_you_mean_or},
     profile::ProfileError,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub enum GridWriteError {
     /// A table or the folder.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
     /// A profile whose cases were to be mutated.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -35,7 +35,7 @@ impl GridWriteError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::NoCase => {
                 "`npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile".to_owned()

@@ -2,7 +2,7 @@
 
 use crate::{
     catalogue::Catalogue,
-    database::{Database, KernelCsv, StoreError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::KernelName,
     grid::{
         ExistingCases, GridRows, GrownTable, SelectedCandidates, SelectionRequest, definition::GridFiles,
@@ -34,11 +34,11 @@ impl<'a> GridWriter<'a> {
     /// Grows all kernels in memory, on all cores; without a database candidates are held against nothing.
     ///
     /// # Errors
-    /// [`StoreError`] where a table cannot be read.
+    /// [`DatabaseError`] where a table cannot be read.
     pub fn grow(
         &self,
         database: Option<&Database>,
-    ) -> Result<Vec<GrownTable<KernelCandidates<'a>>>, StoreError> {
+    ) -> Result<Vec<GrownTable<KernelCandidates<'a>>>, DatabaseError> {
         let kernels = self.kernels;
         let done = in_parallel(kernels.len(), |index| {
             let table = database.map(|database| database.kernel_csv(&kernels[index])).transpose()?;
@@ -51,7 +51,7 @@ impl<'a> GridWriter<'a> {
         &self,
         kernel: &'a KernelName,
         table: Option<KernelCsv>,
-    ) -> Result<GrownTable<KernelCandidates<'a>>, StoreError> {
+    ) -> Result<GrownTable<KernelCandidates<'a>>, DatabaseError> {
         let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
         let mut known = ExistingCases::with_rows(tenants.grown);
         for case in &tenants.cases {
@@ -72,7 +72,7 @@ impl<'a> GridWriter<'a> {
             // A candidate whose attributes have no value was refused.
             let attributes = draft.cells(numbers).unwrap_or_default();
             rows.append(draft.filled(), &attributes, &space.provenance(self.seed));
-            Ok::<(), StoreError>(())
+            Ok::<(), DatabaseError>(())
         })?;
         Ok(GrownTable { outcome: (kernel, grown), table: Some(table) })
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    database::{Database, KernelCsv, StoreError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::{Case, DataKind, KernelName},
     grid::{
         ExistingCases, GridRows, GridWriteError, GrownTable, in_parallel,
@@ -88,7 +88,7 @@ impl MutantWriter<'_> {
             let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
             self.grow_kernel(kernel, sources.collect(), known, table)
         });
-        Ok(grown.into_iter().collect::<Result<_, StoreError>>()?)
+        Ok(grown.into_iter().collect::<Result<_, DatabaseError>>()?)
     }
 
     fn grow_kernel(
@@ -97,7 +97,7 @@ impl MutantWriter<'_> {
         sources: Vec<&Case>,
         cases: &[Case],
         table: Option<KernelCsv>,
-    ) -> Result<GrownTable<MutationSummary>, StoreError> {
+    ) -> Result<GrownTable<MutationSummary>, DatabaseError> {
         let tenants = table.as_ref().map(|table| tenants(kernel, table)).transpose()?.unwrap_or_default();
         let mut known = ExistingCases::with_rows(tenants.mutated);
         for case in tenants.cases.iter().chain(cases) {
@@ -112,14 +112,14 @@ impl MutantWriter<'_> {
         mutated.for_each(|case, provenance| {
             let attributes = case.attributes.iter().map(|(column, text)| (column, text.to_owned()));
             rows.append(case, &attributes.collect::<Vec<_>>(), provenance);
-            Ok::<(), StoreError>(())
+            Ok::<(), DatabaseError>(())
         })?;
         Ok(GrownTable { outcome, table: Some(table) })
     }
 }
 
 /// The cases of all rows that are no mutants.
-fn cases_of_database(database: &Database) -> Result<CasesByKernel, StoreError> {
+fn cases_of_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
     let kernels = database.kernels()?;
     let cases = in_parallel(kernels.len(), |index| {
         let kernel = &kernels[index];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     database::{
-        KernelCsv, StoreError,
+        DatabaseError, KernelCsv,
         columns::{self, COMPLETENESS, GRID, SOURCE},
         row_cases::RowColumns,
     },
@@ -41,8 +41,8 @@ impl ExistingRows {
 /// Reads what a table has.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] where a signature column is missing.
-pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, StoreError> {
+/// [`DatabaseError::MissingColumn`] where a signature column is missing.
+pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, DatabaseError> {
     let mut tenants = ExistingRows::default();
     if table.is_empty() {
         return Ok(tenants);
@@ -63,8 +63,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, S
             tenants.cases.push(case);
             tenants.is_mutant.push(is_mutant);
         }
-        Ok(())
-    })?;
+    });
     Ok(tenants)
 }
 

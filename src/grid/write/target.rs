@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{
     config::DatabaseFile,
-    database::{Database, KernelCsv, StoreError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::DataKind,
     grid::in_parallel,
 };
@@ -30,8 +30,12 @@ impl<'a> TargetDatabase<'a> {
     /// Opens what is there; kind and device are those of a new one.
     ///
     /// # Errors
-    /// [`StoreError`] where the folder is no database, or one of another kind.
-    pub fn open(folder: &'a Path, kind: Option<DataKind>, device: Option<&str>) -> Result<Self, StoreError> {
+    /// [`DatabaseError`] where the folder is no database, or one of another kind.
+    pub fn open(
+        folder: &'a Path,
+        kind: Option<DataKind>,
+        device: Option<&str>,
+    ) -> Result<Self, DatabaseError> {
         let is_new = Database::is_new(folder)?;
         let database = match (is_new, kind) {
             (true, _) => None,
@@ -61,8 +65,8 @@ impl<'a> TargetDatabase<'a> {
     /// there is none and none is to be made.
     ///
     /// # Errors
-    /// Those of `grow`, before anything is written, and [`StoreError`].
-    pub fn grow<T, E: From<StoreError>>(
+    /// Those of `grow`, before anything is written, and [`DatabaseError`].
+    pub fn grow<T, E: From<DatabaseError>>(
         &self,
         dry_run: bool,
         mut grow: impl FnMut(Option<&Database>) -> Result<Vec<GrownTable<T>>, E>,
@@ -94,7 +98,7 @@ impl<'a> TargetDatabase<'a> {
 }
 
 /// Writes all tables.
-fn save<T>(grown: &[GrownTable<T>]) -> Result<(), StoreError> {
+fn save<T>(grown: &[GrownTable<T>]) -> Result<(), DatabaseError> {
     let tables: Vec<&KernelCsv> = grown.iter().filter_map(|one| one.table.as_ref()).collect();
     in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
 }

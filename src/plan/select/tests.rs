@@ -80,7 +80,7 @@ fn update_mode_missing_skips_accepted_results_and_all_does_not() {
         add(48) + ",,",
     ];
     let mut fixture = Fixture::new(&[("Add", columns, &rows)]);
-    let in_ledger = fixture.plan().cases[2].case.id();
+    let in_ledger = fixture.plan().cases[2].case.id().clone();
     fixture.measured.insert(in_ledger.clone());
     let missing = fixture.plan();
     assert_eq!((lengths(&missing), missing.already_measured), (vec![32, 48], 3));
@@ -99,8 +99,8 @@ fn call_rejected_by_the_vendor_check_is_not_launched_until_the_call_changes() {
     };
     let [first, second] = plan.cases.as_slice() else { panic!("{} cases", plan.cases.len()) };
     let rejected = BTreeMap::from([
-        (first.case.id(), (digest(first), "rejected by torch_npu".to_owned())),
-        (second.case.id(), ("digest of another call".to_owned(), "rejected earlier".to_owned())),
+        (first.case.id().clone(), (digest(first), "rejected by torch_npu".to_owned())),
+        (second.case.id().clone(), ("digest of another call".to_owned(), "rejected earlier".to_owned())),
     ]);
     fixture.rejected = rejected;
     let plan = fixture.plan();
