@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
+    catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
     domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
@@ -87,16 +87,11 @@ impl RunPlan {
             return;
         }
         for PlannedCase { call, .. } in &mut self.cases {
-            let is_routed = |supplied: &CallArgument| match supplied {
-                CallArgument::Tensor(tensor) => {
-                    matches!(
-                        tensor.fill,
-                        ResolvedFill::Experts(_) | ResolvedFill::Counts(_) | ResolvedFill::Cumulative(_)
-                    )
-                }
-                _ => false,
-            };
-            if call.arguments.iter().any(|(_, supplied)| is_routed(supplied)) {
+            let mut tensors = call.arguments.iter().flat_map(|argument| argument.value.tensors());
+            let is_routed = tensors.any(|tensor| {
+                matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
+            });
+            if is_routed {
                 call.notes.push(format!("expert indices have a skew of {skew}"));
             }
         }
@@ -187,7 +182,7 @@ pub fn select_cases(
             }
             match resolve_call(catalogue, device, &case) {
                 Ok((call, fastest)) => {
-                    let devices = group_size(&call);
+                    let devices = process_count(&call);
                     let planned = PlannedCase { case, call, fastest, value, devices };
                     match rejection_outcome(catalogue, &planned, selection) {
                         Some(outcome) => plan.rejected.push((planned.case, outcome)),
@@ -219,11 +214,8 @@ fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
 }
 
 /// Returns the number of processes of a call; each has a device of its own.
-fn group_size(call: &ResolvedCall) -> usize {
-    let group = call.arguments.iter().find_map(|(_, supplied)| match supplied {
-        CallArgument::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
-        _ => None,
-    });
+fn process_count(call: &ResolvedCall) -> usize {
+    let group = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
     group.unwrap_or(1).max(1)
 }
 

@@ -5,7 +5,10 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::AssetFiles;
+use crate::{
+    catalogue::{ArgumentValue, CallArgument},
+    config::AssetFiles,
+};
 
 const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
@@ -125,9 +128,10 @@ fn gang_larger_than_the_host_is_unsupported() {
 fn number_of_devices_is_the_size_of_the_process_group() {
     let fixture = Fixture::new(&[("Add", "", &[add(16)])]);
     let mut call = fixture.plan().cases[0].call.clone();
-    assert_eq!(group_size(&call), 1);
-    call.arguments.push(("group".to_owned(), CallArgument::ProcessGroup(8)));
-    assert_eq!(group_size(&call), 8);
+    assert_eq!(process_count(&call), 1);
+    let value = ArgumentValue::ProcessGroup(8);
+    call.arguments.push(CallArgument { name: "group".to_owned(), value });
+    assert_eq!(process_count(&call), 8);
 }
 
 #[test]
