@@ -71,7 +71,7 @@ bad_input!(
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
-        Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
+        Self { message: error.to_string(), hint: error.hint(), exit: error.exit_status() }
     }
 }
 
