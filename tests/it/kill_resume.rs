@@ -180,8 +180,8 @@ fn resumed_run_keeps_its_id() {
 fn invalid_deadlines_and_weight_columns_are_rejected() {
     let context = ingested();
     for (arguments, message) in [
-        (["--until", "7h"], "is no time of day"),
-        (["--budget", "soon"], "is no length of time"),
+        (["--until", "7h"], "is not a time of day"),
+        (["--budget", "soon"], "is not a length of time"),
         (["--budget", "20s"], "less than a minute"),
     ] {
         let ran = context.run(&[&RUN[..], &arguments[..]].concat());

@@ -54,12 +54,12 @@ fn cases_that_would_end_after_the_deadline_are_left_out_and_the_most_valuable_ar
     let (left, measured): (Vec<&Value>, Vec<&Value>) =
         lines.iter().partition(|line| !line["left_out"].is_null());
     assert!(left.len() > 100 && measured.len() > 400, "{} left, {} measured", left.len(), measured.len());
-    assert!(left.iter().all(|line| line["value"] == 1.0), "a case of high weight is left");
+    assert!(left.iter().all(|line| line["weight"] == 1.0), "a case of high weight is left");
     assert!(left.iter().all(|line| line["left_out"].as_str().is_some_and(|why| why.contains("deadline"))));
-    assert!(measured.iter().all(|line| line["ends"].as_f64().is_some_and(|ends| ends <= 180.0)));
+    assert!(measured.iter().all(|line| line["end_s"].as_f64().is_some_and(|ends| ends <= 180.0)));
     assert!(measured.iter().all(|line| line["device"] == 3));
     // The first collection has only cases of high weight.
     let first = measured.iter().filter(|line| line["collection"] == 1);
-    let values: BTreeSet<String> = first.map(|line| line["value"].to_string()).collect();
+    let values: BTreeSet<String> = first.map(|line| line["weight"].to_string()).collect();
     assert_eq!(values, BTreeSet::from(["7.5".to_owned()]));
 }
