@@ -166,8 +166,8 @@ fn missing_python_is_reported() {
     assert_eq!(ran.code, 3);
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no program `python3`, which runs the replay scripts
-    hint: install Python 3.8 or later, or name it with `--python PROGRAM`
+    error: program `python3`, which runs the replay scripts, was not found
+    hint: install Python 3.8 or later, or give another interpreter with `--python PROGRAM`
     ");
 }
 
@@ -265,7 +265,7 @@ fn error_of_a_damaged_kernel_csv_has_file_and_line() {
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(format!("{}\n{}", damaged.stderr, foreign.stderr), @r"
     error: `ROOT/db/SwiGlu.csv`:3: 2 fields, the header has 62; `Input Shapes` (column 3) is the first that is missing
-    hint: mend the line, or restore the file from version control
+    hint: fix the line, or restore the file from version control
 
     error: `ROOT/db/notes.csv`:1: the header lacks `Input Shapes`
     hint: move it out of the folder if it is not a kernel's table

@@ -54,9 +54,9 @@ fn what_would_not_end_in_time_is_left_out_and_the_heaviest_are_not() {
     let (left, measured): (Vec<&Value>, Vec<&Value>) =
         lines.iter().partition(|line| !line["left_out"].is_null());
     assert!(left.len() > 100 && measured.len() > 400, "{} left, {} measured", left.len(), measured.len());
-    assert!(left.iter().all(|line| line["value"] == 1.0), "a heavy case is left");
+    assert!(left.iter().all(|line| line["weight"] == 1.0), "a heavy case is left");
     assert!(left.iter().all(|line| line["left_out"].as_str().is_some_and(|why| why.contains("deadline"))));
-    assert!(measured.iter().all(|line| line["ends"].as_f64().is_some_and(|ends| ends <= 180.0)));
+    assert!(measured.iter().all(|line| line["end_s"].as_f64().is_some_and(|ends| ends <= 180.0)));
     assert!(measured.iter().all(|line| line["device"] == 3));
     // The first collection holds nothing but heavy cases.
     let first = measured.iter().filter(|line| line["collection"] == 1);
