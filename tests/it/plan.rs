@@ -60,6 +60,6 @@ fn what_would_not_end_in_time_is_left_out_and_the_heaviest_are_not() {
     assert!(measured.iter().all(|line| line["device"] == 3));
     // The first collection holds nothing but heavy cases.
     let first = measured.iter().filter(|line| line["collection"] == 1);
-    let values: BTreeSet<String> = first.map(|line| line["value"].to_string()).collect();
+    let values: BTreeSet<String> = first.map(|line| line["weight"].to_string()).collect();
     assert_eq!(values, BTreeSet::from(["7.5".to_owned()]));
 }
