@@ -166,8 +166,8 @@ fn missing_python_is_reported() {
     assert_eq!(ran.code, 3);
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no program `python3`, which runs the replay scripts
-    hint: install Python 3.8 or later, or name it with `--python PROGRAM`
+    error: program `python3`, which runs the replay scripts, was not found
+    hint: install Python 3.8 or later, or give another interpreter with `--python PROGRAM`
     ");
 }
 
