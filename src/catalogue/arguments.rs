@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{
     Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, NotReplayable, SchemaType,
     TensorSlot, TensorSource,
-    resolve::{contradiction, logical_dims, not_known},
+    blocked_layout::logical_dims,
+    not_replayable::{contradiction, missing_attribute},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
@@ -170,12 +171,11 @@ impl ArgumentResolver<'_> {
     }
 
     fn number(&self, expr: &Expr) -> Result<i64, NotReplayable> {
-        expr.number(self.bindings).map_err(|error| contradiction(error.to_string()))
+        expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))
     }
 
     fn list(&self, expr: &Expr) -> Result<Vec<i64>, NotReplayable> {
-        let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-        value.items().map_err(|problem| contradiction(format!("`{expr}`: {problem}")))
+        expr.evaluate_as(self.bindings, ExprValue::to_items).map_err(|error| contradiction(error.to_string()))
     }
 
     fn resolve_fill(
@@ -200,12 +200,12 @@ impl ArgumentResolver<'_> {
         Ok(match argument {
             DeclaredArgument::Constant(constant) => ArgumentValue::Value(constant.clone()),
             DeclaredArgument::Expression(expr) => {
-                let value = expr.value(self.bindings).map_err(|error| contradiction(error.to_string()))?;
+                let value = expr.evaluate(self.bindings).map_err(|error| contradiction(error.to_string()))?;
                 ArgumentValue::Value(match value {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
                     ExprValue::Number(number) => number.into(),
-                    ExprValue::Bool(truth) => truth.into(),
+                    ExprValue::Bool(truth) => (truth != 0).into(),
                     ExprValue::List(list) => list.into(),
                 })
             }
@@ -225,7 +225,7 @@ impl ArgumentResolver<'_> {
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
             DeclaredArgument::ProcessGroup(ranks) => ArgumentValue::ProcessGroup(self.number(ranks)?),
             DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {
-                let dims = dims.dims(self.bindings).map_err(contradiction)?;
+                let dims = dims.evaluate_shapes(self.bindings).map_err(contradiction)?;
                 let dims = dims.into_iter().next().unwrap_or_default();
                 let fill = self.resolve_fill(fill, "tensor", &dims)?;
                 let tensor = TensorArgument { on_host: *on_host, ..TensorArgument::new(dims, dtype, fill) };
@@ -235,7 +235,7 @@ impl ArgumentResolver<'_> {
     }
 
     fn attribute(&self, column: &str, kind: SchemaType) -> Result<Value, NotReplayable> {
-        let text = self.case.attributes.get(column).ok_or_else(|| not_known(column))?;
+        let text = self.case.attributes.get(column).ok_or_else(|| missing_attribute(column))?;
         let numbers = || {
             let numbers = self.case.attributes.numbers(column);
             numbers.ok_or_else(|| contradiction(format!("`{column}` is {text}, not whole numbers")))

@@ -1,4 +1,4 @@
-//! The catalogue: every kernel that can be replayed.
+//! Loads the catalogue: the entries of all kernels that can be replayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::{
     domain::{KernelName, did_you_mean_or},
 };
 
-/// All entries, by kernel and by the other names that the profiler gives it.
+/// All entries, by kernel and by the other names of the kernel in profiles.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     entries: BTreeMap<String, CatalogueEntry>,
@@ -19,7 +19,7 @@ impl Catalogue {
     /// Loads and checks every entry.
     ///
     /// # Errors
-    /// [`YamlError`] for the first file that is wrong, or where two entries claim one name.
+    /// [`YamlError`] for the first invalid file, or for a name of two entries.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let assets = assets.catalogue().map_err(|error| from_assets(&error))?;
         let mut shared = Vec::new();
@@ -73,24 +73,23 @@ impl Catalogue {
         Ok(Self { entries: entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect(), aliases })
     }
 
-    /// The entry that replays a kernel.
+    /// Returns the entry that replays a kernel.
     #[must_use]
     pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
 
-    /// Every name of a kernel that has an entry, in the order of names.
-    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+    /// Returns all names of kernels that have an entry, sorted.
+    pub fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
         self.aliases.keys().map(String::as_str)
     }
 
-    /// Every entry, by name.
+    /// Returns all entries, sorted by kernel.
     pub fn entries(&self) -> impl Iterator<Item = &CatalogueEntry> {
         self.entries.values()
     }
 
-    /// The columns of rows that entries read besides shapes: what arguments are taken from, and what decides between
-    /// forms.
+    /// Returns the columns that entries read besides shapes: sources of arguments, and conditions of forms.
     #[must_use]
     pub fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
@@ -104,8 +103,8 @@ impl Catalogue {
         columns.cloned().collect()
     }
 
-    /// Every entry that calls that Python function.
-    pub fn callers<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
+    /// Returns the entries that call a Python function.
+    pub fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
         self.entries().filter(move |entry| entry.api == api)
     }
 }

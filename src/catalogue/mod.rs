@@ -2,11 +2,13 @@
 //! expressions of these files, and the resolution of a case to its call.
 
 mod arguments;
+mod blocked_layout;
 mod case_editor;
 mod compiled_rule;
 mod entry;
 mod expr;
 mod loader;
+mod not_replayable;
 mod resolve;
 mod scaffold;
 mod schema;
@@ -19,13 +21,10 @@ pub use entry::{
     CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryCheckMethod, EntryForm, Fill,
     InputSlot, OutputDtype, TensorSlot, TensorSource,
 };
-pub use expr::{
-    Expr, ExprError,
-    bindings::{Bindings, ExprValue},
-    compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
-};
+pub use expr::{Bindings, CompiledExpr, EvalError, Expr, ExprError, ExprValue, VariableSlot};
 pub use loader::Catalogue;
-pub use resolve::{NotReplayable, ResolvedCall};
+pub use not_replayable::NotReplayable;
+pub use resolve::ResolvedCall;
 pub use scaffold::scaffold_entry;
 pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
 pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};

@@ -1,14 +1,13 @@
-//! A first entry for a kernel, drawn from its recorded cases: what a person then checks and completes.
+//! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
 //!
-//! Dimensions that are equal in every case get one name. Nothing is known of the call but what its schema says,
-//! and what is guessed is marked.
+//! Dimensions that are equal in every case get one name.
 
 use std::collections::BTreeMap;
 
 use super::{OperatorSchema, SchemaType};
 use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
-/// The text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
+/// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 #[must_use]
 pub fn scaffold_entry(
     kernel: &KernelName,
@@ -29,11 +28,11 @@ pub fn scaffold_entry(
     text.push_str("unit: vector  # TODO: cube, vector or mte\n\
          # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.\ninputs:\n");
     for index in 0..slots {
-        text.push_str(&input(index, cases, &arguments));
+        text.push_str(&input_entry(index, cases, &arguments));
     }
     let dtypes: Vec<String> = (0..outputs).map(|index| output_dtype(index, cases, &arguments)).collect();
     text.push_str(&format!("outputs: [{}]\nforms:\n", dtypes.join(", ")));
-    for (number, (form, example)) in forms(cases, slots, outputs).into_iter().enumerate() {
+    for (number, (form, example)) in scaffold_forms(cases, slots, outputs).into_iter().enumerate() {
         text.push_str(&format!(
             "  # such as {example}\n  - {{name: form {}, shapes: \"{form}\"}}\n",
             number + 1
@@ -63,28 +62,28 @@ fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
     tensors.map(|argument| argument.name.clone()).collect()
 }
 
-/// All values of one slot.
-fn slot<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
+/// Returns the tensors of one slot in all cases.
+fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
     cases.iter().filter_map(|case| side(case).get(index)?.as_ref()).collect()
 }
 
-fn inputs(case: &Case) -> &[Slot] {
+fn case_inputs(case: &Case) -> &[Slot] {
     &case.inputs
 }
 
-fn outputs(case: &Case) -> &[Slot] {
+fn case_outputs(case: &Case) -> &[Slot] {
     &case.outputs
 }
 
-fn dtypes(tensors: &[&Tensor]) -> String {
+fn dtype_list(tensors: &[&Tensor]) -> String {
     let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.dtype.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     names.join(", ")
 }
 
-fn input(index: usize, cases: &[Case], arguments: &[String]) -> String {
-    let tensors = slot(index, cases, inputs);
+fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
+    let tensors = slot_tensors(index, cases, case_inputs);
     if tensors.is_empty() {
         return "  - ~\n".to_owned();
     }
@@ -102,7 +101,7 @@ fn input(index: usize, cases: &[Case], arguments: &[String]) -> String {
         if formats.is_empty() { String::new() } else { format!(", formats: [{}]", formats.join(", ")) };
     let is_whole = tensors.iter().all(|t| matches!(t.dtype, Dtype::Int32 | Dtype::Int64));
     let values = if is_whole { "index, below: TODO" } else { "activation" };
-    format!("  - {{argument: {name}, values: {values}, dtypes: [{}]{formats}}}\n", dtypes(&tensors))
+    format!("  - {{argument: {name}, values: {values}, dtypes: [{}]{formats}}}\n", dtype_list(&tensors))
 }
 
 fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
@@ -113,15 +112,15 @@ fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
     match arguments.first() {
         Some(first) if same => first.clone(),
         None if same => "TODO_0".to_owned(),
-        _ => format!("{{recorded: [{}]}}", dtypes(&slot(index, cases, outputs))),
+        _ => format!("{{recorded: [{}]}}", dtype_list(&slot_tensors(index, cases, case_outputs))),
     }
 }
 
-/// The dimensions of every slot; `None` where it is left out.
+/// Dimensions of every slot; `None` for an empty one.
 type SlotShapes = Vec<Option<Vec<u64>>>;
 
-/// One rule per way in which slots are there and have ranks, with an example.
-fn forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
+/// Returns a rule, with an example, for each combination of present slots and ranks.
+fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
     let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(SlotShapes, String)>> = BTreeMap::new();
     for case in cases {
         let dims = |slots: &[Slot], count: usize| -> SlotShapes {
@@ -135,25 +134,25 @@ fn forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> 
         .into_values()
         .map(|shapes| {
             let example = shapes[0].1.clone();
-            (rule(&shapes.into_iter().map(|(shape, _)| shape).collect::<Vec<_>>(), slots), example)
+            (common_rule(&shapes.into_iter().map(|(shape, _)| shape).collect::<Vec<_>>(), slots), example)
         })
         .collect()
 }
 
-/// The rule that all shapes follow.
-fn rule(shapes: &[SlotShapes], slots: usize) -> String {
+/// Returns the rule of shapes with the same slots and ranks.
+fn common_rule(shapes: &[SlotShapes], slots: usize) -> String {
     let mut names: Vec<(Vec<u64>, String)> = Vec::new();
     let mut cells = Vec::new();
     for (at, first) in shapes[0].iter().enumerate() {
         let Some(first) = first else {
-            // On the right an empty slot is a shape without dimensions.
+            // An output without dimensions is an empty text, an empty input is `-`.
             cells.push(if at < slots { "-".to_owned() } else { String::new() });
             continue;
         };
         let terms = (0..first.len()).map(|dim| {
             let values: Vec<u64> =
                 shapes.iter().filter_map(|shape| shape[at].as_ref()?.get(dim).copied()).collect();
-            term(&values, &mut names, at < slots)
+            shape_term(&values, &mut names, at < slots)
         });
         cells.push(terms.collect::<Vec<_>>().join(","));
     }
@@ -161,8 +160,8 @@ fn rule(shapes: &[SlotShapes], slots: usize) -> String {
     format!("{} -> {}", left.join("; "), right.join("; "))
 }
 
-/// A name, a number, or on the right what follows from a name by doubling or halving.
-fn term(values: &[u64], names: &mut Vec<(Vec<u64>, String)>, is_input: bool) -> String {
+/// Returns a name or 1; in an output, also the double or half of a known name.
+fn shape_term(values: &[u64], names: &mut Vec<(Vec<u64>, String)>, is_input: bool) -> String {
     if values.iter().all(|value| *value == 1) {
         return "1".to_owned();
     }
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_dimensions_get_one_name() {
+    fn scaffold_names_equal_dimensions_alike() {
         let cases = [
             case(["512,6144", "DT_BF16"], ["512,3072", "DT_BF16"]),
             case(["512,1024", "FLOAT16"], ["512,512", "FLOAT16"]),

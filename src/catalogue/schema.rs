@@ -8,11 +8,11 @@ use crate::config::yaml::split_outside_brackets;
 pub struct OperatorSchema {
     /// With namespace and overload, such as `aten::add.Tensor`.
     pub name: String,
-    /// In order; arguments behind `*` can be given by keyword only.
+    /// In order; arguments after `*` are keyword-only.
     pub arguments: Vec<SchemaArgument>,
-    /// How many values it returns.
+    /// Number of returned values.
     pub returns: usize,
-    /// Whether it returns one list.
+    /// True if it returns one list.
     pub returns_list: bool,
 }
 
@@ -21,17 +21,17 @@ pub struct OperatorSchema {
 pub struct SchemaArgument {
     /// Its keyword.
     pub name: String,
-    /// What it takes.
+    /// Type of its values.
     pub kind: SchemaType,
-    /// Whether `None` is allowed.
+    /// True if `None` is allowed.
     pub optional: bool,
-    /// Whether it may be left out.
+    /// True if it may be omitted.
     pub has_default: bool,
-    /// Whether it stands behind `*`.
+    /// True if it stands after `*`.
     pub keyword_only: bool,
 }
 
-/// What an argument takes.
+/// Type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaType {
     /// A tensor.
@@ -52,15 +52,15 @@ pub enum SchemaType {
     Bool,
     /// Text.
     Str,
-    /// An element type, a layout, a device or something else that npubench does not look into.
+    /// An element type, a layout, a device or another type that npubench does not interpret.
     Other,
 }
 
 impl SchemaType {
-    /// Whether a constant is of this type. Types that npubench does not look into take none.
-    pub(crate) fn takes(self, constant: &serde_json::Value) -> bool {
+    /// Returns true if a constant is of this type; false for types that npubench does not interpret.
+    pub(crate) fn accepts_constant(self, constant: &serde_json::Value) -> bool {
         let all = |items: &serde_json::Value, kind: Self| {
-            items.as_array().is_some_and(|items| items.iter().all(|item| kind.takes(item)))
+            items.as_array().is_some_and(|items| items.iter().all(|item| kind.accepts_constant(item)))
         };
         match self {
             Self::Int => constant.is_i64(),
@@ -74,7 +74,7 @@ impl SchemaType {
     }
 }
 
-/// Why a text is not a schema.
+/// A text that is not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{schema}` is not an operator schema: {problem}")]
 pub struct SchemaError {
@@ -86,7 +86,7 @@ impl OperatorSchema {
     /// Parses one schema.
     ///
     /// # Errors
-    /// [`SchemaError`] says which part is missing.
+    /// [`SchemaError`] with the missing part.
     pub fn parse(text: &str) -> Result<Self, SchemaError> {
         let error = |problem| SchemaError { schema: text.trim().to_owned(), problem };
         let (name, rest) = text.trim().split_once('(').ok_or_else(|| error("expected `name(`"))?;
@@ -112,13 +112,13 @@ impl OperatorSchema {
         Ok(Self { name: name.trim().to_owned(), arguments, returns, returns_list })
     }
 
-    /// The argument of that name.
+    /// Returns the argument of a name.
     #[must_use]
     pub fn argument(&self, name: &str) -> Option<&SchemaArgument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// The operator's name without namespace and overload, as Python spells it.
+    /// Returns the operator's name in Python, without namespace and overload.
     #[must_use]
     pub fn short_name(&self) -> &str {
         let name = self.name.rsplit("::").next().unwrap_or(&self.name);
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keyword_only_defaults_and_lists() {
+    fn parse_reads_keyword_only_arguments_defaults_and_lists() {
         let text = "npu::npu_x(Tensor(a!) self, int[] size, *, Tensor? bias=None, float eps=1e-06, \
                     SymInt[]? lengths=None, str layout=\"BSH\", int[2] k=[1, 2]) -> (Tensor, Tensor[])";
         let schema = OperatorSchema::parse(text).expect("a schema");
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn overloads_and_namespaces_are_not_part_of_the_python_name() {
+    fn short_name_has_neither_overload_nor_namespace() {
         let schema =
             OperatorSchema::parse("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
         assert_eq!(schema.expect("a schema").short_name(), "add");
     }
 
     #[test]
-    fn text_that_is_no_schema_says_what_is_missing() {
+    fn parse_rejects_incomplete_schemas() {
         for text in ["", "mm", "mm(Tensor self", "mm(Tensor) -> Tensor", "mm(Tensor a b) Tensor"] {
             assert!(OperatorSchema::parse(text).is_err(), "{text}");
         }

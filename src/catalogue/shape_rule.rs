@@ -1,28 +1,33 @@
-//! Shape rules: patterns over the shapes of a kernel's slots, and the outputs that follow.
+//! Shape rules: patterns of the input shapes of a kernel, and its output shapes.
 //!
-//! A rule is written like the CSV cells it speaks of: `M,K;N,K -> M,N`. On the left a name stands for
-//! a dimension, `*B` for any number of dimensions, a number for itself, and `-` for a slot that holds
-//! nothing. On the right each term is an expression or `*B`; a name alone that the inputs leave open is bound
-//! by the recorded output.
+//! A rule has the syntax of the shape cells of the CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any
+//! number of dimensions, a number itself, and `-` an empty slot. On the right each term is an expression or `*B`; a
+//! single name that the inputs leave open is bound by the recorded output.
+//!
+//! Rules are generic over the number: on `i64` they check a case, on nodes of compiled expressions they collect the
+//! conditions over the numbers of a candidate (see [`require`]).
 
 use std::collections::BTreeSet;
 
-use super::{Bindings, Expr, ExprError, ExprValue};
+use super::{
+    Bindings, Expr, ExprError, ExprValue,
+    expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
+};
 use crate::config::yaml::split_outside_brackets;
 
-/// One way in which a kernel's shapes may hang together.
+/// The rule of one form of a kernel.
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
-    /// What the form is called in rows and messages, such as `A x B^T`.
+    /// Name of the form in rows and messages, such as `A x B^T`.
     pub name: String,
-    /// Arguments that are passed as transposed views of what lies in memory.
+    /// Arguments that are passed as transposed views of the tensors in memory.
     pub transposed: Vec<String>,
     source: String,
-    /// `None` where the slot must hold nothing.
+    /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: Vec<Vec<OutputTerm>>,
     pub(crate) conditions: Vec<Expr>,
-    /// Names that follow from the recorded output backwards.
+    /// Names inferred from the recorded output.
     pub(crate) inferred: Vec<(String, Expr)>,
 }
 
@@ -44,7 +49,7 @@ pub(crate) enum OutputTerm {
 pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
 
 impl ReturnShapes {
-    /// Parses shapes, with `;` between them; `-` is nothing that Python sees.
+    /// Parses shapes separated by `;`; `-` is an output that Python does not get.
     ///
     /// # Errors
     /// [`RuleError::Expr`] quotes the term that cannot be read.
@@ -53,22 +58,31 @@ impl ReturnShapes {
         Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 
-    /// The shapes.
+    /// Evaluates the shapes.
     ///
     /// # Errors
-    /// The reason in words where a name has no value or a dimension comes out negative.
-    pub fn dims(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        all_dims(&self.0, bindings)
+    /// The reason if a name has no value or a dimension is negative.
+    pub fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+        unsigned_shapes(&self.0, bindings)
+    }
+
+    /// As [`ReturnShapes::evaluate_shapes`], on nodes of compiled expressions.
+    pub(crate) fn shape_nodes<N: ExprNumber>(
+        &self,
+        bindings: &Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
+        evaluate_shapes(&self.0, bindings, conditions)
     }
 }
 
-/// Why a text is not a shape rule.
+/// A text that is not a shape rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// There is no `->`.
     #[error("`{0}` has no `->` between inputs and outputs")]
     NoArrow(String),
-    /// A term on the left is neither a name, a number nor `*name`.
+    /// A term on the left that is neither a name, a number nor `*name`.
     #[error("`{term}` in `{rule}` is not a name, a number or `*NAME`")]
     Term {
         /// The term.
@@ -76,10 +90,10 @@ pub enum RuleError {
         /// The whole rule.
         rule: String,
     },
-    /// A slot has two `*`.
-    #[error("slot `{0}` has more than one `*NAME`, which leaves it open where one ends")]
+    /// A slot with two `*`, whose lengths would be ambiguous.
+    #[error("slot `{0}` has more than one `*NAME`, so that their lengths are ambiguous")]
     TwoSequences(String),
-    /// A term on the right, or a condition, is no expression.
+    /// A term on the right, or a condition, that is not an expression.
     #[error(transparent)]
     Expr(#[from] ExprError),
 }
@@ -111,40 +125,40 @@ impl ShapeRule {
         })
     }
 
-    /// Adds names that the inputs leave open and the first recorded output tells, as `output` in expressions.
+    /// Adds names that are inferred from the first recorded output, which is `output` in their expressions.
     #[must_use]
     pub fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
         self.inferred = inferred;
         self
     }
 
-    /// The rule as it was written.
+    /// Returns the text of the rule.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the rule wants something in an input slot.
+    /// Returns true if the rule needs a tensor in an input slot.
     #[must_use]
-    pub fn takes(&self, slot: usize) -> bool {
+    pub fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Number of input slots.
+    /// Returns the number of input slots.
     #[must_use]
     pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Number of output slots.
+    /// Returns the number of output slots.
     #[must_use]
     pub fn output_count(&self) -> usize {
         self.outputs.len()
     }
 
-    /// Every name that has a value once inputs and outputs are bound.
+    /// Returns the names that inputs and outputs bind.
     #[must_use]
-    pub fn names(&self) -> BTreeSet<&str> {
+    pub fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
@@ -156,9 +170,9 @@ impl ShapeRule {
         inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
     }
 
-    /// Whether the outputs follow from the inputs.
+    /// Returns true if the inputs determine the outputs.
     #[must_use]
-    pub fn outputs_follow(&self) -> bool {
+    pub fn outputs_follow_from_inputs(&self) -> bool {
         let known: BTreeSet<&str> = self
             .inputs
             .iter()
@@ -171,105 +185,230 @@ impl ShapeRule {
             .collect();
         self.outputs.iter().flatten().all(|term| match term {
             OutputTerm::Sequence(name) => known.contains(name.as_str()),
-            OutputTerm::Expr(expr) => expr.names().is_subset(&known),
+            OutputTerm::Expr(expr) => expr.variable_names().is_subset(&known),
         })
     }
 
-    /// Binds the rule's names to shapes and checks every condition. An input is `None` where its slot holds
-    /// nothing, as slots at the end that are not recorded do. Without recorded outputs, names that the inputs
-    /// leave open must be among `known`.
+    /// Binds the rule's names to shapes and checks every condition. An input is `None` for an empty slot and for
+    /// a slot at the end that is not recorded. Without recorded outputs, names that the inputs leave open must be
+    /// among `known`.
     ///
     /// # Errors
-    /// The reason in words, for the form does not fit.
-    pub fn bind(
+    /// The reason why the rule does not fit.
+    pub fn bind_names(
         &self,
         inputs: &[Option<Vec<u64>>],
         outputs: Option<&[Vec<u64>]>,
         known: Bindings,
     ) -> Result<Bindings, String> {
+        let inputs: Vec<Option<Vec<i64>>> =
+            inputs.iter().map(|dims| dims.as_deref().map(to_signed)).collect();
+        let outputs: Option<Vec<Vec<i64>>> =
+            outputs.map(|dims| dims.iter().map(|dims| to_signed(dims)).collect());
+        Ok(self.bind(&inputs, outputs.as_deref(), known, &mut Vec::new())?)
+    }
+
+    /// As [`ShapeRule::bind_names`], on numbers or on nodes of compiled expressions; `conditions` are those that
+    /// depend on the numbers of a candidate.
+    pub(crate) fn bind<N: ExprNumber>(
+        &self,
+        inputs: &[Option<Vec<N>>],
+        outputs: Option<&[Vec<N>]>,
+        known: Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Bindings<N>, RuleMismatch> {
         if inputs.len() > self.inputs.len() {
-            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()).into());
         }
         let mut bindings = known;
         for (slot, terms) in self.inputs.iter().enumerate() {
             let dims = inputs.get(slot).and_then(Option::as_deref);
             match (terms, dims) {
-                (Some(terms), Some(dims)) => bind_slot(terms, &signed(dims), &mut bindings),
-                // Some kernels are shown a slot without dimensions where nothing is given.
+                (Some(terms), Some(dims)) => bind_slot(terms, dims, &mut bindings, conditions),
+                // The profiler shows an optional input that is not given as an empty slot or as a scalar.
                 (None, None | Some([])) => Ok(()),
-                (None, Some(_)) => Err("the rule leaves it out".to_owned()),
-                (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
+                (None, Some(_)) => Err("the rule leaves it out".to_owned().into()),
+                (Some(_), None) => Err("is empty, the rule needs it".to_owned().into()),
             }
-            .map_err(|why| format!("input {slot}: {why}"))?;
+            .map_err(|error: RuleMismatch| error.prefixed(&format!("input {slot}")))?;
         }
         if let Some(outputs) = outputs {
-            self.infer(outputs, &mut bindings)?;
-            self.bind_outputs(outputs, &mut bindings)?;
+            self.infer_names(outputs, &mut bindings, conditions)?;
+            self.bind_outputs(outputs, &mut bindings, conditions)?;
         }
         for condition in &self.conditions {
-            if !condition.holds(&bindings).map_err(|error| error.to_string())? {
-                return Err(format!("`{condition}` does not hold"));
-            }
+            let holds = condition.evaluate_as(&bindings, ExprValue::to_bool)?;
+            require(holds, conditions, || format!("`{condition}` does not hold"))?;
         }
         Ok(bindings)
     }
 
-    fn infer(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
+    fn infer_names<N: ExprNumber>(
+        &self,
+        outputs: &[Vec<N>],
+        bindings: &mut Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<(), RuleMismatch> {
         for (name, expr) in &self.inferred {
             if bindings.get(name).is_some() {
                 continue;
             }
             let mut known = bindings.clone();
-            known.set("output", ExprValue::List(signed(outputs.first().map_or(&[], Vec::as_slice))));
-            let value = expr.value(&known).map_err(|error| error.to_string())?;
+            known.set("output", ExprValue::List(outputs.first().cloned().unwrap_or_default()));
+            let value = expr.evaluate(&known)?;
+            require_value(&value, conditions)?;
             bindings.set(name, value);
         }
         Ok(())
     }
 
-    fn bind_outputs(&self, outputs: &[Vec<u64>], bindings: &mut Bindings) -> Result<(), String> {
-        // Results that the call leaves out stand at the end without dimensions, or not at all.
-        let left_out = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
-        let (most, least) = (self.outputs.len(), self.outputs.len() - left_out);
+    fn bind_outputs<N: ExprNumber>(
+        &self,
+        outputs: &[Vec<N>],
+        bindings: &mut Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<(), RuleMismatch> {
+        // Optional outputs at the end are recorded without dimensions, or not at all.
+        let optional = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
+        let (most, least) = (self.outputs.len(), self.outputs.len() - optional);
         if outputs.len() > most || outputs.len() < least.max(1) {
-            return Err(format!("{} output slots, the rule has {most}", outputs.len()));
+            return Err(format!("{} output slots, the rule has {most}", outputs.len()).into());
         }
-        for (slot, (terms, dims)) in self.outputs.iter().zip(outputs).enumerate() {
-            let recorded = signed(dims);
+        for (slot, (terms, recorded)) in self.outputs.iter().zip(outputs).enumerate() {
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
             {
-                bindings.set(name, ExprValue::List(recorded));
+                bindings.set(name, ExprValue::List(recorded.clone()));
                 continue;
             }
-            bind_open_names(terms, &recorded, bindings);
-            let expected = output_dims(terms, bindings).map_err(|why| format!("output {slot}: {why}"))?;
-            if expected != recorded {
-                let (recorded, expected) = (ExprValue::List(recorded), ExprValue::List(expected));
-                return Err(format!("output {slot} is {recorded}, the inputs give {expected}"));
-            }
+            bind_open_names(terms, recorded, bindings)?;
+            let expected = output_dims(terms, bindings);
+            let expected = expected.map_err(|error| error.prefixed(&format!("output {slot}")))?;
+            let (recorded, expected) = (ExprValue::List(recorded.clone()), ExprValue::List(expected));
+            require(equal_values(&expected, &recorded).map_err(ExprErrorKind::from)?, conditions, || {
+                format!("output {slot} is {recorded}, the inputs give {expected}")
+            })?;
         }
         Ok(())
     }
 
-    /// The shapes of the outputs under bindings that [`ShapeRule::bind`] made.
+    /// Evaluates the shapes of the outputs with the names that [`ShapeRule::bind_names`] has bound.
     ///
     /// # Errors
-    /// The reason in words where a name has no value or a dimension comes out negative.
-    pub fn outputs(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        all_dims(&self.outputs, bindings)
+    /// The reason where a name has no value or a dimension is negative.
+    pub fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+        unsigned_shapes(&self.outputs, bindings)
+    }
+
+    /// As [`ShapeRule::output_shapes`], on numbers or on nodes of compiled expressions.
+    pub(crate) fn output_nodes<N: ExprNumber>(
+        &self,
+        bindings: &Bindings<N>,
+        conditions: &mut Vec<N>,
+    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
+        evaluate_shapes(&self.outputs, bindings, conditions)
     }
 }
 
-fn all_dims(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+/// Reason why a rule does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RuleMismatch {
+    /// It does not fit these dimensions, or no candidate.
+    #[error("{0}")]
+    Mismatch(String),
+    /// It cannot be compiled: it needs more of a candidate than ranks and types.
+    #[error("differs between candidates")]
+    NotConstant,
+}
+
+impl RuleMismatch {
+    fn prefixed(self, place: &str) -> Self {
+        match self {
+            Self::Mismatch(reason) => Self::Mismatch(format!("{place}: {reason}")),
+            Self::NotConstant => Self::NotConstant,
+        }
+    }
+}
+
+impl From<String> for RuleMismatch {
+    fn from(reason: String) -> Self {
+        Self::Mismatch(reason)
+    }
+}
+
+impl From<RuleMismatch> for String {
+    fn from(mismatch: RuleMismatch) -> Self {
+        mismatch.to_string()
+    }
+}
+
+impl From<ExprError> for RuleMismatch {
+    fn from(error: ExprError) -> Self {
+        match error {
+            ExprError::NotConstant(_) => Self::NotConstant,
+            error => Self::Mismatch(error.to_string()),
+        }
+    }
+}
+
+impl From<ExprErrorKind> for RuleMismatch {
+    fn from(kind: ExprErrorKind) -> Self {
+        match kind {
+            ExprErrorKind::NotConstant => Self::NotConstant,
+            kind => Self::Mismatch(kind.into()),
+        }
+    }
+}
+
+/// Checks a condition, or adds it to `conditions` where it depends on the numbers of a candidate.
+pub(crate) fn require<N: ExprNumber>(
+    condition: N,
+    conditions: &mut Vec<N>,
+    reason: impl FnOnce() -> String,
+) -> Result<(), RuleMismatch> {
+    match condition.constant() {
+        Some(0) => return Err(reason().into()),
+        Some(_) => {}
+        None => conditions.push(condition),
+    }
+    Ok(())
+}
+
+/// Requires that a value can be computed: no overflow, no inexact division.
+pub(crate) fn require_value<N: ExprNumber>(
+    value: &ExprValue<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let numbers = match value {
+        ExprValue::Number(number) | ExprValue::Bool(number) => std::slice::from_ref(number),
+        ExprValue::List(numbers) => numbers,
+    };
+    numbers.iter().try_for_each(|number| require(number.has_value(), conditions, String::new))
+}
+
+fn evaluate_shapes<N: ExprNumber>(
+    shapes: &[Vec<OutputTerm>],
+    bindings: &Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<Vec<Vec<N>>, RuleMismatch> {
     let shapes = shapes.iter().map(|terms| {
         let dims = output_dims(terms, bindings)?;
-        dims.into_iter().map(|dim| u64::try_from(dim).map_err(|_| format!("dimension {dim}"))).collect()
+        for dim in &dims {
+            let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
+            require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim}"))?;
+        }
+        Ok(dims)
     });
     shapes.collect()
 }
 
-pub(crate) fn signed(dims: &[u64]) -> Vec<i64> {
+fn unsigned_shapes(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    let shapes = evaluate_shapes(shapes, bindings, &mut Vec::new())?;
+    let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
+    Ok(shapes.into_iter().map(unsigned).collect())
+}
+
+pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
@@ -316,62 +455,96 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
         .collect()
 }
 
-fn bind_slot(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> Result<(), String> {
-    let sequence = terms.iter().position(|term| matches!(term, PatternTerm::Rest(_)));
-    let fixed = terms.len() - usize::from(sequence.is_some());
-    if dims.len() < fixed || (sequence.is_none() && dims.len() != fixed) {
-        let least = if sequence.is_some() { "at least " } else { "" };
-        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()));
+fn bind_slot<N: ExprNumber>(
+    terms: &[PatternTerm],
+    dims: &[N],
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let has_rest = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
+    let fixed = terms.len() - usize::from(has_rest);
+    if dims.len() < fixed || (!has_rest && dims.len() != fixed) {
+        let least = if has_rest { "at least " } else { "" };
+        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()).into());
     }
-    let spread = dims.len() - fixed;
-    let mut at = 0;
+    let mut dims = dims;
+    let rest = dims.len() - fixed;
     for term in terms {
+        let (taken, left) = dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 });
         match term {
-            PatternTerm::Rest(name) => {
-                bindings.unify(name, ExprValue::List(dims[at..at + spread].to_vec()))?;
-                at += spread;
-                continue;
+            PatternTerm::Rest(name) => unify(name, ExprValue::List(taken.to_vec()), bindings, conditions)?,
+            PatternTerm::Name(name) => {
+                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?
             }
-            PatternTerm::Name(name) => bindings.unify(name, ExprValue::Number(dims[at]))?,
-            PatternTerm::Number(number) if *number == dims[at] => {}
-            PatternTerm::Number(number) => return Err(format!("dimension {} must be {number}", dims[at])),
+            PatternTerm::Number(number) => {
+                let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));
+                require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
+                    format!("dimension {} must be {number}", taken[0])
+                })?;
+            }
         }
-        at += 1;
+        dims = left;
     }
     Ok(())
 }
 
-/// Gives names that the inputs leave open the dimensions that stand in their places.
-fn bind_open_names(terms: &[OutputTerm], recorded: &[i64], bindings: &mut Bindings) {
-    let mut at = 0;
-    for term in terms {
-        if let OutputTerm::Expr(expr) = term
-            && let Some(name) = expr.bare_name()
-            && bindings.get(name).is_none()
-            && let Some(dim) = recorded.get(at)
-        {
-            bindings.set(name, ExprValue::Number(*dim));
+/// Binds a name; a name that is bound must have the same value.
+fn unify<N: ExprNumber>(
+    name: &str,
+    value: ExprValue<N>,
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    match bindings.get(name) {
+        Some(known) => {
+            let is_equal = equal_values(known, &value).map_err(ExprErrorKind::from)?;
+            require(is_equal, conditions, || format!("{name} is both {known} and {value}"))
         }
-        match output_dims(std::slice::from_ref(term), bindings) {
-            Ok(dims) => at += dims.len(),
-            Err(_) => return,
+        None => {
+            bindings.set(name, value);
+            Ok(())
         }
     }
 }
 
-pub(crate) fn output_dims(terms: &[OutputTerm], bindings: &Bindings) -> Result<Vec<i64>, String> {
+/// Binds names that the inputs leave open to the recorded dimensions at their places.
+fn bind_open_names<N: ExprNumber>(
+    terms: &[OutputTerm],
+    recorded: &[N],
+    bindings: &mut Bindings<N>,
+) -> Result<(), RuleMismatch> {
+    let mut place = 0;
+    for term in terms {
+        if let OutputTerm::Expr(expr) = term
+            && let Some(name) = expr.bare_name()
+            && bindings.get(name).is_none()
+            && let Some(dim) = recorded.get(place)
+        {
+            bindings.set(name, ExprValue::Number(dim.clone()));
+        }
+        match output_dims(std::slice::from_ref(term), bindings) {
+            Ok(dims) => place += dims.len(),
+            Err(RuleMismatch::NotConstant) => return Err(RuleMismatch::NotConstant),
+            // The caller finds the same error again, and gives the output's number.
+            Err(RuleMismatch::Mismatch(_)) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn output_dims<N: ExprNumber>(terms: &[OutputTerm], bindings: &Bindings<N>) -> Result<Vec<N>, RuleMismatch> {
     let mut dims = Vec::new();
     for term in terms {
         let value = match term {
             OutputTerm::Sequence(name) => {
                 bindings.get(name).cloned().ok_or_else(|| format!("`*{name}` has no value"))?
             }
-            OutputTerm::Expr(expr) => expr.value(bindings).map_err(|error| error.to_string())?,
+            OutputTerm::Expr(expr) => expr.evaluate(bindings)?,
         };
         match value {
             ExprValue::Number(number) => dims.push(number),
             ExprValue::List(list) => dims.extend(list),
-            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned()),
+            ExprValue::Bool(_) => return Err("a comparison is not a dimension".to_owned().into()),
         }
     }
     Ok(dims)
@@ -387,7 +560,7 @@ mod tests {
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.outputs(&form.bind(&present(inputs), None, Bindings::default())?)
+        form.output_shapes(&form.bind_names(&present(inputs), None, Bindings::default())?)
     }
 
     fn present(inputs: &[Vec<u64>]) -> Vec<Option<Vec<u64>>> {
@@ -395,10 +568,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dimension_that_the_inputs_leave_open_is_bound_by_the_recorded_output() {
+    fn recorded_output_binds_a_dimension_that_the_inputs_leave_open() {
         let top = form("T,E -> T,K; T,K; T,E", &["K <= E"]);
-        let bind =
-            |outputs: &[Vec<u64>]| top.bind(&present(&[vec![64, 256]]), Some(outputs), Bindings::default());
+        let bind = |outputs: &[Vec<u64>]| {
+            top.bind_names(&present(&[vec![64, 256]]), Some(outputs), Bindings::default())
+        };
         let bound = bind(&[vec![64, 8], vec![64, 8], vec![64, 256]]).expect("fits");
         assert_eq!(bound.get("K"), Some(&ExprValue::Number(8)));
         let why = |outputs: &[Vec<u64>]| bind(outputs).expect_err("does not fit");
@@ -411,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_take_what_is_left() {
+    fn rest_pattern_takes_the_remaining_dimensions() {
         let rms = form("*B,D;D -> *B,D;*B,1", &[]);
         let got = outputs(&rms, &[vec![4096, 1, 16, 128], vec![128]]);
         assert_eq!(got, Ok(vec![vec![4096, 1, 16, 128], vec![4096, 1, 16, 1]]));
@@ -420,59 +594,65 @@ mod tests {
     }
 
     #[test]
-    fn exact_division_is_a_condition_of_its_own() {
+    fn inexact_division_rejects_the_shapes() {
         let swiglu = form("*B,D -> *B,D/2", &[]);
         assert_eq!(outputs(&swiglu, &[vec![4096, 6144]]), Ok(vec![vec![4096, 3072]]));
         assert_eq!(outputs(&swiglu, &[vec![4096, 7]]), Err("`D/2`: 7 is not a multiple of 2".to_owned()));
     }
 
     #[test]
-    fn recorded_outputs_bind_what_the_inputs_leave_open() {
-        let slice = form("*X;R;R -> *Y", &["R == rank(X)", "within(Y, X)"]);
+    fn recorded_outputs_bind_open_lists_and_names() {
+        let slice = form("*X;R;R -> *Y", &["R == rank(X)", "all_le(Y, X)"]);
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
-        let bound = slice.bind(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
+        let bound =
+            slice.bind_names(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("Y"), Some(&ExprValue::List(vec![4096, 8, 256])));
         let heads = form("T,W -> T,Q; T,(W-Q)/2", &[]);
-        let bound =
-            heads.bind(&present(&[vec![8, 96]]), Some(&[vec![8, 64], vec![8, 16]]), Bindings::default());
+        let bound = heads.bind_names(
+            &present(&[vec![8, 96]]),
+            Some(&[vec![8, 64], vec![8, 16]]),
+            Bindings::default(),
+        );
         assert_eq!(bound.expect("fits").get("Q"), Some(&ExprValue::Number(64)));
-        let wider = slice.bind(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
-        assert_eq!(wider, Err("`within(Y, X)` does not hold".to_owned()));
+        let wider = slice.bind_names(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
+        assert_eq!(wider, Err("`all_le(Y, X)` does not hold".to_owned()));
     }
 
     #[test]
-    fn what_only_the_output_tells_is_inferred() {
-        let inferred = vec![("P".to_owned(), Expr::parse("permutation(X, output)").expect("an expression"))];
-        let rule = form("*X; R -> permuted(X, P)", &["R == rank(X)"]).with_inferred(inferred);
+    fn names_are_inferred_from_the_recorded_output() {
+        let inferred =
+            vec![("P".to_owned(), Expr::parse("infer_permutation(X, output)").expect("an expression"))];
+        let rule = form("*X; R -> permute(X, P)", &["R == rank(X)"]).with_inferred(inferred);
         let inputs = present(&[vec![32, 5], vec![2]]);
-        let bound = rule.bind(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
+        let bound = rule.bind_names(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));
-        assert!(rule.bind(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
+        assert!(rule.bind_names(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
         let mut known = Bindings::default();
         known.set("P", ExprValue::List(vec![0, 1]));
-        let bound = rule.bind(&inputs, None, known).expect("fits");
-        assert_eq!(rule.outputs(&bound), Ok(vec![vec![32, 5]]));
+        let bound = rule.bind_names(&inputs, None, known).expect("fits");
+        assert_eq!(rule.output_shapes(&bound), Ok(vec![vec![32, 5]]));
     }
 
     #[test]
-    fn recorded_outputs_must_agree() {
+    fn recorded_outputs_must_equal_the_computed_ones() {
         let mm = form("M,K;K,N -> M,N", &[]);
-        let got = mm.bind(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
+        let got =
+            mm.bind_names(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
         assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
         let lse = form("M -> M; ", &[]);
         let bind = |outputs: &[Vec<u64>]| {
-            lse.bind(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
+            lse.bind_names(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
         };
-        assert_eq!(bind(&[vec![2]]), Ok(()), "what is left out need not be recorded");
+        assert_eq!(bind(&[vec![2]]), Ok(()), "an optional output need not be recorded");
         assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
         assert_eq!(bind(&[vec![2], vec![2]]), Err("output 1 is [2], the inputs give []".to_owned()));
     }
 
     #[test]
-    fn a_slot_can_be_left_out() {
+    fn empty_slots_must_be_empty_in_the_case() {
         let form = form("N; -; N; - -> N", &[]);
-        let bind = |inputs: &[Option<Vec<u64>>]| form.bind(inputs, None, Bindings::default()).map(drop);
+        let bind = |inputs: &[Option<Vec<u64>>]| form.bind_names(inputs, None, Bindings::default()).map(drop);
         assert_eq!(bind(&[Some(vec![4]), None, Some(vec![4])]), Ok(()));
         let full = [Some(vec![4]), Some(vec![4]), Some(vec![4])];
         assert_eq!(bind(&full), Err("input 1: the rule leaves it out".to_owned()));
@@ -480,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_rules_quote_the_term() {
+    fn parse_errors_quote_the_term() {
         let error =
             |rule: &str| ShapeRule::parse("f", rule, &[], Vec::new()).expect_err("no rule").to_string();
         assert_eq!(error("M,K"), "`M,K` has no `->` between inputs and outputs");

@@ -61,7 +61,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         if options.case.as_ref().is_some_and(|wanted| case.id().as_str() != wanted) {
             continue;
         }
-        match entry.read(&case) {
+        match entry.resolve_call(&case) {
             Ok(reading) => {
                 let ordinal = u32::try_from(cases.len()).unwrap_or(u32::MAX);
                 cases.push(ManifestCase::new(ordinal, &case, &reading, options.seed));

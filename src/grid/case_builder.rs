@@ -40,7 +40,7 @@ impl<'a> CaseBuilder<'a> {
         for (is_input, (template, slot)) in inputs.chain(outputs) {
             let (Some(template), Some(tensor)) = (template, slot) else { continue };
             for (formula, dim) in template.dims.iter().zip(&mut tensor.dims) {
-                let value = formula.value(numbers).ok().and_then(|value| u64::try_from(value).ok());
+                let value = formula.evaluate_at(numbers).ok().and_then(|value| u64::try_from(value).ok());
                 *dim = value.filter(|dim| *dim >= 1).ok_or(formula)?;
             }
             let Some((element, is_blocked)) = sizes.next() else { continue };
@@ -85,10 +85,9 @@ impl<'a> CaseBuilder<'a> {
                 AttributeTemplate::Text(text) => text.clone(),
                 AttributeTemplate::Expression(expr) => {
                     let bindings = bindings.get_or_insert_with(|| self.bindings(numbers));
-                    match expr.value(bindings).map_err(|error| error.to_string())? {
-                        ExprValue::Number(number) => number.to_string(),
-                        ExprValue::Bool(truth) => truth.to_string(),
+                    match expr.evaluate(bindings).map_err(|error| error.to_string())? {
                         ExprValue::List(items) => Dims(&items).to_string(),
+                        value => value.to_string(),
                     }
                 }
             };

@@ -91,12 +91,12 @@ impl<'a> Candidates<'a> {
     pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
         let first = self.names_of_axes();
         for (place, formula) in self.space.derived.iter().enumerate() {
-            let value = formula.value(&self.numbers);
+            let value = formula.evaluate_at(&self.numbers);
             self.numbers[first + place] =
                 value.map_err(|_| ConstraintViolation { place, has_value: false })?;
         }
         for (index, formula) in self.space.conditions.iter().enumerate() {
-            let value = formula.value(&self.numbers);
+            let value = formula.evaluate_at(&self.numbers);
             if value != Ok(1) {
                 return Err(ConstraintViolation {
                     place: self.space.derived.len() + index,

@@ -8,11 +8,13 @@ use std::{
 use foldhash::quality::FixedState;
 
 use super::{
-    Candidates, CaseBuilder, RejectCount, RejectReason, definition::CandidateSpace, rejection::RejectTally,
+    Candidates, CaseBuilder, RejectCount, RejectReason,
+    definition::{CandidateSpace, SlotTemplate},
+    rejection::RejectTally,
     sample,
 };
 use crate::{
-    catalogue::{CatalogueEntry, CompiledRule},
+    catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
     config::DeviceProfile,
     domain::Case,
 };
@@ -177,7 +179,7 @@ fn valid_of(
 /// with the whole one, else by that.
 struct CandidateValidator<'a> {
     entry: &'a CatalogueEntry,
-    quick: Option<CompiledRule>,
+    compiled: Option<CompiledRule>,
     /// By form: whether the whole rule has taken a candidate that the compiled one takes. What is left to it
     /// depends on types alone, which are those of all candidates.
     agreed: Vec<bool>,
@@ -185,24 +187,39 @@ struct CandidateValidator<'a> {
 
 impl<'a> CandidateValidator<'a> {
     fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
-        let quick = entry.quick(space);
-        let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::forms)];
-        Self { entry, quick, agreed }
+        let quick = space.compile_rule(entry);
+        let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::form_count)];
+        Self { entry, compiled: quick, agreed }
     }
 
     fn refusal(&mut self, draft: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
-        let form = self.quick.as_ref().and_then(|quick| quick.form(numbers));
+        let form = self.compiled.as_ref().and_then(|quick| quick.matching_form(numbers));
         if form.is_some_and(|form| self.agreed[form]) {
             return None;
         }
         let refusal = match draft.case(numbers) {
-            Ok(case) => self.entry.read(case).err().map(|refusal| refusal.to_string()),
+            Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
             Err(problem) => Some(problem),
         };
         if let Some(form) = form {
             self.agreed[form] = refusal.is_none();
         }
         refusal
+    }
+}
+
+impl CandidateSpace {
+    /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
+    #[must_use]
+    pub fn compile_rule(&self, entry: &CatalogueEntry) -> Option<CompiledRule> {
+        // Attributes are computed for each candidate.
+        if !self.attributes.is_empty() {
+            return None;
+        }
+        fn dims(slots: &[SlotTemplate]) -> Vec<Option<&[CompiledExpr]>> {
+            slots.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.as_slice())).collect()
+        }
+        entry.compile_rule(&self.blank(1), &dims(&self.inputs), &dims(&self.outputs))
     }
 }
 
@@ -262,7 +279,7 @@ impl SelectedCandidates<'_> {
     pub fn fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         let _ = self.for_each(|_, _, draft| {
-            if let Ok(reading) = entry.read(draft.filled()) {
+            if let Ok(reading) = entry.resolve_call(draft.filled()) {
                 sum += device.fastest(&reading.work).seconds();
             }
             Ok::<(), std::convert::Infallible>(())

@@ -100,7 +100,7 @@ impl World {
         let (target, mutation) = (kernel(target), self.mutations.named(name).expect("a mutation"));
         let cases = self.mutants(source, &target, &[mutation]).into_iter().filter_map(|one| one.case.ok());
         let entry = self.catalogue.entry(&target).expect("an entry");
-        cases.filter(|case| entry.read(case).is_ok()).collect()
+        cases.filter(|case| entry.resolve_call(case).is_ok()).collect()
     }
 }
 
@@ -130,12 +130,12 @@ fn with(source: &Case, dimension: &str, value: u64) -> Result<String, String> {
 
 fn changed(source: &Case, dimension: &str, value: u64) -> Result<Case, String> {
     let entry = World::get().catalogue.entry(&source.kernel).expect("an entry");
-    let anatomy = entry.anatomy(source).expect("it is read");
+    let anatomy = entry.edit_case(source).expect("it is read");
     let dimensions = anatomy.dimensions();
     let found = dimensions.iter().find(|one| one.to_string() == dimension);
     let known: Vec<String> = dimensions.iter().map(ToString::to_string).collect();
     let found = found.unwrap_or_else(|| panic!("{dimension} is none of {known:?}"));
-    anatomy.with(&[(found.clone(), value)], None)
+    anatomy.build_case(&[(found.clone(), value)], None)
 }
 
 /// Every slot that has the dimension changes, what a condition equates follows, and nothing else does.
@@ -218,12 +218,12 @@ fn mutants_are_consistent() {
     let (mut tried, mut taken) = (BTreeSet::new(), 0);
     for (kernel, cases) in &world.cases {
         let Some(entry) = world.catalogue.entry(kernel) else { continue };
-        for source in cases.iter().filter(|case| entry.read(case).is_ok()) {
+        for source in cases.iter().filter(|case| entry.resolve_call(case).is_ok()) {
             assert_consistent(source);
             for mutant in world.mutants(source, kernel, &all) {
                 let Ok(case) = mutant.case else { continue };
                 assert!(!all[mutant.mutation].name.is_empty() && case.kernel == *kernel);
-                if entry.read(&case).is_err() {
+                if entry.resolve_call(&case).is_err() {
                     continue;
                 }
                 taken += 1;
@@ -253,7 +253,11 @@ fn mutants_are_consistent() {
                             panic!("{}: one tensor changes", case.shapes())
                         };
                         assert_ne!(after.format, before.format);
-                        assert_eq!(after.elements(), before.elements(), "the rule wants whole blocks");
+                        assert_eq!(
+                            after.element_count(),
+                            before.element_count(),
+                            "the rule wants whole blocks"
+                        );
                     }
                     _ => {}
                 }
@@ -462,7 +466,7 @@ proptest! {
         let mut signatures = HashSet::new();
         for (case, provenance) in &taken {
             prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
-            prop_assert!(entry.read(case).is_ok() && MemoryFootprint::from_case(case).bytes() <= budget);
+            prop_assert!(entry.resolve_call(case).is_ok() && MemoryFootprint::from_case(case).bytes() <= budget);
             let end = format!(", seed {seed}");
             prop_assert!(provenance.starts_with("mutation ") && provenance.ends_with(&end));
             let id = provenance.split("case ").nth(1).and_then(|rest| rest.split(',').next()).expect("an id");

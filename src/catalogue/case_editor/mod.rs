@@ -1,8 +1,8 @@
-//! A case taken apart by the form that reads it, and put together again with other parts.
+//! Changes the dimensions of a case in the form that it fits.
 //!
-//! Inputs and outputs are built anew from the form's terms, so that a dimension that several slots share stays
-//! one. What follows from what was changed is changed with it: names that a condition equates with others, and
-//! dimensions of lists that stand side by side. Whether what comes out can be called is for [`CatalogueEntry::read`] to say.
+//! Inputs and outputs are rebuilt from the form's terms, so that a dimension shared by several slots stays shared.
+//! Dependent dimensions change as well: names that a condition equates with others, and dimensions of aligned lists.
+//! The result may be invalid; [`CatalogueEntry::resolve_call`] checks it.
 
 mod variants;
 
@@ -10,13 +10,14 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
+    blocked_layout::{blocked_dims, logical_dims},
     expr::{AlignedLists, NameEquality},
-    resolve::{blocked_dims, known, logical_dims},
+    resolve::attribute_bindings,
     shape_rule::{OutputTerm, PatternTerm},
 };
 use crate::domain::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
-/// A dimension of a form: a name, or one of those that stand for a list.
+/// A dimension of a form: a name, or an element of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FormDimension {
     name: String,
@@ -32,7 +33,7 @@ impl fmt::Display for FormDimension {
     }
 }
 
-/// A case and the form that it is read by.
+/// A case with the form that it fits.
 #[derive(Clone, Debug)]
 pub struct CaseEditor<'a> {
     entry: &'a CatalogueEntry,
@@ -44,44 +45,44 @@ pub struct CaseEditor<'a> {
 }
 
 impl CatalogueEntry {
-    /// Takes a case apart.
+    /// Matches a case to its form in order to change it.
     ///
     /// # Errors
-    /// [`NotReplayable`] where the case cannot be read.
-    pub fn anatomy<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
-        let (form, bindings) = self.form_of(case)?;
+    /// [`NotReplayable`] if the case fits no form.
+    pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
+        let (form, bindings) = self.matching_form(case)?;
         let conditions = &form.rule.conditions;
         let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
         let terms = form.rule.outputs.iter().flatten().filter_map(|term| match term {
             OutputTerm::Expr(expr) => Some(expr),
             OutputTerm::Sequence(_) => None,
         });
-        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::side_by_side).collect();
+        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::aligned_lists).collect();
         Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
     }
 }
 
 impl<'a> CaseEditor<'a> {
-    /// The form.
+    /// Returns the form.
     #[must_use]
     pub const fn form(&self) -> &'a EntryForm {
         self.form
     }
 
-    /// The entry.
+    /// Returns the entry.
     #[must_use]
     pub const fn entry(&self) -> &'a CatalogueEntry {
         self.entry
     }
 
-    /// The case.
+    /// Returns the unchanged case.
     #[must_use]
     pub const fn case(&self) -> &'a Case {
         self.case
     }
 
-    /// The dimensions that can be changed by themselves, in the order in which the form names them: none that
-    /// follows from others, and one of those that are always alike.
+    /// Returns the independent dimensions in the form's order: none that depends on others, and only one of coupled
+    /// ones.
     #[must_use]
     pub fn dimensions(&self) -> Vec<FormDimension> {
         let mut found: Vec<FormDimension> = Vec::new();
@@ -101,7 +102,7 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// Names of the form's tensors that neither follow from a condition nor are inferred.
+    /// Returns names of the form's tensors that neither follow from a condition nor are inferred.
     fn free_names(&self) -> Vec<&'a str> {
         let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
         let inputs = tensors.flatten().flatten().filter_map(|term| match term {
@@ -120,9 +121,9 @@ impl<'a> CaseEditor<'a> {
         inputs.chain(outputs).filter(|name| !follows(name) && !inferred(name) && seen.insert(*name)).collect()
     }
 
-    /// Its value.
+    /// Returns the value of a dimension.
     #[must_use]
-    pub fn value(&self, dimension: &FormDimension) -> Option<u64> {
+    pub fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
         let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
             (ExprValue::Number(number), None) => *number,
             (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
@@ -131,14 +132,14 @@ impl<'a> CaseEditor<'a> {
         u64::try_from(value).ok()
     }
 
-    /// What the entry says that it is.
+    /// Returns the role that the entry declares for a dimension.
     #[must_use]
-    pub fn role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
+    pub fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
         let role = *self.entry.roles.get(&dimension.name)?;
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
 
-    /// Bytes of an element of the first tensor whose rows are along this dimension.
+    /// Returns the bytes of an element of the first tensor whose last dimension this is.
     #[must_use]
     pub fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
@@ -147,7 +148,7 @@ impl<'a> CaseEditor<'a> {
                 Some(PatternTerm::Name(name)) => *name == dimension.name,
                 Some(PatternTerm::Rest(name)) => {
                     let length =
-                        self.bindings.get(name).and_then(|value| value.list().ok()).map(<[i64]>::len);
+                        self.bindings.get(name).and_then(|value| value.as_list().ok()).map(<[i64]>::len);
                     *name == dimension.name && length == dimension.place.map(|place| place + 1)
                 }
                 _ => false,
@@ -156,7 +157,7 @@ impl<'a> CaseEditor<'a> {
         self.case.inputs.get(slot)?.as_ref()?.dtype.bytes()
     }
 
-    /// The dimension that stands in a place of an input slot.
+    /// Returns the dimension at an index of an input slot.
     #[must_use]
     pub fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
         match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
@@ -165,7 +166,7 @@ impl<'a> CaseEditor<'a> {
         }
     }
 
-    /// Dimensions that stand beside one and have its value, those of further lists included.
+    /// Returns the dimensions that are aligned with one, directly or through other lists, and have its value.
     fn coupled_dimensions(&self, dimension: &FormDimension) -> Vec<FormDimension> {
         let mut alike = vec![dimension.clone()];
         let mut next = 0;
@@ -179,12 +180,12 @@ impl<'a> CaseEditor<'a> {
                     _ => continue,
                 };
                 let length =
-                    |name: &str| self.bindings.get(name).and_then(|v| v.list().ok()).map(<[i64]>::len);
+                    |name: &str| self.bindings.get(name).and_then(|v| v.as_list().ok()).map(<[i64]>::len);
                 let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
                 let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
                 let Some(place) = place.filter(|place| *place < theirs) else { continue };
                 let other = FormDimension { name: other.clone(), place: Some(place) };
-                if self.value(&other) == self.value(&one) && !alike.contains(&other) {
+                if self.dimension_value(&other) == self.dimension_value(&one) && !alike.contains(&other) {
                     alike.push(other);
                 }
             }
@@ -192,11 +193,11 @@ impl<'a> CaseEditor<'a> {
         alike
     }
 
-    /// The case with other dimensions, and with other attributes where some are given.
+    /// Returns the case with changed dimensions and attributes.
     ///
     /// # Errors
-    /// The reason in words, where a shape cannot be built.
-    pub fn with(
+    /// The reason why a shape cannot be computed.
+    pub fn build_case(
         &self,
         changes: &[(FormDimension, u64)],
         attributes: Option<&CaseAttributes>,
@@ -204,8 +205,8 @@ impl<'a> CaseEditor<'a> {
         let mut bindings = self.bindings.clone();
         let attributes = attributes.unwrap_or(&self.case.attributes);
         for (column, _) in attributes.iter() {
-            let name = CaseAttributes::variable(column);
-            if let Some(value) = known(attributes).get(&name) {
+            let name = CaseAttributes::variable_name(column);
+            if let Some(value) = attribute_bindings(attributes).get(&name) {
                 bindings.set(&name, value.clone());
             }
         }
@@ -226,21 +227,21 @@ impl<'a> CaseEditor<'a> {
             (Some(Some(terms)), Some(tensor)) => {
                 let dims = input_dims(terms, &bindings)?;
                 let (dtype, format) = (tensor.dtype.clone(), tensor.format.clone());
-                Ok(Some(stored(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
+                Ok(Some(stored_tensor(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
             }
             _ => Ok(slot.clone()),
         };
         let inputs = self.case.inputs.iter().enumerate().map(shape).collect::<Result<_, String>>()?;
-        let mut shapes = self.form.rule.outputs(&bindings)?.into_iter();
+        let mut shapes = self.form.rule.output_shapes(&bindings)?.into_iter();
         let mut outputs = self.case.outputs.clone();
         for tensor in outputs.iter_mut().flatten() {
-            tensor.dims = positive(shapes.next().ok_or("an output that the form does not have")?)?;
+            tensor.dims = check_positive(shapes.next().ok_or("the case has more outputs than the form")?)?;
         }
-        let attributes = rewritten(attributes, &bindings);
+        let attributes = updated_attributes(attributes, &bindings);
         Ok(Case { kernel: self.case.kernel.clone(), inputs, outputs, attributes })
     }
 
-    /// Gives names that follow from others the values that they have now.
+    /// Updates the names that follow from changed ones.
     fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
         for _ in 0..self.equalities.len() {
             let mut is_settled = true;
@@ -260,7 +261,7 @@ impl<'a> CaseEditor<'a> {
     }
 }
 
-/// The tensor argument in a slot of a form.
+/// Returns the tensor argument in a slot of a form.
 fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
     match form.inputs.get(index) {
         Some(InputSlot::Tensor(slot)) => Some(slot),
@@ -268,8 +269,8 @@ fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
     }
 }
 
-/// A tensor as the profiler shows it. `like` is the one it stands for, which tells whether blocks are shown.
-fn stored(
+/// Returns a tensor as the profiler shows it, with blocks if it shows those of `like`, the tensor that it replaces.
+fn stored_tensor(
     slot: Option<&TensorSlot>,
     dims: Vec<u64>,
     dtype: Dtype,
@@ -283,7 +284,7 @@ fn stored(
     };
     let dims = match &format {
         TensorFormat::Private(_) if shows_blocks => {
-            blocked_dims(&dims, &dtype).ok_or("no matrix to lay in blocks")?
+            blocked_dims(&dims, &dtype).ok_or("a blocked format needs a matrix")?
         }
         _ => dims,
     };
@@ -302,22 +303,22 @@ fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, St
             },
         }
     }
-    positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
+    check_positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
 }
 
-fn positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
+fn check_positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
     if dims.contains(&0) { Err("a dimension of 0".to_owned()) } else { Ok(dims) }
 }
 
-/// Attributes with what their names are now.
-fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
+/// Returns the attributes with the new values of their names.
+fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
     let mut rewritten = attributes.clone();
-    let before = known(attributes);
+    let before = attribute_bindings(attributes);
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
-                if let Ok(items) = now.items() {
+                if let Ok(items) = now.to_items() {
                     rewritten.set(column, &Dims(&items).to_string());
                 }
             }

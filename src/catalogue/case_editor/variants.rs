@@ -1,17 +1,19 @@
-//! A case with other types or formats, or in another form: transposed weights, work in INT8.
+//! Variants of a case with other types, formats or forms: transposed weights, work in INT8.
 
 use std::collections::BTreeMap;
 
-use super::{CaseEditor, input_dims, stored, tensor_slot};
+use super::{CaseEditor, input_dims, stored_tensor, tensor_slot};
 use crate::{
-    catalogue::{CatalogueEntry, EntryForm, InputSlot, resolve::logical_dims, shape_rule::PatternTerm},
+    catalogue::{
+        CatalogueEntry, EntryForm, InputSlot, blocked_layout::logical_dims, shape_rule::PatternTerm,
+    },
     domain::{Case, Dtype, Slot, Tensor, TensorFormat},
 };
 
 impl<'a> CaseEditor<'a> {
-    /// The case with other types, each in place of one; `None` where it has none of them.
+    /// Returns the case with types replaced; `None` if it has none of them.
     #[must_use]
-    pub fn retyped(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
+    pub fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
         let mut is_changed = false;
         for (index, slot) in case.inputs.iter_mut().enumerate() {
@@ -21,7 +23,7 @@ impl<'a> CaseEditor<'a> {
             let slot = tensor_slot(self.form, index);
             let logical = slot.and_then(|slot| logical_dims(slot, tensor).ok());
             let dims = logical.unwrap_or_else(|| tensor.dims.clone());
-            *tensor = stored(slot, dims, dtype.clone(), tensor.format.clone(), Some(tensor)).ok()?;
+            *tensor = stored_tensor(slot, dims, dtype.clone(), tensor.format.clone(), Some(tensor)).ok()?;
         }
         for tensor in case.outputs.iter_mut().flatten() {
             if let Some(dtype) = types.get(&tensor.dtype) {
@@ -31,9 +33,9 @@ impl<'a> CaseEditor<'a> {
         is_changed.then_some(case)
     }
 
-    /// The case with one tensor at a time in another format; by the argument's name.
+    /// Returns the case with one tensor at a time in another format, with the argument's name.
     #[must_use]
-    pub fn reformatted(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
+    pub fn with_formats(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
             let Some(tensor) = self.case.inputs.get(index).and_then(Option::as_ref) else { continue };
@@ -47,7 +49,7 @@ impl<'a> CaseEditor<'a> {
                 continue;
             }
             let Ok(dims) = logical_dims(slot, tensor) else { continue };
-            if let Ok(stored) = stored(Some(slot), dims, tensor.dtype.clone(), format.clone(), None) {
+            if let Ok(stored) = stored_tensor(Some(slot), dims, tensor.dtype.clone(), format.clone(), None) {
                 let mut case = self.case.clone();
                 case.inputs[index] = Some(stored);
                 found.push((slot.argument.as_str(), case));
@@ -56,10 +58,9 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// The case with one tensor more or less that lies transposed, where the entry has such a form; by the
-    /// argument's name.
+    /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
     #[must_use]
-    pub fn transposed(&self) -> Vec<(&'a str, Case)> {
+    pub fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
         for form in &self.entry.forms {
             let differing: Vec<&str> = (form.tensors().map(|(_, slot)| slot.argument.as_str()))
@@ -71,7 +72,7 @@ impl<'a> CaseEditor<'a> {
                 && form.with == self.form.with
                 && (form.rule.inputs.iter().zip(&self.form.rule.inputs).enumerate())
                     .all(|(index, (theirs, mine))| is_other(index) || theirs == mine);
-            let Some(case) = self.in_form(self.entry, form).ok().filter(|_| same) else { continue };
+            let Some(case) = self.rebuild_in_form(self.entry, form).ok().filter(|_| same) else { continue };
             let types = |case: &Case| -> Vec<Option<Dtype>> {
                 let slots = case.inputs.iter().chain(&case.outputs);
                 slots.map(|slot| slot.as_ref().map(|tensor| tensor.dtype.clone())).collect()
@@ -83,8 +84,8 @@ impl<'a> CaseEditor<'a> {
         found
     }
 
-    /// The same work in INT8, by the name of the form that does it: those of an entry that say so, with tensors
-    /// lying as they do here. Where none of them has a case, why the first has none.
+    /// Returns the same work in INT8, with the name of the form: forms of `entry` that quantise this kernel and have the
+    /// same tensors transposed. If none of them has a case, the result is the error of the first.
     #[must_use]
     pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
@@ -96,8 +97,8 @@ impl<'a> CaseEditor<'a> {
             .iter()
             .filter(|form| form.quantises.contains(&self.entry.kernel) && lying(form) == lying(self.form));
         let mut cases: Vec<(&str, Result<Case, String>)> =
-            forms.map(|form| (form.rule.name.as_str(), self.in_form(entry, form))).collect();
-        // Forms differ in the type of what they give, so that some do not fit.
+            forms.map(|form| (form.rule.name.as_str(), self.rebuild_in_form(entry, form))).collect();
+        // Forms differ in the types of their outputs, so that some do not fit.
         if cases.iter().any(|(_, case)| case.is_ok()) {
             cases.retain(|(_, case)| case.is_ok());
         } else {
@@ -106,15 +107,15 @@ impl<'a> CaseEditor<'a> {
         cases
     }
 
-    /// The case that has this one's dimensions in another form: types and formats stay where the form takes them,
-    /// else they are the first that it takes.
-    fn in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
+    /// Returns a case with these dimensions in another form. Types and formats that the form does not accept are replaced
+    /// by the first that it accepts.
+    fn rebuild_in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let terms = || form.rule.inputs.iter().flatten().flatten();
         for term in terms() {
             let PatternTerm::Name(name) = term else { continue };
             if bindings.get(name).is_none() {
-                let value = form.rule.conditions.iter().find_map(|one| one.value_of(name, &bindings));
+                let value = form.rule.conditions.iter().find_map(|one| one.equated_value(name, &bindings));
                 bindings.set(name, value.ok_or_else(|| format!("the form needs `{name}`"))?);
             }
         }
@@ -132,22 +133,28 @@ impl<'a> CaseEditor<'a> {
                     let other = other.and_then(|(place, _)| inputs.get(place)?.as_ref());
                     let takes = |dtype: &&Dtype| slot.dtypes.is_empty() || slot.dtypes.contains(dtype);
                     let dtype = other.or(mine).map(|tensor| &tensor.dtype).filter(takes);
-                    let dtype = dtype.or(slot.dtypes.first()).ok_or("a type that the form leaves open")?;
+                    let dtype = dtype.or(slot.dtypes.first()).ok_or("the form does not determine a type")?;
                     let format = mine.map(|tensor| tensor.format.clone()).filter(|format| match format {
                         TensorFormat::Base(_) => true,
                         TensorFormat::Private(name) => slot.formats.contains(name),
                     });
-                    stored(Some(slot), dims, dtype.clone(), format.unwrap_or_else(TensorFormat::nd), None)?
+                    stored_tensor(
+                        Some(slot),
+                        dims,
+                        dtype.clone(),
+                        format.unwrap_or_else(TensorFormat::nd),
+                        None,
+                    )?
                 }
                 InputSlot::Host { dtype, .. }
                 | InputSlot::Intermediate { dtype, .. }
                 | InputSlot::Omitted(dtype) => Tensor::new(dims, dtype.clone()),
-                InputSlot::Ignored => return Err(format!("slot {index} is of no known type")),
+                InputSlot::Ignored => return Err(format!("the type of slot {index} is not known")),
             }));
         }
         let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = self.case.outputs.iter().flatten().map(|one| one.dtype.clone()).collect();
-        let outputs = entry.outputs(form, &bindings, &present, &recorded);
+        let outputs = entry.output_tensors(form, &bindings, &present, &recorded);
         let outputs = outputs.map_err(|refusal| refusal.to_string())?.into_iter().map(Some).collect();
         while inputs.last().is_some_and(Option::is_none) {
             inputs.pop();

@@ -36,7 +36,7 @@ pub(crate) fn check_slots(form: &EntryForm) -> Result<(), EntryError> {
         }
     }
     let mut slots = form.inputs.iter().enumerate();
-    let unused = slots.find(|(index, slot)| rule.takes(*index) && matches!(slot, InputSlot::Ignored));
+    let unused = slots.find(|(index, slot)| rule.takes_slot(*index) && matches!(slot, InputSlot::Ignored));
     if let Some((index, _)) = unused {
         let problem =
             format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
@@ -47,7 +47,7 @@ pub(crate) fn check_slots(form: &EntryForm) -> Result<(), EntryError> {
 
 /// Checks that each role belongs to a dimension of a form.
 pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
-    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.names()).collect();
+    let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.bound_names()).collect();
     let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
     let known = names.into_iter().collect::<Vec<_>>().join(", ");
     let problem = format!("no form has a dimension `{name}`; the dimensions are {known}");
@@ -116,7 +116,7 @@ fn check_argument(
     let Some(declared) = schema.argument(name) else { return Ok(()) };
     match argument {
         DeclaredArgument::Constant(constant)
-            if !(declared.kind.takes(constant) || (constant.is_null() && declared.optional)) =>
+            if !(declared.kind.accepts_constant(constant) || (constant.is_null() && declared.optional)) =>
         {
             let problem =
                 format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);

@@ -1,4 +1,4 @@
-//! Rules with lists of tensors, such as `*X... -> joined(D, X...)`: a form for every length of the list.
+//! Rules with lists of tensors, such as `*X... -> cat(D, X...)`: a form for every length of the list.
 
 use super::{
     error::{EntryError, fault},

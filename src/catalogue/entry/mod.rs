@@ -319,7 +319,7 @@ impl EntryForm {
     /// Returns the tensor slots that the form reads, with their numbers.
     pub fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
         self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
-            InputSlot::Tensor(slot) if self.rule.takes(index) => Some((index, slot)),
+            InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
             _ => None,
         })
     }

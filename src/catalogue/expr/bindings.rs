@@ -2,90 +2,88 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use super::{
+    arithmetic::{ExprNumber, product},
+    error::ExprErrorKind,
+};
 use crate::domain::Dims;
 
-/// A value of the expression language.
+/// A value of the expression language. `N` is `i64`, or a node of a compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExprValue {
+pub enum ExprValue<N = i64> {
     /// A whole number, such as a dimension.
-    Number(i64),
-    /// Dimensions of a shape or part of one.
-    List(Vec<i64>),
-    /// The value of a comparison.
-    Bool(bool),
+    Number(N),
+    /// Dimensions of a shape or of a part of one.
+    List(Vec<N>),
+    /// Result of a comparison: 1 if it is true, 0 if it is false.
+    Bool(N),
 }
 
-impl ExprValue {
-    /// The number; a list counts as the product of its dimensions.
-    pub(crate) fn number(&self) -> Result<i64, String> {
+#[expect(private_bounds, reason = "the methods are used inside of the crate only")]
+impl<N: ExprNumber> ExprValue<N> {
+    /// Returns the number, or the product of a list.
+    pub(crate) fn to_number(&self) -> Result<N, ExprErrorKind> {
         match self {
-            Self::Number(number) => Ok(*number),
-            Self::List(dims) => dims
-                .iter()
-                .try_fold(1_i64, |product, dim| product.checked_mul(*dim))
-                .ok_or_else(|| "does not fit 63 bits".to_owned()),
-            Self::Bool(_) => Err(format!("{self} is not a number")),
+            Self::Number(number) => Ok(number.clone()),
+            Self::List(dims) => Ok(product(dims)?),
+            Self::Bool(_) => Err(format!("{self} is not a number").into()),
         }
     }
 
-    pub(crate) fn list(&self) -> Result<&[i64], String> {
+    pub(crate) fn as_list(&self) -> Result<&[N], ExprErrorKind> {
         match self {
             Self::List(dims) => Ok(dims),
-            other => Err(format!("{other} is not a list of dimensions")),
+            other => Err(format!("{other} is not a list of dimensions").into()),
         }
     }
 
-    /// The numbers of a list; a number is a list of one, as a batch of one sequence is in a row's attributes.
-    pub(crate) fn items(&self) -> Result<Vec<i64>, String> {
+    /// Returns the numbers of a list, or a list of the one number: an attribute of a single sequence is read as a
+    /// number.
+    pub(crate) fn to_items(&self) -> Result<Vec<N>, ExprErrorKind> {
         match self {
             Self::List(items) => Ok(items.clone()),
-            other => Ok(vec![other.number()?]),
+            other => Ok(vec![other.to_number()?]),
         }
     }
 
-    pub(crate) fn truth(&self) -> Result<bool, String> {
+    /// Returns the result of a comparison, 1 or 0.
+    pub(crate) fn to_bool(&self) -> Result<N, ExprErrorKind> {
         match self {
-            Self::Bool(truth) => Ok(*truth),
-            other => Err(format!("{other} is not a comparison")),
+            Self::Bool(truth) => Ok(truth.clone()),
+            other => Err(format!("{other} is not a comparison").into()),
         }
     }
 }
 
-impl fmt::Display for ExprValue {
+impl<N: fmt::Display + From<i64> + PartialEq> fmt::Display for ExprValue<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
-            Self::Bool(truth) => write!(f, "{truth}"),
+            Self::Bool(truth) => write!(f, "{}", *truth != N::from(0)),
             Self::List(dims) => write!(f, "[{}]", Dims(dims)),
         }
     }
 }
 
 /// Names and their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bindings(BTreeMap<String, ExprValue>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bindings<N = i64>(BTreeMap<String, ExprValue<N>>);
 
-impl Bindings {
-    /// The value of a name.
+impl<N> Default for Bindings<N> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<N> Bindings<N> {
+    /// Returns the value of a name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&ExprValue> {
+    pub fn get(&self, name: &str) -> Option<&ExprValue<N>> {
         self.0.get(name)
     }
 
-    /// Gives a name a value, in place of the one it had.
-    pub fn set(&mut self, name: &str, value: ExprValue) {
+    /// Sets or replaces the value of a name.
+    pub fn set(&mut self, name: &str, value: ExprValue<N>) {
         self.0.insert(name.to_owned(), value);
-    }
-
-    /// Gives a name a value, or reports whether it already has just that one.
-    pub(crate) fn unify(&mut self, name: &str, value: ExprValue) -> Result<(), String> {
-        match self.0.get(name) {
-            Some(known) if *known == value => Ok(()),
-            Some(known) => Err(format!("{name} is both {known} and {value}")),
-            None => {
-                self.set(name, value);
-                Ok(())
-            }
-        }
     }
 }

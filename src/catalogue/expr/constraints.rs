@@ -1,10 +1,15 @@
-//! What a condition says of its names beside whether it holds: which follows from which, and which lists of
-//! dimensions run side by side. Those who change one dimension of a case ask, to keep the others consistent.
+//! Dependencies between names that follow from conditions: names equal to an expression of others, and lists of
+//! dimensions that are compared element by element. The case editor needs them to change a dimension consistently.
 
 use std::collections::BTreeSet;
 
-use super::{BinaryOperator, Expr, ExprFunction, ExprNode, ExprValue, collect_names, evaluate};
-use crate::catalogue::Bindings;
+use super::{
+    arithmetic::BinaryOperator,
+    bindings::{Bindings, ExprValue},
+    evaluate::{Expr, evaluate},
+    functions::ExprFunction,
+    node::{ExprNode, collect_names},
+};
 
 /// A name whose value is that of an expression.
 #[derive(Clone, Debug)]
@@ -14,12 +19,12 @@ pub(crate) struct NameEquality {
 }
 
 impl NameEquality {
-    /// What the name must be under other bindings, where that has a value.
+    /// Returns the value of the name under other bindings, if it can be computed.
     pub(crate) fn value(&self, bindings: &Bindings) -> Option<ExprValue> {
         evaluate(&self.value, bindings).ok()
     }
 
-    /// The names that it follows from.
+    /// Returns the names that it depends on.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.value, &mut names);
@@ -27,30 +32,29 @@ impl NameEquality {
     }
 }
 
-/// Two lists of dimensions that are compared dimension by dimension.
+/// Two lists of dimensions that are compared element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AlignedLists {
     pub(crate) names: [String; 2],
-    /// Whether their last dimensions stand beside each other, as when they are broadcast; else their first do.
+    /// True if they are aligned at their last elements, as in a broadcast; otherwise at their first.
     pub(crate) from_the_end: bool,
 }
 
 impl Expr {
-    /// The equalities of a condition that hold under bindings: of several that exclude each other, those of the
-    /// first that is true.
+    /// Returns the equalities of a condition that hold; of alternatives, those of the first that is true.
     pub(crate) fn equalities(&self, bindings: &Bindings) -> Vec<NameEquality> {
         let mut found = Vec::new();
         collect_equalities(&self.root, bindings, &mut found);
         found
     }
 
-    /// The first value that an equality gives a name which has none, whichever alternative it is in.
-    pub(crate) fn value_of(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
+    /// Returns the first value that an equality gives an unbound name, in any alternative.
+    pub(crate) fn equated_value(&self, name: &str, bindings: &Bindings) -> Option<ExprValue> {
         value_of(&self.root, name, bindings)
     }
 
-    /// The lists that stand side by side in an expression.
-    pub(crate) fn side_by_side(&self) -> Vec<AlignedLists> {
+    /// Returns the aligned lists of an expression.
+    pub(crate) fn aligned_lists(&self) -> Vec<AlignedLists> {
         let mut found = Vec::new();
         collect_pairs(&self.root, &mut found);
         found
@@ -58,7 +62,7 @@ impl Expr {
 }
 
 fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
-    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(true)));
+    let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(1)));
     match node {
         ExprNode::Binary(BinaryOperator::And, left, right) => {
             collect_equalities(left, bindings, found);
@@ -106,10 +110,10 @@ fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
             collect_pairs(right, found);
         }
         ExprNode::Call(function, arguments) => {
-            if matches!(function, ExprFunction::Broadcast | ExprFunction::Within | ExprFunction::Joined) {
+            if matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat) {
                 let names: Vec<&String> = arguments
                     .iter()
-                    .skip(usize::from(*function == ExprFunction::Joined))
+                    .skip(usize::from(*function == ExprFunction::Cat))
                     .filter_map(
                         |argument| if let ExprNode::Name(name) = argument { Some(name) } else { None },
                     )
@@ -145,26 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn the_alternative_that_holds_is_the_one_that_counts() {
+    fn equalities_are_those_of_the_first_true_alternative() {
         assert_eq!(equalities("S == N or S == 1"), [("S".to_owned(), Some(ExprValue::Number(1)))]);
         assert_eq!(equalities("N == R and W == C + R").len(), 2);
         assert_eq!(equalities("C + R == W"), [("W".to_owned(), Some(ExprValue::Number(192)))]);
-        assert_eq!(equalities("C + R == W + 0"), [], "no name by itself");
+        assert_eq!(equalities("C + R == W + 0"), [], "no side is a single name");
         assert_eq!(equalities("S == N"), [], "it does not hold");
-        assert_eq!(equalities("max(N, R) == N"), [], "nothing follows from itself");
-        let first = Expr::parse("T == N or T == 1").expect("an expression").value_of("T", &bindings());
+        assert_eq!(equalities("max(N, R) == N"), [], "a name does not depend on itself");
+        let first = Expr::parse("T == N or T == 1").expect("an expression").equated_value("T", &bindings());
         assert_eq!(first, Some(ExprValue::Number(64)));
     }
 
     #[test]
-    fn lists_stand_side_by_side() {
-        let pairs = |source: &str| Expr::parse(source).expect("an expression").side_by_side();
+    fn broadcast_all_le_and_cat_align_lists() {
+        let pairs = |source: &str| Expr::parse(source).expect("an expression").aligned_lists();
         assert_eq!(
             pairs("broadcast(X, Y) == Y"),
             [AlignedLists { names: ["X".to_owned(), "Y".to_owned()], from_the_end: true }]
         );
-        assert!(!pairs("within(Y, X)")[0].from_the_end);
-        assert_eq!(pairs("joined(D, X_0, X_1, X_2)").len(), 2);
+        assert!(!pairs("all_le(Y, X)")[0].from_the_end);
+        assert_eq!(pairs("cat(D, X_0, X_1, X_2)").len(), 2);
         assert_eq!(pairs("rank(X) == R"), []);
     }
 }

@@ -1,7 +1,11 @@
-//! The functions of expressions: their names, how many arguments they take, and what they are.
+//! The functions of expressions: names, numbers of arguments, values.
 
-use super::{overflow, shape_functions};
-use crate::catalogue::ExprValue;
+use super::{
+    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, product},
+    bindings::ExprValue,
+    error::ExprErrorKind,
+    shape_functions,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExprFunction {
@@ -10,219 +14,209 @@ pub(crate) enum ExprFunction {
     Align,
     Rank,
     Numel,
-    Zeros,
     Broadcast,
-    Within,
+    AllLe,
     List,
-    Permuted,
-    Permutation,
-    Reduced,
-    ReducedKept,
-    Axes,
-    Axis,
-    Joined,
-    Joint,
-    Stacked,
-    Stacking,
-    Tiled,
-    Tiles,
-    Padded,
-    TrailingPads,
+    Permute,
+    InferPermutation,
+    Reduce,
+    ReduceKeepdim,
+    ReducedDims,
+    Cat,
+    CatDim,
+    Stack,
+    StackDim,
+    Tile,
+    TileRepeats,
+    Pad,
+    PadAmounts,
     Strides,
     Sum,
-    Count,
+    Len,
     Last,
-    Lowest,
-    Highest,
-    Differences,
-    Accumulated,
-    Shares,
-    Repeated,
-    Blocks,
+    Diff,
+    Cumsum,
+    SplitEvenly,
+    Full,
+    CeilDiv,
     Dot,
 }
 
-/// As an arity: so many arguments and more, where a list of tensors can be given.
-pub(crate) const OR_MORE: usize = 100;
+/// No upper limit of the number of arguments: a list of tensors.
+pub(crate) const ANY_NUMBER: usize = usize::MAX;
 
-/// (name, function, number of arguments)
-pub(crate) const FUNCTIONS: [(&str, ExprFunction, usize); 35] = [
-    ("min", ExprFunction::Min, 2),
-    ("max", ExprFunction::Max, 2),
-    ("align", ExprFunction::Align, 2),
-    ("rank", ExprFunction::Rank, 1),
-    ("numel", ExprFunction::Numel, 1),
-    ("zeros", ExprFunction::Zeros, 1),
-    ("broadcast", ExprFunction::Broadcast, 2),
-    ("within", ExprFunction::Within, 2),
-    ("list", ExprFunction::List, OR_MORE + 1),
-    ("permuted", ExprFunction::Permuted, 2),
-    ("permutation", ExprFunction::Permutation, 2),
-    ("reduced", ExprFunction::Reduced, 2),
-    ("reduced_kept", ExprFunction::ReducedKept, 2),
-    ("axes", ExprFunction::Axes, 3),
-    ("axis", ExprFunction::Axis, 2),
-    ("joined", ExprFunction::Joined, OR_MORE + 2),
-    ("joint", ExprFunction::Joint, OR_MORE + 2),
-    ("stacked", ExprFunction::Stacked, OR_MORE + 2),
-    ("stacking", ExprFunction::Stacking, OR_MORE + 2),
-    ("tiled", ExprFunction::Tiled, 2),
-    ("tiles", ExprFunction::Tiles, 2),
-    ("padded", ExprFunction::Padded, 2),
-    ("trailing_pads", ExprFunction::TrailingPads, 2),
-    ("strides", ExprFunction::Strides, 1),
-    ("sum", ExprFunction::Sum, 1),
-    ("count", ExprFunction::Count, 1),
-    ("last", ExprFunction::Last, 1),
-    ("lowest", ExprFunction::Lowest, 1),
-    ("highest", ExprFunction::Highest, 1),
-    ("differences", ExprFunction::Differences, 1),
-    ("accumulated", ExprFunction::Accumulated, 1),
-    ("shares", ExprFunction::Shares, 2),
-    ("repeated", ExprFunction::Repeated, 2),
-    ("blocks", ExprFunction::Blocks, 2),
-    ("dot", ExprFunction::Dot, 2),
+/// (name, function, least and greatest number of arguments); the names are those of torch and numpy where they have
+/// the function.
+pub(crate) const FUNCTIONS: [(&str, ExprFunction, usize, usize); 31] = [
+    ("min", ExprFunction::Min, 1, 2),
+    ("max", ExprFunction::Max, 1, 2),
+    ("align", ExprFunction::Align, 2, 2),
+    ("rank", ExprFunction::Rank, 1, 1),
+    ("numel", ExprFunction::Numel, 1, 1),
+    ("broadcast", ExprFunction::Broadcast, 2, 2),
+    ("all_le", ExprFunction::AllLe, 2, 2),
+    ("list", ExprFunction::List, 1, ANY_NUMBER),
+    ("permute", ExprFunction::Permute, 2, 2),
+    ("infer_permutation", ExprFunction::InferPermutation, 2, 2),
+    ("reduce", ExprFunction::Reduce, 2, 2),
+    ("reduce_keepdim", ExprFunction::ReduceKeepdim, 2, 2),
+    ("reduced_dims", ExprFunction::ReducedDims, 3, 3),
+    ("cat", ExprFunction::Cat, 2, ANY_NUMBER),
+    ("cat_dim", ExprFunction::CatDim, 2, ANY_NUMBER),
+    ("stack", ExprFunction::Stack, 2, ANY_NUMBER),
+    ("stack_dim", ExprFunction::StackDim, 2, ANY_NUMBER),
+    ("tile", ExprFunction::Tile, 2, 2),
+    ("tile_repeats", ExprFunction::TileRepeats, 2, 2),
+    ("pad", ExprFunction::Pad, 2, 2),
+    ("pad_amounts", ExprFunction::PadAmounts, 2, 2),
+    ("strides", ExprFunction::Strides, 1, 1),
+    ("sum", ExprFunction::Sum, 1, 1),
+    ("len", ExprFunction::Len, 1, 1),
+    ("last", ExprFunction::Last, 1, 1),
+    ("diff", ExprFunction::Diff, 1, 1),
+    ("cumsum", ExprFunction::Cumsum, 1, 1),
+    ("split_evenly", ExprFunction::SplitEvenly, 2, 2),
+    ("full", ExprFunction::Full, 2, 2),
+    ("ceil_div", ExprFunction::CeilDiv, 2, 2),
+    ("dot", ExprFunction::Dot, 2, 2),
 ];
 
-/// The value of a function of arguments that are as many as it takes.
-pub(crate) fn call(function: ExprFunction, values: &[ExprValue]) -> Result<ExprValue, String> {
-    let number = |index: usize| values[index].number();
-    let list = |index: usize| values[index].list();
-    Ok(match function {
-        ExprFunction::Min => ExprValue::Number(number(0)?.min(number(1)?)),
-        ExprFunction::Max => ExprValue::Number(number(0)?.max(number(1)?)),
-        ExprFunction::Align => {
-            let (value, step) = (number(0)?, number(1)?);
-            if step <= 0 {
-                return Err(format!("align to {step}, expected a positive step"));
-            }
-            let missing = (step - value.rem_euclid(step)) % step;
-            ExprValue::Number(value.checked_add(missing).ok_or_else(overflow)?)
+/// Calls a function with the number of arguments that it takes.
+///
+/// Functions of which only the rank of an argument matters take nodes of compiled expressions; the others need the
+/// numbers.
+pub(crate) fn call<N: ExprNumber>(
+    function: ExprFunction,
+    values: &[ExprValue<N>],
+) -> Result<ExprValue<N>, ExprErrorKind> {
+    let number = |index: usize| values[index].to_number();
+    let list = |index: usize| values[index].as_list();
+    let of_two = |operator| Ok(ExprValue::Number(N::apply(operator, number(0)?, number(1)?)?));
+    let count = |index: usize| number(index)?.constant().ok_or(ExprErrorKind::NotConstant);
+    let dims = |index: usize| constants(list(index)?);
+    let items = |index: usize| constants(&values[index].to_items()?);
+    let further_dims = || (1..values.len()).map(dims).collect::<Result<Vec<_>, _>>();
+    let new_number = |number: i64| Ok(ExprValue::Number(N::from(number)));
+    let new_list = |numbers: Vec<i64>| Ok(ExprValue::List(numbers.into_iter().map(N::from).collect()));
+    match function {
+        ExprFunction::Min if values.len() == 1 => {
+            new_number(items(0)?.into_iter().min().ok_or_else(empty_list)?)
         }
-        ExprFunction::Rank => ExprValue::Number(i64::try_from(list(0)?.len()).map_err(|_| overflow())?),
-        ExprFunction::Numel => ExprValue::Number(ExprValue::List(list(0)?.to_vec()).number()?),
-        ExprFunction::Zeros => match number(0)? {
-            length @ 0..=64 => ExprValue::List(vec![0; usize::try_from(length).unwrap_or_default()]),
-            other => return Err(format!("a list of {other} zeros")),
-        },
-        ExprFunction::Broadcast => ExprValue::List(broadcast(list(0)?, list(1)?)?),
-        ExprFunction::Within => {
-            let (small, large) = (values[0].items()?, values[1].items()?);
-            ExprValue::Bool(small.len() == large.len() && small.iter().zip(&large).all(|(s, l)| s <= l))
+        ExprFunction::Max if values.len() == 1 => {
+            new_number(items(0)?.into_iter().max().ok_or_else(empty_list)?)
         }
-        ExprFunction::List => ExprValue::List(flat(values)?),
-        ExprFunction::Permuted => ExprValue::List(shape_functions::permuted(list(0)?, list(1)?)?),
-        ExprFunction::Permutation => ExprValue::List(shape_functions::permutation(list(0)?, list(1)?)?),
-        ExprFunction::Reduced => {
-            ExprValue::List(shape_functions::reduced(list(0)?, &flat(&values[1..])?, false)?)
-        }
-        ExprFunction::ReducedKept => {
-            ExprValue::List(shape_functions::reduced(list(0)?, &flat(&values[1..])?, true)?)
-        }
-        ExprFunction::Axes => ExprValue::List(shape_functions::axes(list(0)?, list(1)?, number(2)?)?),
-        ExprFunction::Axis => {
-            ExprValue::Number(ExprValue::List(shape_functions::axes(list(0)?, list(1)?, 1)?).number()?)
-        }
-        ExprFunction::Joined => ExprValue::List(shape_functions::joined(number(0)?, &lists(&values[1..])?)?),
-        ExprFunction::Joint => ExprValue::Number(shape_functions::joint(list(0)?, &lists(&values[1..])?)?),
-        ExprFunction::Stacked => {
-            ExprValue::List(shape_functions::stacked(number(0)?, &lists(&values[1..])?)?)
-        }
-        ExprFunction::Stacking => {
-            ExprValue::Number(shape_functions::stacking(list(0)?, &lists(&values[1..])?)?)
-        }
-        ExprFunction::Tiled => ExprValue::List(shape_functions::tiled(list(0)?, list(1)?)?),
-        ExprFunction::Tiles => ExprValue::List(shape_functions::tiles(list(0)?, list(1)?)?),
-        ExprFunction::Padded => ExprValue::List(shape_functions::padded(list(0)?, list(1)?)?),
-        ExprFunction::TrailingPads => ExprValue::List(shape_functions::trailing_pads(list(0)?, list(1)?)?),
-        ExprFunction::Strides => ExprValue::List(shape_functions::strides(list(0)?)?),
-        ExprFunction::Sum => ExprValue::Number(sum(values[0].items()?.into_iter())?),
-        ExprFunction::Count => {
-            ExprValue::Number(i64::try_from(values[0].items()?.len()).map_err(|_| overflow())?)
-        }
-        ExprFunction::Last => ExprValue::Number(*values[0].items()?.last().ok_or_else(nothing)?),
-        ExprFunction::Lowest => ExprValue::Number(values[0].items()?.into_iter().min().ok_or_else(nothing)?),
-        ExprFunction::Highest => ExprValue::Number(values[0].items()?.into_iter().max().ok_or_else(nothing)?),
-        ExprFunction::Differences => {
-            let ends = values[0].items()?;
-            let starts = std::iter::once(0).chain(ends.iter().copied());
-            let steps = starts.zip(&ends).map(|(start, end)| end.checked_sub(start).ok_or_else(overflow));
-            ExprValue::List(steps.collect::<Result<_, _>>()?)
-        }
-        ExprFunction::Accumulated => {
-            let mut end = 0_i64;
-            let ends = values[0].items()?.into_iter().map(|step| {
-                end = end.checked_add(step).ok_or_else(overflow)?;
-                Ok(end)
+        ExprFunction::Min => of_two(BinaryOperator::Min),
+        ExprFunction::Max => of_two(BinaryOperator::Max),
+        ExprFunction::Align => of_two(BinaryOperator::Align),
+        ExprFunction::Rank => Ok(ExprValue::Number(length(list(0)?)?)),
+        ExprFunction::Numel => Ok(ExprValue::Number(product(list(0)?)?)),
+        ExprFunction::Broadcast => Ok(ExprValue::List(broadcast(list(0)?, list(1)?)?)),
+        ExprFunction::AllLe => {
+            let (small, large) = (values[0].to_items()?, values[1].to_items()?);
+            let is_rank_equal = N::from(i64::from(small.len() == large.len()));
+            let all = small.into_iter().zip(large).try_fold(is_rank_equal, |all, (small, large)| {
+                N::apply(BinaryOperator::And, all, N::apply(BinaryOperator::LessEqual, small, large)?)
             });
-            ExprValue::List(ends.collect::<Result<_, String>>()?)
+            Ok(ExprValue::Bool(all?))
         }
-        ExprFunction::Shares => {
-            let (total, groups) = (number(0)?, number(1)?);
+        ExprFunction::List => Ok(ExprValue::List(flat(values)?)),
+        ExprFunction::Len => Ok(ExprValue::Number(length(&values[0].to_items()?)?)),
+        ExprFunction::Permute => new_list(shape_functions::permute(&dims(0)?, &dims(1)?)?),
+        ExprFunction::InferPermutation => new_list(shape_functions::infer_permutation(&dims(0)?, &dims(1)?)?),
+        ExprFunction::Reduce => new_list(shape_functions::reduce(&dims(0)?, &items(1)?, false)?),
+        ExprFunction::ReduceKeepdim => new_list(shape_functions::reduce(&dims(0)?, &items(1)?, true)?),
+        ExprFunction::ReducedDims => {
+            new_list(shape_functions::reduced_dims(&dims(0)?, &dims(1)?, count(2)?)?)
+        }
+        ExprFunction::Cat => new_list(shape_functions::cat(count(0)?, &further_dims()?)?),
+        ExprFunction::CatDim => new_number(shape_functions::cat_dim(&dims(0)?, &further_dims()?)?),
+        ExprFunction::Stack => new_list(shape_functions::stack(count(0)?, &further_dims()?)?),
+        ExprFunction::StackDim => new_number(shape_functions::stack_dim(&dims(0)?, &further_dims()?)?),
+        ExprFunction::Tile => new_list(shape_functions::tile(&dims(0)?, &dims(1)?)?),
+        ExprFunction::TileRepeats => new_list(shape_functions::tile_repeats(&dims(0)?, &dims(1)?)?),
+        ExprFunction::Pad => new_list(shape_functions::pad(&dims(0)?, &dims(1)?)?),
+        ExprFunction::PadAmounts => new_list(shape_functions::pad_amounts(&dims(0)?, &dims(1)?)?),
+        ExprFunction::Strides => new_list(shape_functions::strides(&dims(0)?)?),
+        ExprFunction::Sum => new_number(sum(items(0)?.into_iter())?),
+        ExprFunction::Last => new_number(*items(0)?.last().ok_or_else(empty_list)?),
+        ExprFunction::Diff => {
+            let ends = items(0)?;
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let steps = starts.zip(&ends).map(|(start, end)| end.checked_sub(start));
+            new_list(steps.collect::<Option<_>>().ok_or(ArithmeticError::Overflow)?)
+        }
+        ExprFunction::Cumsum => {
+            let mut end = 0_i64;
+            let ends = items(0)?.into_iter().map(|step| {
+                end = end.checked_add(step)?;
+                Some(end)
+            });
+            new_list(ends.collect::<Option<_>>().ok_or(ArithmeticError::Overflow)?)
+        }
+        ExprFunction::SplitEvenly => {
+            let (total, groups) = (count(0)?, count(1)?);
             if total < 0 || !(1..=LONGEST).contains(&groups) {
-                return Err(format!("{total} items in {groups} shares"));
+                return Err(format!("{total} items in {groups} parts").into());
             }
             let more = total % groups;
-            ExprValue::List((0..groups).map(|group| total / groups + i64::from(group < more)).collect())
+            new_list((0..groups).map(|group| total / groups + i64::from(group < more)).collect())
         }
-        ExprFunction::Repeated => match number(1)? {
-            times @ 0..=LONGEST => {
-                ExprValue::List(vec![number(0)?; usize::try_from(times).unwrap_or_default()])
-            }
-            other => return Err(format!("a list of {other} numbers")),
+        ExprFunction::Full => match count(0)? {
+            length @ 0..=LONGEST => new_list(vec![count(1)?; usize::try_from(length).unwrap_or_default()]),
+            other => Err(format!("a list of {other} numbers").into()),
         },
-        ExprFunction::Blocks => {
-            let size = number(1)?;
+        ExprFunction::CeilDiv => {
+            let size = count(1)?;
             if size <= 0 {
-                return Err(format!("blocks of {size}, expected a positive size"));
+                return Err(format!("a divisor of {size}, expected a positive one").into());
             }
-            let blocks = |item: &i64| item / size + i64::from(item % size > 0);
-            ExprValue::List(values[0].items()?.iter().map(blocks).collect())
+            new_list(items(0)?.iter().map(|item| item / size + i64::from(item % size > 0)).collect())
         }
         ExprFunction::Dot => {
-            let (left, right) = (values[0].items()?, values[1].items()?);
+            let (left, right) = (items(0)?, items(1)?);
             if left.len() != right.len() {
-                return Err(format!("lists of {} and {} numbers", left.len(), right.len()));
+                return Err(format!("lists of {} and {} numbers", left.len(), right.len()).into());
             }
-            let products = left.iter().zip(&right).map(|(l, r)| l.checked_mul(*r).ok_or_else(overflow));
-            ExprValue::Number(sum(products.collect::<Result<Vec<_>, _>>()?.into_iter())?)
+            let products = left.iter().zip(&right).map(|(left, right)| left.checked_mul(*right));
+            let products: Option<Vec<i64>> = products.collect();
+            new_number(sum(products.ok_or(ArithmeticError::Overflow)?.into_iter())?)
         }
-    })
+    }
 }
 
 /// Longer lists than any batch has sequences.
 const LONGEST: i64 = 1 << 20;
 
-fn sum(mut items: impl Iterator<Item = i64>) -> Result<i64, String> {
-    items.try_fold(0_i64, i64::checked_add).ok_or_else(overflow)
+fn sum(mut items: impl Iterator<Item = i64>) -> Result<i64, ArithmeticError> {
+    items.try_fold(0_i64, i64::checked_add).ok_or(ArithmeticError::Overflow)
 }
 
-fn nothing() -> String {
+fn empty_list() -> String {
     "the list is empty".to_owned()
 }
 
-fn lists(values: &[ExprValue]) -> Result<Vec<&[i64]>, String> {
-    values.iter().map(ExprValue::list).collect()
+fn length<N: ExprNumber>(items: &[N]) -> Result<N, ArithmeticError> {
+    i64::try_from(items.len()).map(N::from).map_err(|_| ArithmeticError::Overflow)
 }
 
-/// Numbers and lists behind each other.
-fn flat(values: &[ExprValue]) -> Result<Vec<i64>, String> {
+fn constants<N: ExprNumber>(numbers: &[N]) -> Result<Vec<i64>, ExprErrorKind> {
+    numbers.iter().map(|number| number.constant().ok_or(ExprErrorKind::NotConstant)).collect()
+}
+
+/// Concatenates numbers and lists.
+fn flat<N: ExprNumber>(values: &[ExprValue<N>]) -> Result<Vec<N>, ExprErrorKind> {
     let mut numbers = Vec::new();
     for value in values {
-        numbers.extend(value.items()?);
+        numbers.extend(value.to_items()?);
     }
     Ok(numbers)
 }
 
-/// The shape of an element-wise operation, by numpy's rule that torch shares.
-fn broadcast(left: &[i64], right: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the shape of an element-wise operation, by numpy's rule, which is torch's as well.
+fn broadcast<N: ExprNumber>(left: &[N], right: &[N]) -> Result<Vec<N>, ArithmeticError> {
     let rank = left.len().max(right.len());
-    let dim = |dims: &[i64], index: usize| (index + dims.len()).checked_sub(rank).map_or(1, |at| dims[at]);
-    (0..rank)
-        .map(|index| match (dim(left, index), dim(right, index)) {
-            (l, r) if l == r || r == 1 => Ok(l),
-            (1, r) => Ok(r),
-            (l, r) => Err(format!("{l} and {r} do not broadcast")),
-        })
-        .collect()
+    let dim = |dims: &[N], index: usize| {
+        (index + dims.len()).checked_sub(rank).map_or(N::from(1), |place| dims[place].clone())
+    };
+    (0..rank).map(|index| N::apply(BinaryOperator::Broadcast, dim(left, index), dim(right, index))).collect()
 }

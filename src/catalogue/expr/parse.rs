@@ -1,8 +1,13 @@
-//! From text to the tree of an expression.
+//! Parser of expressions.
 
-use super::{BinaryOperator, ExprError, ExprNode, FUNCTIONS, OR_MORE};
+use super::{
+    arithmetic::BinaryOperator,
+    error::ExprError,
+    functions::{ANY_NUMBER, FUNCTIONS},
+    node::ExprNode,
+};
 
-/// (text, operator, how tightly it binds); longer texts first, so that `<=` is not read as `<`.
+/// (text, operator, precedence); longer texts first, so that `<=` is not read as `<`.
 const OPERATORS: [(&str, BinaryOperator, u8); 13] = [
     ("or", BinaryOperator::Or, 1),
     ("and", BinaryOperator::And, 2),
@@ -18,13 +23,13 @@ const OPERATORS: [(&str, BinaryOperator, u8); 13] = [
     ("/", BinaryOperator::Divide, 6),
     ("%", BinaryOperator::Remainder, 6),
 ];
-/// `not` binds looser than comparisons and tighter than `and`.
+/// The precedence of `not` is between those of `and` and of comparisons.
 const NOT_BINDS: u8 = 3;
 const MINUS_BINDS: u8 = 7;
-/// Deeper nesting than any file needs; keeps recursion bounded for hostile files.
+/// Greatest nesting: more than any file needs. Limits recursion on hostile files.
 const DEEPEST: usize = 64;
 
-/// The tree of a whole text.
+/// Parses a whole text.
 pub(crate) fn parse(source: &str) -> Result<ExprNode, ExprError> {
     let mut parser = ExprParser { source, at: 0, depth: 0 };
     let root = parser.expression(0)?;
@@ -120,9 +125,9 @@ impl ExprParser<'_> {
     }
 
     fn call(&mut self, word: &str) -> Result<ExprNode, ExprError> {
-        let Some((_, function, arity)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
+        let Some((_, function, least, most)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
             let names = FUNCTIONS.map(|(name, ..)| name).join(", ");
-            return Err(self.error(&format!("there is no function `{word}`; there are {names}")));
+            return Err(self.error(&format!("there is no function `{word}`; the functions are {names}")));
         };
         self.at += word.len();
         self.take("(");
@@ -133,12 +138,14 @@ impl ExprParser<'_> {
                 break;
             }
         }
-        let (least, open) = if arity > OR_MORE { (arity - OR_MORE, true) } else { (arity, false) };
-        if arguments.len() < least || (arguments.len() > least && !open) {
-            let more = if open { " or more" } else { "" };
-            return Err(
-                self.error(&format!("`{word}` takes {least}{more} arguments, {} are given", arguments.len()))
-            );
+        if !(least..=most).contains(&arguments.len()) {
+            let expected = match most {
+                ANY_NUMBER => format!("{least} or more"),
+                most if most == least => least.to_string(),
+                most => format!("{least} or {most}"),
+            };
+            let given = arguments.len();
+            return Err(self.error(&format!("`{word}` takes {expected} arguments, {given} are given")));
         }
         if self.take(")") { Ok(ExprNode::Call(function, arguments)) } else { Err(self.error("expected `)`")) }
     }

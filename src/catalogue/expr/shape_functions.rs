@@ -1,50 +1,52 @@
-//! What expressions can do with shapes beyond arithmetic, each with the question that it answers backwards:
-//! which order makes this output, which dimensions were summed, where tensors were joined.
+//! Shape functions of the expression language, each with its inverse, which infers an argument from a recorded output:
+//! the order of a permutation, the dimensions of a reduction, the dimension of a concatenation.
 
-/// The place of a dimension that may be counted from the end.
-fn place(dim: i64, rank: usize) -> Result<usize, String> {
+/// Returns the index of a dimension, which may be negative to count from the end.
+fn dim_index(dim: i64, rank: usize) -> Result<usize, String> {
     let wrapped = if dim < 0 {
         usize::try_from(dim.unsigned_abs()).ok().and_then(|back| rank.checked_sub(back))
     } else {
         usize::try_from(dim).ok()
     };
-    wrapped.filter(|place| *place < rank).ok_or_else(|| format!("there is no dimension {dim} among {rank}"))
+    wrapped
+        .filter(|place| *place < rank)
+        .ok_or_else(|| format!("dimension {dim} is out of range for rank {rank}"))
 }
 
-fn places(dims: &[i64], rank: usize) -> Result<Vec<usize>, String> {
-    let places: Vec<usize> = dims.iter().map(|dim| place(*dim, rank)).collect::<Result<_, _>>()?;
+fn dim_indices(dims: &[i64], rank: usize) -> Result<Vec<usize>, String> {
+    let places: Vec<usize> = dims.iter().map(|dim| dim_index(*dim, rank)).collect::<Result<_, _>>()?;
     match places.iter().enumerate().find(|(index, place)| places[..*index].contains(place)) {
         Some((_, place)) => Err(format!("dimension {place} is named twice")),
         None => Ok(places),
     }
 }
 
-fn signed(places: impl IntoIterator<Item = usize>) -> Vec<i64> {
+fn to_signed_dims(places: impl IntoIterator<Item = usize>) -> Vec<i64> {
     places.into_iter().map(|place| i64::try_from(place).unwrap_or(i64::MAX)).collect()
 }
 
-/// The dimensions in another order.
-pub(crate) fn permuted(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
-    let order = places(order, dims.len())?;
+/// Returns the dimensions in another order.
+pub(crate) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
+    let order = dim_indices(order, dims.len())?;
     if order.len() != dims.len() {
         return Err(format!("an order of {} for {} dimensions", order.len(), dims.len()));
     }
     Ok(order.into_iter().map(|place| dims[place]).collect())
 }
 
-/// The first order that makes one shape of the other and moves something.
-pub(crate) fn permutation(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the first order, other than the identity, that turns one shape into the other.
+pub(crate) fn infer_permutation(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let mut order = Vec::new();
-    if from.len() == to.len() && from.len() <= MOST_DIMS && ordered(from, to, &mut order) {
-        return Ok(signed(order));
+    if from.len() == to.len() && from.len() <= MOST_DIMS && extend_order(from, to, &mut order) {
+        return Ok(to_signed_dims(order));
     }
     Err("no order of the input's dimensions gives the output".to_owned())
 }
 
-/// CANN's tensors have no more dimensions.
+/// Greatest rank of a tensor in CANN.
 const MOST_DIMS: usize = 8;
 
-fn ordered(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
+fn extend_order(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
     let at = order.len();
     if at == to.len() {
         return order.iter().enumerate().any(|(index, place)| index != *place);
@@ -52,7 +54,7 @@ fn ordered(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
     for place in 0..from.len() {
         if from[place] == to[at] && !order.contains(&place) {
             order.push(place);
-            if ordered(from, to, order) {
+            if extend_order(from, to, order) {
                 return true;
             }
             order.pop();
@@ -61,9 +63,9 @@ fn ordered(from: &[i64], to: &[i64], order: &mut Vec<usize>) -> bool {
     false
 }
 
-/// The shape without these dimensions, or with 1 in their place.
-pub(crate) fn reduced(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
-    let over = places(over, dims.len())?;
+/// Returns the shape without the dimensions `over`, or with 1 at their places.
+pub(crate) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>, String> {
+    let over = dim_indices(over, dims.len())?;
     let each = dims.iter().enumerate();
     Ok(each
         .filter_map(|(index, dim)| match over.contains(&index) {
@@ -73,35 +75,37 @@ pub(crate) fn reduced(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>
         .collect())
 }
 
-/// So many dimensions that are gone from the output, or 1 in it: the last ones that fit.
-pub(crate) fn axes(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
+/// Returns the `count` dimensions that the output lacks or has as 1. Of several solutions, the one with the last
+/// dimensions.
+pub(crate) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
     let wanted = usize::try_from(count).ok().filter(|wanted| (1..=from.len()).contains(wanted));
     let wanted = wanted.ok_or_else(|| format!("{count} of {} dimensions", from.len()))?;
     if from.len() <= MOST_DIMS {
         // Bit n is the n-th dimension from the end, so that the last ones come first.
         let last_first = (0_u32..1 << from.len()).filter(|set| set.count_ones() as usize == wanted);
         for set in last_first {
-            let over = signed((0..from.len()).filter(|index| set & (1 << (from.len() - 1 - index)) != 0));
+            let over =
+                to_signed_dims((0..from.len()).filter(|index| set & (1 << (from.len() - 1 - index)) != 0));
             let keep = from.len() == to.len();
-            if reduced(from, &over, keep)? == to {
+            if reduce(from, &over, keep)? == to {
                 return Ok(over);
             }
         }
     }
-    Err(format!("no {wanted} of the input's dimensions can be gone from the output"))
+    Err(format!("no {wanted} of the input's dimensions are reduced in the output"))
 }
 
-/// The shape of tensors joined along a dimension.
-pub(crate) fn joined(along: i64, shapes: &[&[i64]]) -> Result<Vec<i64>, String> {
-    let first = shapes.first().ok_or("nothing to join")?;
-    let along = place(along, first.len())?;
-    let mut whole = first.to_vec();
+/// Returns the shape of tensors concatenated along a dimension.
+pub(crate) fn cat(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
+    let first = shapes.first().ok_or("no tensor to concatenate")?;
+    let along = dim_index(along, first.len())?;
+    let mut whole = first.clone();
     for shape in &shapes[1..] {
         let fits = shape.len() == first.len()
             && (0..first.len()).all(|index| index == along || shape[index] == first[index]);
         if !fits {
             return Err(format!(
-                "tensors differ in other dimensions than {along}, along which they are joined"
+                "tensors differ in dimensions other than {along}, along which they are concatenated"
             ));
         }
         whole[along] = whole[along].checked_add(shape[along]).ok_or("does not fit 63 bits")?;
@@ -109,34 +113,34 @@ pub(crate) fn joined(along: i64, shapes: &[&[i64]]) -> Result<Vec<i64>, String> 
     Ok(whole)
 }
 
-/// The dimension along which tensors were joined.
-pub(crate) fn joint(whole: &[i64], shapes: &[&[i64]]) -> Result<i64, String> {
+/// Returns the dimension along which tensors were concatenated.
+pub(crate) fn cat_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
     (0..i64::try_from(whole.len()).unwrap_or_default())
-        .find(|along| joined(*along, shapes).is_ok_and(|shape| shape == whole))
-        .ok_or_else(|| "joined along no dimension the inputs give the output".to_owned())
+        .find(|along| cat(*along, shapes).is_ok_and(|shape| shape == whole))
+        .ok_or_else(|| "the inputs give the output by concatenation along no dimension".to_owned())
 }
 
-/// The shape of tensors of one shape stacked along a new dimension.
-pub(crate) fn stacked(along: i64, shapes: &[&[i64]]) -> Result<Vec<i64>, String> {
-    let first = shapes.first().ok_or("nothing to stack")?;
-    let along = place(along, first.len() + 1)?;
+/// Returns the shape of equal tensors stacked along a new dimension.
+pub(crate) fn stack(along: i64, shapes: &[Vec<i64>]) -> Result<Vec<i64>, String> {
+    let first = shapes.first().ok_or("no tensor to stack")?;
+    let along = dim_index(along, first.len() + 1)?;
     if shapes.iter().any(|shape| shape != first) {
-        return Err("tensors that are stacked have one shape".to_owned());
+        return Err("stacked tensors must have the same shape".to_owned());
     }
-    let mut whole = first.to_vec();
+    let mut whole = first.clone();
     whole.insert(along, i64::try_from(shapes.len()).map_err(|_| "too many tensors")?);
     Ok(whole)
 }
 
-/// The new dimension along which tensors were stacked.
-pub(crate) fn stacking(whole: &[i64], shapes: &[&[i64]]) -> Result<i64, String> {
+/// Returns the new dimension along which tensors were stacked.
+pub(crate) fn stack_dim(whole: &[i64], shapes: &[Vec<i64>]) -> Result<i64, String> {
     (0..i64::try_from(whole.len()).unwrap_or_default())
-        .find(|along| stacked(*along, shapes).is_ok_and(|shape| shape == whole))
-        .ok_or_else(|| "stacked along no dimension the inputs give the output".to_owned())
+        .find(|along| stack(*along, shapes).is_ok_and(|shape| shape == whole))
+        .ok_or_else(|| "the inputs give the output by stacking along no dimension".to_owned())
 }
 
-/// The shape repeated so often along each dimension.
-pub(crate) fn tiled(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the shape repeated along each dimension.
+pub(crate) fn tile(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     if dims.len() != times.len() {
         return Err(format!("{} repeats for {} dimensions", times.len(), dims.len()));
     }
@@ -144,17 +148,18 @@ pub(crate) fn tiled(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     each.collect::<Option<_>>().ok_or_else(|| "does not fit 63 bits".to_owned())
 }
 
-/// How often a shape is repeated along each dimension.
-pub(crate) fn tiles(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the number of repeats along each dimension.
+pub(crate) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let is_multiple = |(from, to): (&i64, &i64)| *from > 0 && to % from == 0;
     if from.len() == to.len() && from.iter().zip(to).all(is_multiple) {
         return Ok(from.iter().zip(to).map(|(from, to)| to / from).collect());
     }
-    Err("the output is no multiple of the input in each dimension".to_owned())
+    Err("the output is not a multiple of the input in each dimension".to_owned())
 }
 
-/// The shape with so much in front of and behind each dimension, the last dimension first as torch has it.
-pub(crate) fn padded(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the padded shape; `pads` are the elements before and after each dimension, from the last dimension to the
+/// first, as in `torch.nn.functional.pad`.
+pub(crate) fn pad(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > dims.len() {
         return Err(format!("{} pads for {} dimensions", pads.len(), dims.len()));
     }
@@ -166,18 +171,18 @@ pub(crate) fn padded(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
     Ok(padded)
 }
 
-/// What must stand behind each dimension.
-pub(crate) fn trailing_pads(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
+/// Returns the padding after each dimension that gives the output, with 0 before it.
+pub(crate) fn pad_amounts(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     if from.len() != to.len() || from.iter().zip(to).any(|(from, to)| to < from) {
-        return Err("the output is not the input with something behind it".to_owned());
+        return Err("the output is not the input padded at the end".to_owned());
     }
     if from == to {
-        return Err("nothing is added".to_owned());
+        return Err("no dimension is padded".to_owned());
     }
     Ok(from.iter().zip(to).rev().flat_map(|(from, to)| [0, to - from]).collect())
 }
 
-/// How far apart neighbours of each dimension lie, row-major.
+/// Returns the row-major strides in elements.
 pub(crate) fn strides(dims: &[i64]) -> Result<Vec<i64>, String> {
     let mut strides = vec![1_i64; dims.len()];
     for index in (1..dims.len()).rev() {
@@ -191,51 +196,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_found() {
-        assert_eq!(permutation(&[8192, 1, 6, 6], &[1, 6, 6, 8192]), Ok(vec![1, 2, 3, 0]));
-        assert_eq!(permutation(&[4, 4], &[4, 4]), Ok(vec![1, 0]));
-        assert!(permutation(&[4], &[4]).is_err());
-        assert!(permutation(&[2, 3], &[3, 3]).is_err());
-        assert_eq!(permuted(&[2, 3, 4], &[-1, 0, 1]), Ok(vec![4, 2, 3]));
-        assert!(permuted(&[2, 3], &[0, 0]).is_err());
-        assert!(permuted(&[2, 3], &[0]).is_err());
+    fn infer_permutation_finds_an_order_that_moves_a_dimension() {
+        assert_eq!(infer_permutation(&[8192, 1, 6, 6], &[1, 6, 6, 8192]), Ok(vec![1, 2, 3, 0]));
+        assert_eq!(infer_permutation(&[4, 4], &[4, 4]), Ok(vec![1, 0]));
+        assert!(infer_permutation(&[4], &[4]).is_err());
+        assert!(infer_permutation(&[2, 3], &[3, 3]).is_err());
+        assert_eq!(permute(&[2, 3, 4], &[-1, 0, 1]), Ok(vec![4, 2, 3]));
+        assert!(permute(&[2, 3], &[0, 0]).is_err());
+        assert!(permute(&[2, 3], &[0]).is_err());
     }
 
     #[test]
-    fn dimensions_that_are_gone_are_found() {
-        assert_eq!(axes(&[32, 256, 169], &[256], 2), Ok(vec![0, 2]));
-        assert_eq!(axes(&[32, 4096], &[1, 4096], 1), Ok(vec![0]));
-        assert_eq!(axes(&[64, 64], &[64], 1), Ok(vec![1]));
-        assert_eq!(axes(&[64], &[], 1), Ok(vec![0]));
-        assert!(axes(&[64, 32], &[64, 32], 1).is_err());
-        assert!(axes(&[64, 32], &[64], 3).is_err());
-        assert_eq!(reduced(&[2, 3, 4], &[-1, 0], true), Ok(vec![1, 3, 1]));
-        assert!(reduced(&[2, 3], &[2], false).is_err());
-        assert!(reduced(&[2, 3], &[i64::MIN], false).is_err());
+    fn reduced_dims_prefers_the_last_dimensions() {
+        assert_eq!(reduced_dims(&[32, 256, 169], &[256], 2), Ok(vec![0, 2]));
+        assert_eq!(reduced_dims(&[32, 4096], &[1, 4096], 1), Ok(vec![0]));
+        assert_eq!(reduced_dims(&[64, 64], &[64], 1), Ok(vec![1]));
+        assert_eq!(reduced_dims(&[64], &[], 1), Ok(vec![0]));
+        assert!(reduced_dims(&[64, 32], &[64, 32], 1).is_err());
+        assert!(reduced_dims(&[64, 32], &[64], 3).is_err());
+        assert_eq!(reduce(&[2, 3, 4], &[-1, 0], true), Ok(vec![1, 3, 1]));
+        assert!(reduce(&[2, 3], &[2], false).is_err());
+        assert!(reduce(&[2, 3], &[i64::MIN], false).is_err());
     }
 
     #[test]
-    fn joints_repeats_and_pads_are_found() {
-        let shapes: [&[i64]; 2] = [&[2, 3], &[2, 5]];
-        assert_eq!(joint(&[2, 8], &shapes), Ok(1));
-        assert!(joint(&[4, 3], &shapes).is_err());
-        assert_eq!(joined(-1, &shapes), Ok(vec![2, 8]));
-        assert!(joined(0, &shapes).is_err());
-        assert!(joined(0, &[]).is_err());
-        let alike: [&[i64]; 3] = [&[2, 5], &[2, 5], &[2, 5]];
-        assert_eq!(stacking(&[2, 3, 5], &alike), Ok(1));
-        assert_eq!(stacked(-1, &alike), Ok(vec![2, 5, 3]));
-        assert!(stacking(&[2, 5], &alike).is_err());
-        assert!(stacked(0, &shapes).is_err());
-        assert!(stacked(0, &[]).is_err());
-        assert_eq!(tiles(&[1, 4], &[3, 8]), Ok(vec![3, 2]));
-        assert!(tiles(&[3], &[4]).is_err());
-        assert_eq!(tiled(&[1, 4], &[3, 2]), Ok(vec![3, 8]));
-        assert_eq!(trailing_pads(&[6, 7], &[8, 7]), Ok(vec![0, 0, 0, 2]));
-        assert!(trailing_pads(&[6], &[6]).is_err());
-        assert!(trailing_pads(&[6], &[5]).is_err());
-        assert_eq!(padded(&[6, 7], &[0, 0, 0, 2]), Ok(vec![8, 7]));
-        assert!(padded(&[6], &[0]).is_err());
+    fn inverse_functions_find_the_arguments_of_cat_stack_tile_and_pad() {
+        let shapes = [vec![2, 3], vec![2, 5]];
+        assert_eq!(cat_dim(&[2, 8], &shapes), Ok(1));
+        assert!(cat_dim(&[4, 3], &shapes).is_err());
+        assert_eq!(cat(-1, &shapes), Ok(vec![2, 8]));
+        assert!(cat(0, &shapes).is_err());
+        assert!(cat(0, &[]).is_err());
+        let alike = [vec![2, 5], vec![2, 5], vec![2, 5]];
+        assert_eq!(stack_dim(&[2, 3, 5], &alike), Ok(1));
+        assert_eq!(stack(-1, &alike), Ok(vec![2, 5, 3]));
+        assert!(stack_dim(&[2, 5], &alike).is_err());
+        assert!(stack(0, &shapes).is_err());
+        assert!(stack(0, &[]).is_err());
+        assert_eq!(tile_repeats(&[1, 4], &[3, 8]), Ok(vec![3, 2]));
+        assert!(tile_repeats(&[3], &[4]).is_err());
+        assert_eq!(tile(&[1, 4], &[3, 2]), Ok(vec![3, 8]));
+        assert_eq!(pad_amounts(&[6, 7], &[8, 7]), Ok(vec![0, 0, 0, 2]));
+        assert!(pad_amounts(&[6], &[6]).is_err());
+        assert!(pad_amounts(&[6], &[5]).is_err());
+        assert_eq!(pad(&[6, 7], &[0, 0, 0, 2]), Ok(vec![8, 7]));
+        assert!(pad(&[6], &[0]).is_err());
         assert_eq!(strides(&[2, 3, 4]), Ok(vec![12, 4, 1]));
     }
 }

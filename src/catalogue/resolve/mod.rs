@@ -1,48 +1,42 @@
-//! How the catalogue reads one case: which form it takes, what the call is given, what the work is.
+//! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
 
 mod names;
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, OutputDtype,
-    TensorSlot, arguments::ArgumentResolver,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, NotReplayable,
+    OutputDtype, TensorSlot,
+    arguments::ArgumentResolver,
+    blocked_layout::unblocked_dims,
+    expr::{BinaryOperator, ExprNumber},
+    not_replayable::{contradiction, missing_attribute},
+    shape_rule::{RuleMismatch, to_signed},
 };
 use crate::{
     config::KernelWork,
     domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
 };
 
-/// A case as an entry of the catalogue reads it.
+/// The call that replays a case.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
-    /// Name of the form taken.
+    /// Name of the form.
     pub form: String,
-    /// What the shapes leave open and what it was taken for, in words; empty where nothing is open.
+    /// Assumptions about what the shapes do not determine.
     pub notes: Vec<String>,
     /// The arguments, in the schema's order.
     pub arguments: Vec<CallArgument>,
     /// The outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
-    /// Shapes that Python sees.
+    /// Shapes of the tensors that the call returns in Python.
     pub returns: Vec<Vec<u64>>,
-    /// What the device must do at the least.
+    /// Least work of the device.
     pub work: KernelWork,
 }
 
-/// Why a case cannot be replayed, in words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotReplayable {
-    /// The entry does not know such cases; nothing is wrong with the case.
-    #[error("{0}")]
-    NotCovered(String),
-    /// The case contradicts the entry.
-    #[error("{0}")]
-    Contradiction(String),
-}
-
-/// Why a case cannot be meant by a form.
+/// Reason why a case does not fit a form.
 #[derive(Debug, thiserror::Error)]
 enum FormMismatch {
-    /// Its slots, types or attributes are others.
+    /// Its slots, types or attributes differ.
     #[error(transparent)]
     Refused(#[from] NotReplayable),
     /// Its shapes do not fit the rule.
@@ -50,18 +44,14 @@ enum FormMismatch {
     Shapes(String),
 }
 
-pub(crate) fn contradiction(why: impl Into<String>) -> NotReplayable {
-    NotReplayable::Contradiction(why.into())
-}
-
 impl CatalogueEntry {
-    /// Reads a case by the shape rule.
+    /// Resolves the call of a case, with the first form that fits.
     ///
     /// # Errors
-    /// [`NotReplayable`] where slots, types, shapes or attributes contradict the entry; it says which.
-    pub fn read(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
+    /// [`NotReplayable`] with the slots, types, shapes or attributes that contradict the entry.
+    pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
-            self.forms_for(case).map(|form| (form, self.fit(form, case))).collect();
+            self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
         if attempts.is_empty() {
             let (least, most) = self.forms.iter().fold((usize::MAX, 0), |(least, most), form| {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
@@ -79,69 +69,63 @@ impl CatalogueEntry {
         };
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        let outputs = self.outputs(form, bindings, &inputs, &recorded)?;
-        let returns = form.returns.as_ref().map(|returns| returns.dims(bindings)).transpose();
+        let outputs = self.output_tensors(form, bindings, &inputs, &recorded)?;
+        let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
+        let input_sizes: Vec<_> = inputs.iter().map(|slot| slot.map(sizes)).collect();
+        let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
+        bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
         let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
-        bind_sizes(&mut bindings, &present, &outputs);
-        for (slot, argument) in form.tensors().map(|(index, slot)| (index, &slot.argument)) {
-            let bytes = inputs.get(slot).copied().flatten().map_or(0, Tensor::bytes);
-            let bytes = ExprValue::Number(i64::try_from(bytes).unwrap_or(i64::MAX));
-            bindings.set(&format!("{argument}_bytes"), bytes);
-        }
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
-            notes: self.notes(form, &fitting, &inputs),
+            notes: self.collect_notes(form, &fitting, &inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
-            work: self.work(form, &bindings, &present)?,
+            work: self.kernel_work(form, &bindings, &present)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
     }
 
-    /// The forms that can be meant: of those that differ in the length of a list, one.
-    fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
+    /// Returns the forms that a case may fit: of those that differ in the length of a list, only one.
+    pub(crate) fn forms_for(&self, case: &Case) -> impl Iterator<Item = &EntryForm> + use<'_> {
         let slots = case.inputs.len();
         self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
     }
 
-    /// The form that a case is read by, with the values of its names.
-    pub(crate) fn form_of(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
-        let mut fitting = self.forms_for(case).filter_map(|form| Some((form, self.fit(form, case).ok()?)));
+    /// Returns the first form that a case fits, with the values of its names.
+    pub(crate) fn matching_form(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
+        let mut fitting =
+            self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
         match fitting.next() {
             Some(found) => Ok(found),
-            None => Err(self.read(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
+            None => Err(self.resolve_call(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
         }
     }
 
-    /// Whether a case can be meant by a form.
-    fn fit(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
+    /// Binds the names of a form to the shapes of a case.
+    fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
-        let mut dims: Vec<Option<Vec<u64>>> = Vec::with_capacity(case.inputs.len());
-        for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
-            dims.push(match (slot, tensor) {
-                (_, None) => None,
-                (InputSlot::Tensor(slot), Some(tensor)) if form.rule.takes(index) => {
-                    Some(logical_dims(slot, tensor)?)
-                }
-                (_, Some(tensor)) => Some(tensor.dims.clone()),
-            });
-        }
-        let recorded: Vec<Vec<u64>> =
-            case.outputs.iter().flatten().map(|tensor| tensor.dims.clone()).collect();
-        let recorded = (!recorded.is_empty()).then_some(recorded.as_slice());
-        let bindings =
-            form.rule.bind(&dims, recorded, known(&case.attributes)).map_err(FormMismatch::Shapes)?;
-        // A form that gives outputs of other types is not the one that was recorded.
+        let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
+        let inputs = logical_inputs(form, case, inputs.collect(), &mut Vec::new());
+        let inputs = inputs.map_err(|mismatch| contradiction(mismatch.to_string()))?;
+        let outputs: Vec<Vec<i64>> =
+            case.outputs.iter().flatten().map(|tensor| to_signed(&tensor.dims)).collect();
+        let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
+        let known = attribute_bindings(&case.attributes);
+        let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
+        let bindings = bindings.map_err(|mismatch| FormMismatch::Shapes(mismatch.to_string()))?;
+        // A form with other output types is not the recorded one.
         let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
         let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        check_recorded_dtypes(&case.outputs, &self.outputs(form, &bindings, &inputs, &types)?)?;
+        check_recorded_dtypes(&case.outputs, &self.output_tensors(form, &bindings, &inputs, &types)?)?;
         Ok(bindings)
     }
 
-    /// Whether slots, types and attributes of a case are those of a form, whatever its dimensions are.
+    /// Checks the slots, types and attributes of a case against a form, but not its dimensions.
     pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
@@ -150,19 +134,19 @@ impl CatalogueEntry {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
                     return Err(NotReplayable::NotCovered(why));
                 }
-                None => return Err(not_known(column)),
+                None => return Err(missing_attribute(column)),
             }
         }
         for argument in form.arguments.values() {
             if let DeclaredArgument::Attribute(column) = argument
                 && case.attributes.get(column).is_none()
             {
-                return Err(not_known(column));
+                return Err(missing_attribute(column));
             }
         }
         let count = case.inputs.len();
         let needed =
-            (0..form.inputs.len()).rev().find(|slot| form.rule.takes(*slot)).map_or(0, |last| last + 1);
+            (0..form.inputs.len()).rev().find(|slot| form.rule.takes_slot(*slot)).map_or(0, |last| last + 1);
         if count > form.inputs.len() || count < needed {
             let why =
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
@@ -170,12 +154,12 @@ impl CatalogueEntry {
         }
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
-                if form.rule.takes(index) {
+                if form.rule.takes_slot(index) {
                     return Err(contradiction(format!("input slot {index} is empty, the call needs it")));
                 }
                 continue;
             };
-            if tensor.elements() == 0 {
+            if tensor.element_count() == 0 {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why));
             }
@@ -193,7 +177,7 @@ impl CatalogueEntry {
                 return Err(contradiction(why));
             }
             if let InputSlot::Tensor(slot) = slot
-                && form.rule.takes(index)
+                && form.rule.takes_slot(index)
             {
                 check_tensor(index, slot, tensor)?;
             }
@@ -201,15 +185,15 @@ impl CatalogueEntry {
         check_same_types(form, case)
     }
 
-    /// The outputs that a form gives. `recorded` are the types that the profiler shows, where it does.
-    pub(crate) fn outputs(
+    /// Returns the outputs of a form. `recorded` are the output types in the profile, empty if there are none.
+    pub(crate) fn output_tensors(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
         inputs: &[Option<&Tensor>],
         recorded: &[Dtype],
     ) -> Result<Vec<Tensor>, NotReplayable> {
-        let shapes = form.rule.outputs(bindings).map_err(NotReplayable::Contradiction)?;
+        let shapes = form.rule.output_shapes(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {
@@ -223,7 +207,9 @@ impl CatalogueEntry {
                     tensor.dtype.clone()
                 }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => promoted(&inputs.iter().flatten().copied().collect::<Vec<_>>())?,
+                OutputDtype::Promoted => {
+                    promote_dtypes(&inputs.iter().flatten().copied().collect::<Vec<_>>())?
+                }
                 OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
                     match recorded.get(index) {
                         Some(dtype) if allowed.contains(dtype) => {
@@ -258,7 +244,7 @@ impl CatalogueEntry {
         outputs.collect()
     }
 
-    fn notes(
+    fn collect_notes(
         &self,
         form: &EntryForm,
         fitting: &[(&EntryForm, &Bindings)],
@@ -285,15 +271,17 @@ impl CatalogueEntry {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "estimates of work need no more than 53 bits")]
-    fn work(
+    fn kernel_work(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
         inputs: &[&Tensor],
     ) -> Result<KernelWork, NotReplayable> {
-        let number =
-            |expr: &super::Expr| expr.number(bindings).map_err(|error| contradiction(error.to_string()));
-        let size = |name: &str| bindings.get(name).and_then(|value| value.number().ok()).unwrap_or_default();
+        let number = |expr: &super::Expr| {
+            expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()))
+        };
+        let size =
+            |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
         let (flops, bytes) =
             (form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref()));
         let flops = flops.map_or(Ok(size("out_numel")), number)?;
@@ -303,20 +291,16 @@ impl CatalogueEntry {
     }
 }
 
-pub(crate) fn not_known(column: &str) -> NotReplayable {
-    NotReplayable::NotCovered(format!("`{column}` is not known"))
-}
-
-/// Whether sizes, orders and axes are of that type.
+/// Returns true for the types of sizes, orders and axes.
 const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
 }
 
-/// The attributes that expressions may use: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
-pub(crate) fn known(attributes: &CaseAttributes) -> Bindings {
+/// Returns the attributes as names of expressions: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
@@ -351,7 +335,7 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     }
 }
 
-/// Types that must be those of another argument, or of a list's first tensor.
+/// Checks types that must equal that of another argument, or of the first tensor of a list.
 fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
     let tensor = |slot: usize| case.inputs.get(slot).and_then(Option::as_ref);
     for (index, slot) in form.tensors() {
@@ -378,41 +362,8 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
     Ok(())
 }
 
-/// The dimensions that torch sees. In FRACTAL_NZ a matrix of r rows and c columns lies as
-/// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0), with the dimensions of a batch in front.
-pub(crate) fn logical_dims(slot: &TensorSlot, tensor: &Tensor) -> Result<Vec<u64>, NotReplayable> {
-    match (&tensor.format, tensor.dims.as_slice()) {
-        (TensorFormat::Private(_), [batch @ .., c1, r1, r0, c0])
-            if slot.formats.iter().any(|f| f == "FRACTAL_NZ") =>
-        {
-            let product = |one: u64, other: u64| {
-                one.checked_mul(other).ok_or_else(|| contradiction("a dimension does not fit 64 bits"))
-            };
-            let width = 32 / tensor.dtype.bytes().unwrap_or(2).max(1);
-            if (*r0, *c0) != (16, width) {
-                let dtype = &tensor.dtype;
-                return Err(contradiction(format!(
-                    "blocks of {r0} by {c0}, in FRACTAL_NZ those of {dtype} are 16 by {width}"
-                )));
-            }
-            let matrix = [product(*r1, *r0)?, product(*c1, *c0)?];
-            Ok(batch.iter().copied().chain(matrix).collect())
-        }
-        _ => Ok(tensor.dims.clone()),
-    }
-}
-
-/// The dimensions that the profiler shows for a matrix in FRACTAL_NZ, which is filled up to whole blocks; the
-/// other way around than [`logical_dims`].
-pub(crate) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
-    let [batch @ .., rows, columns] = dims else { return None };
-    let width = 32 / dtype.bytes().unwrap_or(2).clamp(1, 32);
-    let blocks = [columns.div_ceil(width), rows.div_ceil(16), 16, width];
-    Some(batch.iter().copied().chain(blocks).collect())
-}
-
-/// One reason where all forms have the same, else the reason of each. Only where no form covers the case at
-/// all, nothing is wrong with it.
+/// Returns the reason if it is the same for all forms, otherwise the reason of each. A case is not covered, instead of
+/// contradictory, only if no form covers it.
 fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
     let misfits: Vec<(&str, &FormMismatch)> = attempts
         .iter()
@@ -445,25 +396,62 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
     Ok(())
 }
 
-/// Torch's promotion: tensors with dimensions decide, scalars only where there is nothing else.
-fn promoted(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
+/// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others.
+fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let with_dims: Vec<&&Tensor> = inputs.iter().filter(|tensor| !tensor.is_scalar()).collect();
     let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
     let mut dtypes = deciding.into_iter().map(|tensor| &tensor.dtype);
     let first =
         dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {
-        left.promote(right).ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
+        left.promote_with(right)
+            .ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
     })
 }
 
-/// Sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`.
-fn bind_sizes(bindings: &mut Bindings, inputs: &[&Tensor], outputs: &[Tensor]) {
-    let sum = |values: &mut dyn Iterator<Item = u64>| {
-        ExprValue::Number(i64::try_from(values.fold(0_u64, u64::saturating_add)).unwrap_or(i64::MAX))
+/// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
+/// tensor argument X. The sizes of a tensor are its elements and its bytes.
+pub(crate) fn bind_sizes<N: ExprNumber>(
+    bindings: &mut Bindings<N>,
+    form: &EntryForm,
+    inputs: &[Option<(N, N)>],
+    outputs: &[(N, N)],
+) {
+    let (in_numel, in_bytes) = sum_sizes(inputs.iter().flatten());
+    let (out_numel, out_bytes) = sum_sizes(outputs.iter());
+    for (name, size) in
+        [("in_numel", in_numel), ("in_bytes", in_bytes), ("out_numel", out_numel), ("out_bytes", out_bytes)]
+    {
+        bindings.set(name, ExprValue::Number(size));
+    }
+    for (index, slot) in form.tensors() {
+        let bytes = inputs.get(index).and_then(Option::as_ref).map_or(N::from(0), |(_, bytes)| bytes.clone());
+        bindings.set(&format!("{}_bytes", slot.argument), ExprValue::Number(bytes));
+    }
+}
+
+fn sum_sizes<'a, N: ExprNumber + 'a>(sizes: impl Iterator<Item = &'a (N, N)>) -> (N, N) {
+    let add = |sum: N, size: &N| {
+        N::apply(BinaryOperator::Add, sum, size.clone()).unwrap_or_else(|_| N::from(i64::MAX))
     };
-    bindings.set("in_bytes", sum(&mut inputs.iter().map(|tensor| tensor.bytes())));
-    bindings.set("out_bytes", sum(&mut outputs.iter().map(Tensor::bytes)));
-    bindings.set("in_numel", sum(&mut inputs.iter().map(|tensor| tensor.elements())));
-    bindings.set("out_numel", sum(&mut outputs.iter().map(Tensor::elements)));
+    sizes.fold((N::from(0), N::from(0)), |(elements, bytes), size| {
+        (add(elements, &size.0), add(bytes, &size.1))
+    })
+}
+
+/// Returns the dimensions of the input slots of a case without the blocks of blocked formats, as the shape rule has them.
+pub(crate) fn logical_inputs<N: ExprNumber>(
+    form: &EntryForm,
+    case: &Case,
+    dims: Vec<Option<Vec<N>>>,
+    conditions: &mut Vec<N>,
+) -> Result<Vec<Option<Vec<N>>>, RuleMismatch> {
+    let slots = dims.into_iter().zip(&form.inputs).zip(&case.inputs).enumerate();
+    let slots = slots.map(|(index, ((dims, slot), tensor))| match (slot, tensor, dims) {
+        (InputSlot::Tensor(slot), Some(tensor), Some(dims)) if form.rule.takes_slot(index) => {
+            unblocked_dims(slot, tensor, dims, conditions).map(Some)
+        }
+        (_, _, dims) => Ok(dims),
+    });
+    slots.collect()
 }

@@ -1,35 +1,37 @@
-//! The names of a shape rule and what they stand for in a case, for whoever asks about its axes.
+//! Values of the names of a shape rule in a case, for audits of its axes.
 
 use std::collections::BTreeSet;
 
-use super::{NotReplayable, contradiction};
 use crate::{
-    catalogue::{Bindings, CatalogueEntry, Expr, ExprValue, ShapeRule, shape_rule::signed},
+    catalogue::{
+        Bindings, CatalogueEntry, Expr, ExprValue, NotReplayable, ShapeRule, not_replayable::contradiction,
+        shape_rule::to_signed,
+    },
     domain::Case,
 };
 
 impl CatalogueEntry {
-    /// The name of the form that a case takes, and the values of the names of its rule; `output` is the shape of
-    /// the first output.
+    /// Returns the name of the form that a case fits, and the values of the names of its rule; `output` is the shape
+    /// of the first output.
     ///
     /// # Errors
-    /// As [`CatalogueEntry::read`].
-    pub(crate) fn names_of(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
-        let fitting = self.forms.iter().find_map(|form| Some((form, self.fit(form, case).ok()?)));
+    /// As [`CatalogueEntry::resolve_call`].
+    pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
+        let fitting = self.forms.iter().find_map(|form| Some((form, self.match_form(form, case).ok()?)));
         let Some((form, mut bindings)) = fitting else {
-            // It says why.
-            return self.read(case).and(Err(contradiction("no form fits")));
+            // This gives the reason of each form.
+            return self.resolve_call(case).and(Err(contradiction("no form fits")));
         };
-        let outputs = form.rule.outputs(&bindings).map_err(NotReplayable::Contradiction)?;
-        let first = outputs.first().map(|dims| signed(dims)).unwrap_or_default();
+        let outputs = form.rule.output_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
+        let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
         bindings.set("output", ExprValue::List(first));
         Ok((&form.rule.name, bindings))
     }
 
-    /// Every name that [`CatalogueEntry::names_of`] may give a value.
-    pub(crate) fn known_names(&self) -> BTreeSet<&str> {
+    /// Returns the names that [`CatalogueEntry::bound_names`] may bind.
+    pub(crate) fn bindable_names(&self) -> BTreeSet<&str> {
         let rules = self.forms.iter().map(|form| &form.rule);
-        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::names);
-        rules.flat_map(ShapeRule::names).chain(conditions).chain(["output"]).collect()
+        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::variable_names);
+        rules.flat_map(ShapeRule::bound_names).chain(conditions).chain(["output"]).collect()
     }
 }

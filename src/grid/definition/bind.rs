@@ -5,7 +5,7 @@ use super::{
     pattern::{AxisSource, HINT, ParsedAxis, ParsedPattern, ParsedTensor, PatternContext},
 };
 use crate::{
-    catalogue::{CompileExprError, CompiledExpr, Expr, VariableSlot},
+    catalogue::{CompiledExpr, Expr, ExprError, VariableSlot},
     config::{YamlError, yaml::Spanned},
     domain::KernelName,
 };
@@ -78,7 +78,7 @@ impl PatternBinding<'_> {
         let mut left: Vec<(&String, &Spanned<Expr>)> = self.pattern.derived.iter().collect();
         while !left.is_empty() {
             let is_ready = |(_, expr): &&(&String, &Spanned<Expr>)| {
-                expr.value.names().iter().all(|name| self.find_variable(name, names).is_some())
+                expr.value.variable_names().iter().all(|name| self.find_variable(name, names).is_some())
             };
             let Some((name, expr)) = left.iter().find(is_ready).copied() else {
                 let (name, expr) = left[0];
@@ -111,11 +111,12 @@ impl PatternBinding<'_> {
             AttributeTemplate::Expression(expr) => Some(expr),
             AttributeTemplate::Text(_) => None,
         });
-        let constants =
-            expressions.flat_map(Expr::names).filter_map(|name| match self.find_variable(name, names) {
+        let constants = expressions.flat_map(Expr::variable_names).filter_map(|name| {
+            match self.find_variable(name, names) {
                 Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
                 _ => None,
-            });
+            }
+        });
         constants.collect()
     }
 
@@ -129,10 +130,8 @@ impl PatternBinding<'_> {
     fn compile_expr(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
         CompiledExpr::compile(&expr.value, &|name| self.find_variable(name, names)).map_err(|error| {
             let problem = match error {
-                CompileExprError::Unknown(name) => format!("`{name}` in `{}` is not defined", expr.value),
-                CompileExprError::NotNumeric(what) => {
-                    format!("`{}`: {what} cannot be used in expressions of a grid", expr.value)
-                }
+                ExprError::Unknown(name) => format!("`{name}` in `{}` is not defined", expr.value),
+                error => error.to_string(),
             };
             self.context.error(expr.defined, &problem, HINT)
         })
@@ -140,7 +139,7 @@ impl PatternBinding<'_> {
 
     fn compile_number(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let compiled = self.compile_expr(expr, names)?;
-        if compiled.is_truth() {
+        if compiled.is_comparison() {
             let problem = format!("`{}` is a comparison, expected a number", expr.value);
             return Err(self.context.error(expr.defined, &problem, HINT));
         }
@@ -149,7 +148,7 @@ impl PatternBinding<'_> {
 
     fn compile_condition(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
         let compiled = self.compile_expr(expr, names)?;
-        if compiled.is_truth() {
+        if compiled.is_comparison() {
             return Ok(compiled);
         }
         let problem = format!("`{}` is a number, expected a comparison", expr.value);

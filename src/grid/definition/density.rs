@@ -167,11 +167,11 @@ impl CatalogueEntry {
         case: &Case,
         axes: impl Iterator<Item = &'a AuditedAxis>,
     ) -> Result<Vec<Option<AxisPoint>>, NotReplayable> {
-        let (form, names) = self.names_of(case)?;
+        let (form, names) = self.bound_names(case)?;
         let points = axes.map(|axis| {
-            let value = axis.in_form.get(form).unwrap_or(&axis.value).number(&names).ok()?;
+            let value = axis.in_form.get(form).unwrap_or(&axis.value).evaluate_number(&names).ok()?;
             // A name that the form lacks, such as a batch, counts as 1.
-            let group = axis.for_each.iter().map(|(_, expr)| expr.number(&names).unwrap_or(1));
+            let group = axis.for_each.iter().map(|(_, expr)| expr.evaluate_number(&names).unwrap_or(1));
             Some(AxisPoint { value, group: group.collect() })
         });
         Ok(points.collect())
@@ -285,8 +285,8 @@ impl AxisReader<'_> {
     fn parse_expr(&self, text: &Spanned<String>) -> Result<Expr, YamlError> {
         let expr = Expr::parse(&text.value);
         let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
-        let known = self.entry.known_names();
-        if let Some(unknown) = expr.names().into_iter().find(|name| !known.contains(*name)) {
+        let known = self.entry.bindable_names();
+        if let Some(unknown) = expr.variable_names().into_iter().find(|name| !known.contains(*name)) {
             let hint = did_you_mean_or(unknown, known.iter().copied(), || {
                 format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
             });

@@ -309,7 +309,7 @@ impl GridFiles {
     pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let errors = unknown.map(|(kernel, place)| {
-            let hint = did_you_mean_or(kernel.as_str(), catalogue.names(), || {
+            let hint = did_you_mean_or(kernel.as_str(), catalogue.kernel_names(), || {
                 "docs/adding-a-kernel.md explains how to add a kernel".to_owned()
             });
             (kernel.clone(), YamlError { hint, ..place.clone() })

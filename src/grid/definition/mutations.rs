@@ -259,7 +259,7 @@ impl MutationSource<'_> {
         changes.extend(raw.last_block.clone().map(MutationChange::LastBlock));
         if let Some(types) = &raw.types {
             let parse = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
-            let names: Vec<&str> = Dtype::names().collect();
+            let names: Vec<&str> = Dtype::known_names().collect();
             changes.push(MutationChange::Types(self.parse_pairs("types", types, parse, &names)?));
         }
         if let Some(formats) = &raw.formats {

@@ -44,8 +44,8 @@ impl<'a> CaseAxes<'a> {
         let dimensions = self.anatomy.dimensions().into_iter().filter_map(|dimension| {
             Some(MutationAxis {
                 name: dimension.to_string(),
-                value: self.anatomy.value(&dimension)?,
-                role: self.anatomy.role(&dimension),
+                value: self.anatomy.dimension_value(&dimension)?,
+                role: self.anatomy.dimension_role(&dimension),
                 element: self.anatomy.row_element_bytes(&dimension),
                 kind: AxisKind::Dimension(dimension),
             })
@@ -55,7 +55,7 @@ impl<'a> CaseAxes<'a> {
             let batch = sequences.keys.len() as u64;
             for (name, value, role, kind) in [
                 ("batch", batch, DimensionRole::Batch, AxisKind::Batch),
-                ("longest sequence", sequences.longest(), DimensionRole::Sequence, AxisKind::Keys),
+                ("longest sequence", sequences.longest_keys(), DimensionRole::Sequence, AxisKind::Keys),
             ] {
                 axes.push(MutationAxis {
                     name: name.to_owned(),
@@ -72,7 +72,9 @@ impl<'a> CaseAxes<'a> {
     /// The case with another number on an axis.
     pub(crate) fn with(&self, axis: &MutationAxis, value: u64) -> Result<Case, String> {
         match (&axis.kind, &self.sequences) {
-            (AxisKind::Dimension(dimension), _) => self.anatomy.with(&[(dimension.clone(), value)], None),
+            (AxisKind::Dimension(dimension), _) => {
+                self.anatomy.build_case(&[(dimension.clone(), value)], None)
+            }
             (AxisKind::Batch, Some(sequences)) => {
                 let batch = usize::try_from(value).ok().filter(|batch| *batch <= MOST_SEQUENCES);
                 self.with_sequences(&sequences.of_batch(batch.ok_or("more sequences than any batch has")?))
@@ -106,35 +108,36 @@ impl<'a> CaseAxes<'a> {
             changes.push((room, sequences.queries.iter().copied().max().unwrap_or(1)));
         }
         if sequences.block.is_some() {
-            let (sum, most) = sequences.room();
+            let (sum, most) = sequences.block_table_size();
             for (dimension, least) in
                 [(at(AttentionSlot::Key, 0), sum), (at(AttentionSlot::BlockTable, 1), most)]
             {
                 let Some(dimension) = dimension else { continue };
-                let there = self.anatomy.value(&dimension).unwrap_or_default();
+                let there = self.anatomy.dimension_value(&dimension).unwrap_or_default();
                 changes.push((dimension, there.max(least)));
             }
         }
-        self.anatomy.with(&changes, Some(&sequences.to_attributes(&case.attributes)))
+        self.anatomy.build_case(&changes, Some(&sequences.to_attributes(&case.attributes)))
     }
 
     /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
     pub(crate) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
         let dimensions = self.anatomy.dimensions();
-        let of =
-            |role: DimensionRole| dimensions.iter().filter(move |one| self.anatomy.role(one) == Some(role));
+        let of = |role: DimensionRole| {
+            dimensions.iter().filter(move |one| self.anatomy.dimension_role(one) == Some(role))
+        };
         let sizes: Vec<&FormDimension> = of(DimensionRole::BlockSize).collect();
         let [block] = sizes[..] else { return None };
-        let before = self.anatomy.value(block)?;
+        let before = self.anatomy.dimension_value(block)?;
         let mut changes = vec![(block.clone(), size)];
         for blocks in of(DimensionRole::Blocks) {
-            let room = self.anatomy.value(blocks)?.checked_mul(before)?;
+            let room = self.anatomy.dimension_value(blocks)?.checked_mul(before)?;
             changes.push((blocks.clone(), room.div_ceil(size)));
         }
         let attributes = &self.anatomy.case().attributes;
         let said =
             self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).to_attributes(attributes));
-        Some((before, self.anatomy.with(&changes, said.as_ref())))
+        Some((before, self.anatomy.build_case(&changes, said.as_ref())))
     }
 }
 

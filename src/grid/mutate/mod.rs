@@ -63,7 +63,7 @@ impl CaseMutator<'_> {
             self.catalogue.entry(kernel).ok_or(NotReplayable::NotCovered(why))
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
-        let axes = CaseAxes::new(entry.anatomy(source)?);
+        let axes = CaseAxes::new(entry.edit_case(source)?);
         let cores = self.cores(entry.unit);
         let is_own = source.kernel == *target;
         // Boundaries of several kinds fall together; the first mutation that asks for a number has it.
@@ -83,18 +83,18 @@ impl CaseMutator<'_> {
                     }
                 }
                 MutationChange::Transposed => {
-                    for (argument, case) in axes.anatomy.transposed() {
+                    for (argument, case) in axes.anatomy.transposed_variants() {
                         made(argument.to_owned(), String::new(), Ok(case));
                     }
                 }
                 MutationChange::Types(types) => {
-                    if let Some(case) = axes.anatomy.retyped(types) {
+                    if let Some(case) = axes.anatomy.with_dtypes(types) {
                         let said = first_change(source, &case, |tensor| tensor.dtype.as_str());
                         made("type".to_owned(), said, Ok(case));
                     }
                 }
                 MutationChange::Formats(formats) => {
-                    for (argument, case) in axes.anatomy.reformatted(formats) {
+                    for (argument, case) in axes.anatomy.with_formats(formats) {
                         let said = first_change(source, &case, |tensor| tensor.format.as_str());
                         made(argument.to_owned(), said, Ok(case));
                     }

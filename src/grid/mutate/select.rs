@@ -198,7 +198,7 @@ impl MutantValidator<'_> {
         if MemoryFootprint::from_case(case).bytes() > self.order.budget {
             return Err((RejectReason::Memory, None));
         }
-        if let Some(refusal) = self.entry.and_then(|entry| entry.read(case).err()) {
+        if let Some(refusal) = self.entry.and_then(|entry| entry.resolve_call(case).err()) {
             return Err((RejectReason::Rule, Some(refusal.to_string())));
         }
         if self.known.contains(case) {
@@ -264,7 +264,7 @@ impl<'a> SelectedMutants<'a> {
         let mut sum = 0.0;
         let entry = catalogue.entry(self.kernel);
         let _ = self.for_each(|case, _| {
-            if let Some(Ok(reading)) = entry.map(|entry| entry.read(case)) {
+            if let Some(Ok(reading)) = entry.map(|entry| entry.resolve_call(case)) {
                 sum += device.fastest(&reading.work).seconds();
             }
             Ok::<(), std::convert::Infallible>(())

@@ -263,7 +263,7 @@ mod tests {
         let mut reader = RecordReader::open(&tables[0].0).expect("a table");
         for expected in &launches {
             let operation = &expected.operation;
-            let record = reader.read().expect("readable").expect("a record");
+            let record = reader.read_record().expect("readable").expect("a record");
             assert_eq!(record.kernel(), operation.kernel.as_bytes());
             assert!(record.is_rehearsed());
             assert_eq!(record.start().expect("a time"), Some(expected.start));
@@ -272,8 +272,11 @@ mod tests {
             let slots = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect::<Vec<_>>();
             let shown =
                 if operation.task == TaskEngine::Random { Vec::new() } else { operation.inputs.clone() };
-            assert_eq!(record.inputs().expect("text").parse().expect("cells"), shown);
-            assert_eq!(record.outputs().expect("text").parse().expect("cells"), slots(&operation.outputs));
+            assert_eq!(record.input_cells().expect("text").parse().expect("cells"), shown);
+            assert_eq!(
+                record.output_cells().expect("text").parse().expect("cells"),
+                slots(&operation.outputs)
+            );
             let filled: Vec<bool> = record.counters().map(|counter| counter.is_some()).collect();
             assert_eq!(filled, [operation.task != TaskEngine::Random; 25]);
             let time = |index: usize| record.counters().nth(index).flatten().unwrap_or_default();
@@ -282,7 +285,7 @@ mod tests {
                 (operation.task == TaskEngine::Cube, operation.task == TaskEngine::Vector)
             );
         }
-        assert!(reader.read().expect("readable").is_none());
+        assert!(reader.read_record().expect("readable").is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl ApiSession {
             return result;
         }
         let catalogue = Arc::clone(&self.catalogue);
-        if catalogue.callers(api).next().is_none() {
+        if catalogue.entries_calling(api).next().is_none() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             return Err(PyError::new(
                 PyErrorClass::Attribute,

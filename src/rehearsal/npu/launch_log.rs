@@ -153,7 +153,8 @@ impl LaunchLog {
 
     /// Appends a launch.
     pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
-        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
+        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.element_count() == 0)
+        {
             // CANN launches nothing for tensors without elements.
             return;
         }
@@ -200,7 +201,7 @@ pub(super) fn plain_operation(
 ) -> LaunchedOperation {
     let bytes = inputs.iter().chain([&output]).fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
     let work = KernelWork {
-        flops: output.elements() as f64,
+        flops: output.element_count() as f64,
         bytes: bytes as f64,
         unit: ComputeUnit::Vector,
         dtype: output.dtype.clone(),

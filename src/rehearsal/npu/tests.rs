@@ -40,7 +40,7 @@ fn session(cases: &[&str]) -> ApiSession {
         let kernel = KernelName::new(kernel).expect("a name");
         let case = Case { kernel, inputs: slots(inputs), outputs: slots(outputs), attributes };
         let entry = catalogue.entry(&case.kernel).expect("an entry");
-        let call = entry.read(&case).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let call = entry.resolve_call(&case).unwrap_or_else(|error| panic!("{text}: {error}"));
         ManifestCase::new(ordinal, &IdentifiedCase::new(case), &call, 1)
     };
     let manifest = Manifest {

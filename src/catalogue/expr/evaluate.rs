@@ -1,0 +1,234 @@
+//! Parsed expressions and their evaluation.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{
+    arithmetic::{ArithmeticError, BinaryOperator, ExprNumber},
+    bindings::{Bindings, ExprValue},
+    error::{ExprError, ExprErrorKind},
+    functions::call,
+    node::{ExprNode, collect_names},
+    parse::parse,
+};
+
+/// A parsed expression; prints the text that it was parsed from.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    source: String,
+    pub(crate) root: ExprNode,
+}
+
+impl Expr {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// [`ExprError::Syntax`] with the column.
+    pub fn parse(source: &str) -> Result<Self, ExprError> {
+        Ok(Self { source: source.trim().to_owned(), root: parse(source)? })
+    }
+
+    /// Returns the names that need a value.
+    #[must_use]
+    pub fn variable_names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        collect_names(&self.root, &mut names);
+        names
+    }
+
+    /// Returns the name if the expression is a single name.
+    #[must_use]
+    pub fn bare_name(&self) -> Option<&str> {
+        if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
+    }
+
+    /// Evaluates the expression on numbers or on nodes of compiled expressions.
+    ///
+    /// # Errors
+    /// [`ExprError`] for an unbound name, a wrong operand, an inexact division or an overflow.
+    pub(crate) fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
+        evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
+    }
+
+    fn error(&self, kind: ExprErrorKind) -> ExprError {
+        let source_text = self.source.clone();
+        match kind {
+            ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
+            ExprErrorKind::Value(problem) => ExprError::Value { source_text, problem },
+            ExprErrorKind::NotConstant => ExprError::NotConstant(source_text),
+        }
+    }
+
+    /// Evaluates the expression to a whole number; a list gives the product of its dimensions.
+    pub(crate) fn evaluate_number<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<N, ExprError> {
+        self.evaluate_as(bindings, ExprValue::to_number)
+    }
+
+    /// Evaluates the expression and converts its value.
+    pub(crate) fn evaluate_as<N: ExprNumber, T>(
+        &self,
+        bindings: &Bindings<N>,
+        convert: impl FnOnce(&ExprValue<N>) -> Result<T, ExprErrorKind>,
+    ) -> Result<T, ExprError> {
+        convert(&self.evaluate(bindings)?).map_err(|kind| self.error(kind))
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.source)
+    }
+}
+
+/// Evaluates a node.
+pub(crate) fn evaluate<N: ExprNumber>(
+    node: &ExprNode,
+    bindings: &Bindings<N>,
+) -> Result<ExprValue<N>, ExprErrorKind> {
+    let apply = |operator, left: N, right: N| N::apply(operator, left, right);
+    match node {
+        ExprNode::Number(number) => Ok(ExprValue::Number(N::from(*number))),
+        ExprNode::Name(name) => {
+            bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
+        }
+        ExprNode::Not(inner) => {
+            let truth = evaluate(inner, bindings)?.to_bool()?;
+            Ok(ExprValue::Bool(apply(BinaryOperator::Equal, truth, N::from(0))?))
+        }
+        ExprNode::Negative(inner) => {
+            let number = evaluate(inner, bindings)?.to_number()?;
+            Ok(ExprValue::Number(apply(BinaryOperator::Subtract, N::from(0), number)?))
+        }
+        ExprNode::Binary(operator, left, right) => evaluate_binary(*operator, left, right, bindings),
+        ExprNode::Call(function, arguments) => {
+            let values: Vec<ExprValue<N>> =
+                arguments.iter().map(|argument| evaluate(argument, bindings)).collect::<Result<_, _>>()?;
+            call(*function, &values)
+        }
+    }
+}
+
+fn evaluate_binary<N: ExprNumber>(
+    operator: BinaryOperator,
+    left: &ExprNode,
+    right: &ExprNode,
+    bindings: &Bindings<N>,
+) -> Result<ExprValue<N>, ExprErrorKind> {
+    let left = evaluate(left, bindings)?;
+    if let BinaryOperator::Or | BinaryOperator::And = operator {
+        let left = left.to_bool()?;
+        let decides = i64::from(operator == BinaryOperator::Or);
+        if left.constant().is_some_and(|left| left == decides) {
+            return Ok(ExprValue::Bool(left));
+        }
+        let right = evaluate(right, bindings).and_then(|right| right.to_bool());
+        // Where the left side differs between candidates, some of them may not need the right one.
+        let right =
+            right.map_err(|kind| if left.constant().is_some() { kind } else { ExprErrorKind::NotConstant });
+        return Ok(ExprValue::Bool(N::apply(operator, left, right?)?));
+    }
+    let right = evaluate(right, bindings)?;
+    Ok(match operator {
+        BinaryOperator::Equal => ExprValue::Bool(equal_values(&left, &right)?),
+        BinaryOperator::NotEqual => {
+            ExprValue::Bool(N::apply(BinaryOperator::Equal, equal_values(&left, &right)?, N::from(0))?)
+        }
+        BinaryOperator::Less
+        | BinaryOperator::LessEqual
+        | BinaryOperator::Greater
+        | BinaryOperator::GreaterEqual => {
+            ExprValue::Bool(N::apply(operator, left.to_number()?, right.to_number()?)?)
+        }
+        _ => ExprValue::Number(N::apply(operator, left.to_number()?, right.to_number()?)?),
+    })
+}
+
+/// Compares two values; those of different types or lengths are not equal.
+pub(crate) fn equal_values<N: ExprNumber>(
+    left: &ExprValue<N>,
+    right: &ExprValue<N>,
+) -> Result<N, ArithmeticError> {
+    let equal = |left: &N, right: &N| N::apply(BinaryOperator::Equal, left.clone(), right.clone());
+    match (left, right) {
+        (ExprValue::Number(left), ExprValue::Number(right))
+        | (ExprValue::Bool(left), ExprValue::Bool(right)) => equal(left, right),
+        (ExprValue::List(left), ExprValue::List(right)) if left.len() == right.len() => {
+            left.iter().zip(right).try_fold(N::from(1), |all, (left, right)| {
+                N::apply(BinaryOperator::And, all, equal(left, right)?)
+            })
+        }
+        _ => Ok(N::from(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value(source: &str) -> Result<ExprValue, ExprError> {
+        let mut bindings = Bindings::default();
+        bindings.set("M", ExprValue::Number(4096));
+        bindings.set("X", ExprValue::List(vec![4, 1, 8]));
+        bindings.set("Y", ExprValue::List(vec![6, 1]));
+        Expr::parse(source)?.evaluate(&bindings)
+    }
+
+    #[test]
+    fn operators_have_the_precedence_of_arithmetic() {
+        assert_eq!(value("2 + 3 * 4 - 6 / 2"), Ok(ExprValue::Number(11)));
+        assert_eq!(value("-(2 + 3) * 4"), Ok(ExprValue::Number(-20)));
+        assert_eq!(value("10 - 4 - 3"), Ok(ExprValue::Number(3)));
+        assert_eq!(value("-7 % 4"), Ok(ExprValue::Number(1)));
+        assert_eq!(value("not M < 5 and M >= 4096 or 1 == 2"), Ok(ExprValue::Bool(1)));
+        assert_eq!(value("align(M + 1, 16)"), Ok(ExprValue::Number(4112)));
+    }
+
+    #[test]
+    fn shape_functions_take_lists() {
+        assert_eq!(value("broadcast(X, Y)"), Ok(ExprValue::List(vec![4, 6, 8])));
+        assert_eq!(value("rank(X) + numel(Y)"), Ok(ExprValue::Number(9)));
+        assert_eq!(value("full(rank(X), 0)"), Ok(ExprValue::List(vec![0, 0, 0])));
+        assert_eq!(value("all_le(Y, X)"), Ok(ExprValue::Bool(0)));
+    }
+
+    #[test]
+    fn list_functions_take_a_number_as_a_list_of_one() {
+        assert_eq!(value("sum(X) + len(X) + last(X) + min(X) + max(X)"), Ok(ExprValue::Number(33)));
+        assert_eq!(value("diff(cumsum(X))"), Ok(ExprValue::List(vec![4, 1, 8])));
+        assert_eq!(value("split_evenly(10, 3)"), Ok(ExprValue::List(vec![4, 3, 3])));
+        assert_eq!(value("dot(ceil_div(X, 4), full(3, 2))"), Ok(ExprValue::Number(8)));
+        assert_eq!(value("sum(M) + len(M) + last(cumsum(M))"), Ok(ExprValue::Number(8193)));
+        let text = |source: &str| value(source).expect_err("no value").to_string();
+        assert_eq!(text("dot(X, Y)"), "`dot(X, Y)`: lists of 3 and 2 numbers");
+        assert_eq!(text("split_evenly(4, 0)"), "`split_evenly(4, 0)`: 4 items in 0 parts");
+        assert_eq!(text("ceil_div(X, 0)"), "`ceil_div(X, 0)`: a divisor of 0, expected a positive one");
+        assert!(text("full(9999999, 1)").contains("a list of 9999999 numbers"));
+    }
+
+    #[test]
+    fn errors_quote_the_expression_and_the_reason() {
+        let text = |source: &str| value(source).expect_err("no value").to_string();
+        assert_eq!(text("M / 3"), "`M / 3`: 4096 is not a multiple of 3");
+        assert_eq!(text("N + 1"), "`N` has no value here");
+        assert_eq!(text("M +"), "`M +`: expected a number, a name or `(` at column 4");
+        assert_eq!(text("1 / 0"), "`1 / 0`: divides by zero");
+        assert_eq!(text("9223372036854775807 + 1"), "`9223372036854775807 + 1`: does not fit 63 bits");
+        assert!(text("median(M)").contains("there is no function `median`"));
+        assert!(text("import os").contains("expected an operator"));
+        assert!(text(&"(".repeat(500)).contains("nested too deeply"));
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(source in "[-+*/%()<>=!, a-zA-Z0-9_]{0,40}") {
+            let _ = value(&source);
+        }
+
+        #[test]
+        fn sums_and_products_agree_with_rust(a in -1000_i64..1000, b in -1000_i64..1000, c in 1_i64..50) {
+            let source = format!("({a}) * ({b}) + {c} - ({a}) % {c}");
+            prop_assert_eq!(value(&source), Ok(ExprValue::Number(a * b + c - a.rem_euclid(c))));
+        }
+    }
+}
