@@ -148,8 +148,8 @@ mod tests {
             (vec![("A.yaml", &chained)], "`MatMulV3` has `same_as:` itself, so it defines nothing"),
             (vec![("A.yaml", &one), ("B.yaml", &other)], "has `same_as:` itself"),
             (vec![("A.yaml", &itself)], "`A` has `same_as:` itself"),
-            (vec![("A.yaml", &misnamed)], "kernel `B` stands in a file named for `A`"),
-            (vec![("A.yaml", &more)], "unknown field `unit`"),
+            (vec![("A.yaml", &misnamed)], "kernel `B` is declared in a file named `A`"),
+            (vec![("A.yaml", &more)], "unknown key `unit`"),
         ] {
             let found = load(&files).expect_err(problem);
             assert!(found.contains(problem), "{found}");

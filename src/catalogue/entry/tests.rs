@@ -47,9 +47,9 @@ fn contradictions_name_the_key_and_the_expected_value() {
         (
             "values: causal",
             "values: causal, total: B",
-            "`total:` of `mask` does not go with `values: causal`",
+            "`total:` of `mask` cannot be combined with `values: causal`",
         ),
-        ("values: causal", "values: empty", "unknown variant `empty`"),
+        ("values: causal", "values: empty", "unknown value `empty`"),
         ("values: causal, ", "", "`mask` needs `values:`"),
     ] {
         assert!(ENTRY.contains(before), "{before}");
