@@ -21,10 +21,9 @@ use super::{
 use crate::{
     database::Database,
     device::DeviceLease,
-    domain::{Case, CaseId, CaseOutcome, DataKind, KernelName, Nanos, TensorFormat},
+    domain::{Case, CaseId, CaseOutcome, DataKind, KernelName, MemoryFootprint, Nanos},
     events::RunEvent,
     exit::ExitStatus,
-    grid::MemoryFootprint,
     ledger::{Ledger, NewRun},
     plan::{InitialCosts, PlannedCase, RunPlan},
     process::end_orphans,
@@ -244,26 +243,9 @@ pub(super) fn jobs(costs: &InitialCosts, cases: &[PlannedCase]) -> Vec<SchedCase
         launches: costs.launches,
         value: planned.value,
         devices: planned.devices,
-        memory: memory(&planned.case),
+        memory: MemoryFootprint::from_case(&planned.case).bytes(),
     };
     cases.iter().map(job).collect()
-}
-
-/// Bytes of device memory that a case needs.
-fn memory(case: &Case) -> u64 {
-    let mut footprint = MemoryFootprint::default();
-    let sizes = |tensor: &crate::domain::Tensor| {
-        (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
-    };
-    for tensor in case.inputs.iter().flatten() {
-        let (element, is_blocked) = sizes(tensor);
-        footprint.add_input(&tensor.dims, element, is_blocked);
-    }
-    for tensor in case.outputs.iter().flatten() {
-        let (element, is_blocked) = sizes(tensor);
-        footprint.add_output(&tensor.dims, element, is_blocked);
-    }
-    footprint.bytes()
 }
 
 /// Where a run keeps what others may read while it goes on.

@@ -9,7 +9,7 @@ use crate::{
     domain::KernelNameError,
     engine::EngineError,
     exit::ExitStatus,
-    grid::GridWriteError,
+    grid::MutationCasesError,
     plan::PlanError,
     profile::ProfileError,
     rehearsal::HostError,
@@ -48,7 +48,7 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(GridWriteError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
+bad_input!(MutationCasesError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
