@@ -1,7 +1,9 @@
 //! How many events a second the scheduler handles: a night of 16 devices, ten hours and 100,000 cases, of which
 //! 2 of 100 crash, in virtual time.
 //!
-//! `cargo bench --bench sched`.
+//! `cargo bench --bench sched`; 2,000 cases with `NPUBENCH_BENCH_SMALL=1`.
+
+mod size;
 
 use std::time::Instant;
 
@@ -13,7 +15,6 @@ use npubench::{
     },
 };
 
-const CASES: usize = 100_000;
 const DEVICES: u32 = 16;
 
 /// Every fiftieth case crashes; starts take 12 s and exports 3 s.
@@ -71,7 +72,8 @@ fn seconds_of(case: usize) -> Seconds {
 
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 fn main() {
-    let jobs: Vec<SchedCase> = (0..CASES)
+    let cases = size::full_or_small(100_000, 2_000);
+    let jobs: Vec<SchedCase> = (0..cases)
         .map(|case| SchedCase {
             kernel: case % 60,
             seconds: seconds_of(case),
@@ -89,11 +91,12 @@ fn main() {
         let mut state = SchedulerState::new(jobs.clone(), &devices, limits, 0);
         let (ended, events) = simulate(&mut state, &mut night, Vec::new());
         let seconds = begun.elapsed().as_secs_f64();
+        assert_eq!(usize::try_from(night.verdicts), Ok(cases), "each case has one verdict");
         #[expect(clippy::cast_precision_loss, reason = "counts")]
         let (each, all) = ((night.case_ends + events) as f64, night.collections as f64);
         let share = night.busy / (f64::from(DEVICES) * ended);
         println!(
-            "{}: {CASES} cases, {} verdicts in {ended:.0} virtual s, devices busy {:.1} % of the time",
+            "{}: {cases} cases, {} verdicts in {ended:.0} virtual s, devices busy {:.1} % of the time",
             budget.map_or("no deadline".to_owned(), |budget| format!("{budget} s")),
             night.verdicts,
             100.0 * share,

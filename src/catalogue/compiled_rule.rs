@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     catalogue::{
-        CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, TensorSlot,
+        CatalogueEntry, DeclaredArgument, EntryForm, Expr, Fill, TensorSlot, TensorSource,
         expr::{
             BinaryOperator,
             compiled::{CompileExprError, CompiledNode, LoweredValue, meaning_of, product},
@@ -138,12 +138,12 @@ impl CatalogueEntry {
             let Some(dims) = logical.get(index).and_then(Option::as_ref) else {
                 return Err(CompileError::Misfit);
             };
-            match &slot.values {
-                DeclaredFill::SameAs(other) => {
+            match &slot.source {
+                TensorSource::SameAs(other) => {
                     let other = form.tensor(other).and_then(|(place, _)| inputs.get(place)?.as_ref());
                     quick.same(inputs[index].as_ref(), other)?;
                 }
-                values => quick.values(values, dims, &names)?,
+                TensorSource::Fill(fill) => quick.values(fill, dims, &names)?,
             }
         }
         for argument in form.arguments.values() {
@@ -334,31 +334,32 @@ impl QuickForm {
 
     fn values(
         &mut self,
-        values: &DeclaredFill,
+        values: &Fill<Expr>,
         dims: &[CompiledNode],
         names: &Names,
     ) -> Result<(), CompileError> {
         let last = || dims.last().cloned().unwrap_or(CompiledNode::Number(1));
         match values {
-            DeclaredFill::Activation
-            | DeclaredFill::Weight
-            | DeclaredFill::Ones
-            | DeclaredFill::Zeros
-            | DeclaredFill::Scales
-            | DeclaredFill::Causal => Ok(()),
-            DeclaredFill::Index(bound) | DeclaredFill::Zipf(bound) | DeclaredFill::Counting(bound) => {
+            Fill::Activation
+            | Fill::Weight
+            | Fill::Ones
+            | Fill::Zeros
+            | Fill::Scales
+            | Fill::Causal
+            | Fill::Empty => Ok(()),
+            Fill::Index { below: bound } | Fill::Zipf { below: bound } | Fill::Counting { below: bound } => {
                 self.at_least(bound, CompiledNode::Number(1), names)
             }
-            DeclaredFill::Distinct(bound) => self.at_least(bound, product(dims), names),
-            DeclaredFill::Experts(bound) | DeclaredFill::Picks(bound) => self.at_least(bound, last(), names),
-            DeclaredFill::Cumulative(total) | DeclaredFill::Counts(total) => {
+            Fill::Distinct { below: bound } => self.at_least(bound, product(dims), names),
+            Fill::Experts { below: bound } | Fill::Picks { below: bound } => {
+                self.at_least(bound, last(), names)
+            }
+            Fill::Cumulative { total } | Fill::Counts { total } => {
                 let term = number(total, names)?;
                 self.has_value(term);
                 Ok(())
             }
-            DeclaredFill::SameAs(_) | DeclaredFill::Listed(_) | DeclaredFill::Blocks { .. } => {
-                Err(CompileError::Unsaid)
-            }
+            Fill::Listed { .. } | Fill::Blocks { .. } => Err(CompileError::Unsaid),
         }
     }
 
@@ -388,10 +389,10 @@ impl QuickForm {
                 );
                 Ok(())
             }
-            DeclaredArgument::Tensor { dims, values, .. } => {
+            DeclaredArgument::Tensor { dims, fill, .. } => {
                 let Some(terms) = dims.0.first() else { return Err(CompileError::Unsaid) };
                 let dims = self.dims(terms, names)?;
-                self.values(values, &dims, names)
+                self.values(fill, &dims, names)
             }
             DeclaredArgument::Attribute(_) => Err(CompileError::Unsaid),
         }

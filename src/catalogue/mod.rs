@@ -12,12 +12,12 @@ mod scaffold;
 mod schema;
 mod shape_rule;
 
-pub use arguments::{CallArgument, ResolvedFill, TensorArgument};
+pub use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, DimensionRole, EntryCheckMethod,
-    EntryForm, InputSlot, OutputDtype, TensorSlot,
+    CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryCheckMethod, EntryForm, Fill,
+    InputSlot, OutputDtype, TensorSlot, TensorSource,
 };
 pub use expr::{
     Expr, ExprError,
@@ -25,7 +25,6 @@ pub use expr::{
     compiled::{CompileExprError, CompiledExpr, EvalError, VariableSlot},
 };
 pub use loader::Catalogue;
-pub(crate) use resolve::logical_dims;
 pub use resolve::{NotReplayable, ResolvedCall};
 pub use scaffold::scaffold_entry;
 pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};

@@ -1,216 +1,87 @@
-//! `npubench check`: every case against the vendor's own code, without a device.
+//! `npubench check`: checks every case by the vendor's own code, without a device.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::BTreeMap,
     io::{IsTerminal as _, stderr},
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts;
 
-use super::options::{AssetOptions, OutputFormat, kernels, python_program};
+use super::options::{AssetOptions, DatabaseFolder, KernelFilter, OutputFormat, OutputOptions, PythonOption};
 use crate::{
-    catalogue::Catalogue,
-    config::DeviceProfile,
-    database::Database,
-    domain::{Case, CaseId, CheckOutcome, CheckVerdict, Nanos},
+    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase},
     exit::ExitStatus,
-    ledger::{Ledger, NewCheck, StoredCheck},
-    plan::{CaseSelection, NO_ENTRY, PlannedCase, UpdateMode, select_cases},
+    plan::NO_ENTRY,
     report::{print_data, print_note},
-    session::CommandError,
-    vendor_check::{self as check, CheckSettings, digest, shown, software},
+    session::{CommandError, DatabaseCheck},
+    vendor_check::shown,
 };
 
-/// Holds every case against the vendor's own torch_npu, without a device
+/// Checks every case by the vendor's own torch_npu, without a device
 ///
-/// The calls that a run would make are made on meta tensors, in a few Python processes, so that names, types
-/// and shapes are judged by the code that will run. What the catalogue refuses by itself is said too. Outcomes
-/// are in the ledger as they come: the same command goes on where it was stopped, and `run` leaves out what was
-/// rejected. Ends with 1 where a case is rejected.
+/// The calls of a run are made on meta tensors, in a few Python processes, so that names, types and shapes are checked
+/// by the code that will run. Cases that the catalogue rejects are listed too. Outcomes are stored in the ledger as they
+/// arrive: the same command continues a check that was stopped, and `run` leaves out rejected cases. Ends with 1 if a
+/// case is rejected.
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// Only these kernels, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    kernels: Vec<String>,
-    /// Python that has torch and torch_npu; it needs no NPU
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
-    /// Python processes at a time; a quarter of the cores where not given, at most 8
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    kernels: KernelFilter,
+    #[command(flatten)]
+    python: PythonOption,
+    /// Python processes at a time; by default a quarter of the cores, at most 8
     #[arg(long, value_name = "N")]
     processes: Option<usize>,
-    /// Checks again what was checked before
+    /// Check again what was checked before
     #[arg(long)]
     again: bool,
-    /// `json` prints an object per case
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
-/// Outcomes that are kept in one transaction.
-const KEPT_AT_ONCE: usize = 256;
-/// None waits longer to be kept and told.
-const KEPT_EVERY: Duration = Duration::from_secs(1);
-
 pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
-    let assets = options.assets.load()?;
-    let catalogue = Catalogue::load(&assets)?;
-    let database = Database::open(&options.db)?;
-    let device = DeviceProfile::load(&assets, database.device())?;
-    let kernels = kernels(&options.kernels)?;
-    let python = python_program(&options.python)?;
-    let versions = software(&python)?.to_string();
-
-    let mut lock = database.lock()?;
-    let measured = BTreeSet::new();
-    let selection = CaseSelection {
-        update: UpdateMode::All,
-        kernels: &kernels,
-        measured: &measured,
-        rejected: None,
-        weight_column: None,
-    };
-    let plan = select_cases(&database, &catalogue, &device, &selection)?;
-    database.initialise(&mut lock)?;
-    let mut ledger = database.ledger()?;
-    let known = if options.again { HashMap::new() } else { ledger.checks()? };
-    let digests: Vec<String> = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
-    let is_known = |place: usize| known_outcome(&known, &plan.cases[place], &digests[place], &versions);
-    let (done, open): (Vec<usize>, Vec<usize>) =
-        (0..plan.cases.len()).partition(|&place| is_known(place).is_some());
-    let mut told = CheckReporter::new(options.format, plan.cases.len() + plan.rejected.len());
-    let refused: Vec<(&Case, CheckOutcome)> =
-        plan.rejected.iter().map(|(case, finding)| (case, CheckOutcome::by_rule(&*finding.reason))).collect();
-    let checks: Vec<NewCheck<'_>> =
-        refused.iter().map(|(case, outcome)| NewCheck { case: case.id(), digest: "", outcome }).collect();
-    ledger.add_checks(&versions, now(), &checks)?;
-    for (case, outcome) in &refused {
-        told.report_case(case, outcome);
-    }
-    for place in done {
-        if let Some(outcome) = is_known(place) {
-            told.report_case(&plan.cases[place].case, outcome);
-        }
-    }
-    let cases: Vec<PlannedCase> = open.iter().map(|&place| plan.cases[place].clone()).collect();
-    let digests: Vec<&str> = open.iter().map(|&place| digests[place].as_str()).collect();
-    let settings = CheckSettings {
-        python,
-        processes: options.processes.unwrap_or_else(processes).max(1),
-        catalogue,
-        assets,
-    };
-    let is_stopped = check_open(&settings, &cases, &digests, &versions, &mut ledger, &mut told)?;
-    for problem in &plan.unreadable_rows {
+    let mut check = DatabaseCheck::prepare(
+        &options.database.db,
+        options.assets.load()?,
+        &options.kernels.names()?,
+        options.python.program()?,
+        options.processes.unwrap_or_else(default_processes).max(1),
+        options.again,
+    )?;
+    let mut reporter = CheckReporter::new(options.output.format, check.total());
+    let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
+    for problem in check.unreadable_rows() {
         print_note(&format!("{problem}: not checked"));
     }
-    told.close(&versions);
-    Ok(match () {
-        () if is_stopped => ExitStatus::Interrupted,
-        () if told.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected)
-            || !plan.unreadable_rows.is_empty() =>
-        {
-            ExitStatus::SomeNotOk
-        }
-        () => ExitStatus::Done,
+    reporter.close(check.versions());
+    let is_rejected = reporter.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected);
+    Ok(if is_stopped {
+        ExitStatus::Interrupted
+    } else if is_rejected || !check.unreadable_rows().is_empty() {
+        ExitStatus::SomeNotOk
+    } else {
+        ExitStatus::Done
     })
 }
 
-fn processes() -> usize {
+fn default_processes() -> usize {
     thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 8)
 }
 
-fn known_outcome<'a>(
-    known: &'a HashMap<CaseId, StoredCheck>,
-    planned: &PlannedCase,
-    digest: &str,
-    versions: &str,
-) -> Option<&'a CheckOutcome> {
-    let check = known.get(&planned.case.id())?;
-    (check.digest == digest && check.software == versions).then_some(&check.outcome)
-}
-
-/// Checks what is open; every outcome is in the ledger before it is told. Says whether it was stopped.
-fn check_open(
-    settings: &CheckSettings,
-    cases: &[PlannedCase],
-    digests: &[&str],
-    versions: &str,
-    ledger: &mut Ledger,
-    told: &mut CheckReporter,
-) -> Result<bool, CommandError> {
-    if cases.is_empty() {
-        return Ok(false);
-    }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-        // Without it, a signal ends the program where it is, and loses only what is not yet in the ledger.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
-    let mut waiting: Vec<(usize, CheckOutcome)> = Vec::new();
-    let mut failure = None;
-    let mut keep = |waiting: &mut Vec<(usize, CheckOutcome)>, told: &mut CheckReporter| {
-        let checks: Vec<NewCheck<'_>> = waiting
-            .iter()
-            .map(|(place, outcome)| NewCheck {
-                case: cases[*place].case.id(),
-                digest: digests[*place],
-                outcome,
-            })
-            .collect();
-        match ledger.add_checks(versions, now(), &checks) {
-            Ok(()) => {
-                waiting.drain(..).for_each(|(place, outcome)| told.report_case(&cases[place].case, &outcome));
-            }
-            Err(error) => {
-                failure.get_or_insert(error);
-                stop.store(true, Ordering::Relaxed);
-                waiting.clear();
-            }
-        }
-    };
-    let mut kept = Instant::now();
-    let checked = check::check_cases(settings, cases, &stop, &mut |place, outcome| {
-        waiting.push((place, outcome));
-        if waiting.len() >= KEPT_AT_ONCE || kept.elapsed() >= KEPT_EVERY {
-            keep(&mut waiting, told);
-            kept = Instant::now();
-        }
-    });
-    keep(&mut waiting, told);
-    if let Some(error) = failure {
-        return Err(error.into());
-    }
-    checked?;
-    Ok(stop.load(Ordering::Relaxed))
-}
-
-fn now() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
-}
-
-/// What was told so far.
+/// Counts and prints outcomes.
 struct CheckReporter {
     format: OutputFormat,
     bar: Option<ProgressBar>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
     rejected: BTreeMap<(String, String), (usize, Case)>,
-    /// Kernels that the catalogue does not have.
-    unknown: BTreeMap<String, usize>,
+    /// Cases of each kernel without a catalogue entry.
+    without_entry: BTreeMap<String, usize>,
     total: usize,
 }
 
@@ -227,12 +98,12 @@ impl CheckReporter {
             bar,
             counts: BTreeMap::new(),
             rejected: BTreeMap::new(),
-            unknown: BTreeMap::new(),
+            without_entry: BTreeMap::new(),
             total,
         }
     }
 
-    fn report_case(&mut self, case: &Case, outcome: &CheckOutcome) {
+    fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
         if let Some(bar) = &self.bar {
@@ -246,10 +117,10 @@ impl CheckReporter {
             });
             print_data(&format!("{object}\n"));
         } else if outcome.message == NO_ENTRY {
-            *self.unknown.entry(kernel).or_default() += 1;
+            *self.without_entry.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
-            self.rejected.entry((kernel, why)).or_insert_with(|| (0, case.clone())).0 += 1;
+            self.rejected.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
         }
     }
 
@@ -265,16 +136,16 @@ impl CheckReporter {
             let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             text.push_str(&format!("{kernel} {}{more}: {why}\n", first.shapes()));
         }
-        if !self.unknown.is_empty() {
-            let unknown: Vec<String> =
-                self.unknown.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            text.push_str(&format!("rejected by rule: {NO_ENTRY}: {}\n", unknown.join(", ")));
+        if !self.without_entry.is_empty() {
+            let without_entry: Vec<String> =
+                self.without_entry.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+            text.push_str(&format!("rejected by rule: {NO_ENTRY}: {}\n", without_entry.join(", ")));
         }
         let count = |verdict| {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);
             of_verdict.map(|(_, count)| count).sum::<usize>()
         };
-        let counts = CheckVerdict::ALL.into_iter().map(|verdict| (verdict, count(verdict)));
+        let counts = CheckVerdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let counts: Vec<String> = counts
             .filter(|(_, count)| *count > 0)
             .map(|(verdict, count)| format!("{count} {verdict}"))

@@ -1,10 +1,10 @@
-//! `npubench db`: what is done to a database as a whole.
+//! `npubench db`: copies, checks and normalizes a whole database.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::options::{DataKindArg, OutputFormat};
+use super::options::{DataKindArg, OutputFormat, OutputOptions};
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, copy_shapes, lint_database,
@@ -15,7 +15,7 @@ use crate::{
     session::CommandError,
 };
 
-/// Works on a database as a whole
+/// Copies, checks or normalizes a whole database
 #[derive(Debug, Subcommand)]
 pub(super) enum DbCommand {
     Copy(CopyOptions),
@@ -25,55 +25,52 @@ pub(super) enum DbCommand {
 
 /// Copies the shapes of a database into a new folder and leaves its measurements behind
 ///
-/// What production profiles measured is copied with the shapes. Use it to rehearse a run on real shapes
-/// without touching the real rows.
+/// Columns of production profiles are copied with the shapes. Use the copy to rehearse a run on real shapes without
+/// changing the real rows.
 #[derive(Debug, Args)]
 pub(super) struct CopyOptions {
-    /// The database
+    /// Database folder
     #[arg(value_name = "DIR")]
     source: PathBuf,
-    /// The new folder, which must not exist
+    /// New folder, which must not exist
     #[arg(value_name = "NEW")]
     target: PathBuf,
     /// Kind of the new database
     #[arg(long, value_enum)]
     kind: DataKindArg,
-    /// How the outcome is printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
-/// Finds what is wrong in a database, and writes nothing
+/// Finds problems in a database, and writes nothing
 ///
-/// Reads every table and lists what it finds as `file:line: severity: text [kind]`. Errors keep a file or a
-/// row from being used, warnings from being used as it was meant; notes are good to know. Ends with 1 where
-/// there are errors or warnings.
+/// Reads every table and lists each problem as `file:line: severity: text [kind]`. An error prevents the use of a file or
+/// row, a warning means that it may be used differently than intended, a note is information. Ends with 1 if there are
+/// errors or warnings.
 #[derive(Debug, Args)]
 pub(super) struct LintOptions {
-    /// The database
+    /// Database folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// How findings are printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
-/// Mends what can be mended in a database without losing anything
+/// Repairs a database as far as no information is lost
 ///
-/// Removes byte-order marks, unifies line endings, renames columns of older tools, empties the zeros that
-/// stand for "not measured", and makes one row of those that have one signature and do not contradict each
-/// other. Each table is replaced at once or left as it is. Ends with 1 where a file could not be mended.
+/// Removes byte-order marks, unifies line endings, renames columns of older tools, clears zeros that stand for "not
+/// measured", and merges rows of one signature that do not contradict each other. Each table is replaced as a whole or
+/// not at all. Ends with 1 if a file could not be repaired.
 #[derive(Debug, Args)]
 pub(super) struct NormalizeOptions {
-    /// The database
+    /// Database folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Says what would be done, and writes nothing
+    /// Print the changes, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// How the changes are printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 pub(super) fn run(command: &DbCommand) -> Result<ExitStatus, CommandError> {
@@ -88,13 +85,13 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind.into())?;
     let left_out = tables_left_out(&source, &options.target)?;
-    match options.format {
+    match options.output.format {
         OutputFormat::Json => {
             print_data(&format!("{}\n", serde_json::json!({"rows": rows, "left_out": left_out})));
         }
         OutputFormat::Plain => {
             for name in left_out {
-                print_note(&format!("{name} is left out: it is no kernel's table"));
+                print_note(&format!("{name} is left out: it is not the table of a kernel"));
             }
             print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
         }
@@ -106,8 +103,8 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let checked = lint_database(&options.folder)?;
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count(severity));
-    print_data(&match options.format {
-        OutputFormat::Plain => findings(&options.folder, &checked),
+    print_data(&match options.output.format {
+        OutputFormat::Plain => issue_lines(&options.folder, &checked),
         OutputFormat::Json => {
             let findings = checked.remarks.iter().map(|remark| {
                 serde_json::json!({
@@ -134,7 +131,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn findings(folder: &Path, checked: &LintReport) -> String {
+fn issue_lines(folder: &Path, checked: &LintReport) -> String {
     let lines = checked.remarks.iter().map(|remark| {
         let (kind, severity) = (remark.kind.as_str(), remark.kind.severity());
         format!("{}: {severity}: {} [{kind}]\n", place(folder, &remark.file, remark.line), remark.text)
@@ -144,19 +141,19 @@ fn findings(folder: &Path, checked: &LintReport) -> String {
 
 fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
     let all = normalize_database(&Database::open(&options.folder)?, options.dry_run)?;
-    print_data(&match options.format {
+    print_data(&match options.output.format {
         OutputFormat::Plain => {
-            all.iter().map(|mended| changes(&options.folder, mended, options.dry_run)).collect()
+            all.iter().map(|report| change_lines(&options.folder, report, options.dry_run)).collect()
         }
         OutputFormat::Json => {
             let list = |changes: &[NormalizeChange]| -> Vec<serde_json::Value> {
                 let changes = changes.iter();
                 changes.map(|c| serde_json::json!({"line": c.line, "text": c.text})).collect()
             };
-            let files = all.iter().map(|mended| {
-                let refused = mended.refused.as_slice();
+            let files = all.iter().map(|report| {
+                let refused = report.refused.as_slice();
                 serde_json::json!({
-                    "file": mended.file, "mended": list(&mended.done), "left": list(&mended.left),
+                    "file": report.file, "repaired": list(&report.done), "left": list(&report.left),
                     "refused": list(refused).pop(),
                 })
             });
@@ -164,31 +161,31 @@ fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError>
             format!("{}\n", serde_json::json!({"dry_run": options.dry_run, "files": files}))
         }
     });
-    let count = |of: fn(&NormalizeReport) -> bool| all.iter().filter(|mended| of(mended)).count();
-    let (mended, refused) = (count(|m| !m.done.is_empty()), count(|m| m.refused.is_some()));
-    let left: usize = all.iter().map(|mended| mended.left.len()).sum();
+    let count = |of: fn(&NormalizeReport) -> bool| all.iter().filter(|report| of(report)).count();
+    let (repaired, refused) = (count(|m| !m.done.is_empty()), count(|m| m.refused.is_some()));
+    let left: usize = all.iter().map(|report| report.left.len()).sum();
     print_note(&format!(
-        "{} {}, {refused} refused; {} left as they contradict each other",
-        counted(mended, "file"),
-        if options.dry_run { "would be mended (dry run: nothing was written)" } else { "mended" },
+        "{} {}, {refused} refused; {} kept because their values contradict each other",
+        counted(repaired, "file"),
+        if options.dry_run { "would be repaired (dry run: nothing was written)" } else { "repaired" },
         counted(left, "duplicate"),
     ));
     Ok(if refused == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
-fn changes(folder: &Path, mended: &NormalizeReport, dry_run: bool) -> String {
-    let word = if dry_run { "would mend" } else { "mended" };
-    let lines = mended.done.iter().map(|change| (word, change));
-    let lines = lines.chain(mended.left.iter().map(|change| ("left", change)));
-    let lines = lines.chain(mended.refused.iter().map(|change| ("refused", change)));
+fn change_lines(folder: &Path, report: &NormalizeReport, dry_run: bool) -> String {
+    let word = if dry_run { "would repair" } else { "repaired" };
+    let lines = report.done.iter().map(|change| (word, change));
+    let lines = lines.chain(report.left.iter().map(|change| ("left", change)));
+    let lines = lines.chain(report.refused.iter().map(|change| ("refused", change)));
     lines
         .map(|(word, change)| {
-            format!("{}: {word}: {}\n", place(folder, &mended.file, change.line), change.text)
+            format!("{}: {word}: {}\n", place(folder, &report.file, change.line), change.text)
         })
         .collect()
 }
 
-/// `folder/file:line`, on one line whatever the file's name is.
+/// `folder/file:line`; control characters of a file name become `?`, so that it stays on one line.
 fn place(folder: &Path, file: &str, line: u64) -> String {
     let path: String = folder.join(file).display().to_string();
     let path = path.chars().map(|c| if c.is_control() { '?' } else { c });

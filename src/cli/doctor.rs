@@ -1,11 +1,11 @@
-//! `npubench doctor`: whether this host can measure.
+//! `npubench doctor`: checks whether this host can measure.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, OutputFormat},
+    options::{AssetOptions, OutputFormat, OutputOptions, PythonOption},
     pause::pause_message,
 };
 use crate::{
@@ -19,62 +19,58 @@ use crate::{
     vendor_check::{package_folders, software},
 };
 
-/// Says whether this host can measure: what is missing, and how to mend it
+/// Checks whether this host can measure, and lists what is missing with a fix
 ///
-/// Looks at devices, CANN, msprof, torch_npu, custom operators, umask and disk, and changes nothing. Ends with
-/// 4 where something that every run needs is missing.
+/// Checks devices, CANN, msprof, torch_npu, custom operators, umask and disk, and changes nothing. Ends with 4 if a
+/// requirement of every run is missing.
 #[derive(Debug, Args)]
 pub(super) struct DoctorOptions {
-    /// Folder whose disk is looked at
+    /// Folder whose disk is checked
     #[arg(long, value_name = "DIR", default_value = ".")]
     db: PathBuf,
-    /// Python that has torch and torch_npu
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
-    /// How the points are printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    python: PythonOption,
+    #[command(flatten)]
+    output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
-    let scratch = tempfile::tempdir().map_err(|error| {
-        CommandError::bad_input(
-            format!("cannot make a temporary folder: {error}"),
-            "check TMPDIR and its free space",
-        )
-    })?;
+    let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
     let mut points = vec![diagnosis::devices(&device::discover(&[], scratch.path()))];
     points.extend(diagnosis::environment(variable));
-    points.push(match software(&options.python) {
+    points.push(match software(&options.python.python) {
         Ok(versions) => DoctorCheck {
             what: "torch_npu",
             state: CheckStatus::Fine,
-            found: format!("torch {}, torch_npu {} ({})", versions.torch, versions.torch_npu, options.python),
+            found: format!(
+                "torch {}, torch_npu {} ({})",
+                versions.torch, versions.torch_npu, options.python.python
+            ),
             mend: String::new(),
         },
         Err(error) => DoctorCheck {
             what: "torch_npu",
             state: CheckStatus::Missing,
             found: error.to_string(),
-            mend: "install torch_npu, or name the Python that has it with `--python`".to_owned(),
+            mend: "install torch_npu, or give the Python that has it with `--python`".to_owned(),
         },
     });
-    let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
-    let needy = catalogue.entries().filter(|entry| entry.needs.custom_operators);
-    let needy: Vec<&str> = needy.map(|entry| entry.kernel.as_str()).collect();
-    points.push(diagnosis::operators(&packages, &needy));
+    let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
+    let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
+    let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
+    points.push(diagnosis::operators(&packages, &affected));
     points.extend(diagnosis::files(&options.db));
     points.extend(paused(&options.db));
-    match options.format {
+    match options.output.format {
         OutputFormat::Plain => print_data(&plain(&points)),
         OutputFormat::Json => {
             for DoctorCheck { what, state, found, mend } in &points {
                 let object = serde_json::json!({
-                    "what": what, "state": state.as_str(), "found": found, "mend": mend,
+                    "check": what, "status": state.as_str(), "found": found, "fix": mend,
                 });
                 print_data(&format!("{object}\n"));
             }
@@ -84,13 +80,13 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
 
-/// What `npubench pause` left; nothing is said where nothing is paused.
+/// Devices that `npubench pause` reserved; `None` if no device is paused.
 fn paused(folder: &Path) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok()?;
     let (found, mend) = match PausedDevices::read(&pause_file(&database)) {
         Ok(paused) if paused.is_empty() => return None,
-        Ok(paused) => (pause_message(&paused), "a run begins nothing there until `npubench unpause`"),
-        Err(error) => (error, "it says which devices are paused; mend or remove it"),
+        Ok(paused) => (pause_message(&paused), "a run starts no collection there until `npubench unpause`"),
+        Err(error) => (error, "the file lists the paused devices; correct or remove it"),
     };
     Some(DoctorCheck { what: "paused.json", state: CheckStatus::Poor, found, mend: mend.to_owned() })
 }

@@ -1,10 +1,10 @@
-//! `npubench fia-backfill`: runtime values of fused attention into its rows.
+//! `npubench fia-backfill`: writes runtime values of fused attention into its rows.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::options::OutputFormat;
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     database::{BackfillReport, Database, backfill_database},
     exit::ExitStatus,
@@ -13,32 +13,30 @@ use crate::{
     session::CommandError,
 };
 
-/// Fills in what no profile shows of FusedInferAttentionScore, from a dump of a serving process
+/// Fills in the runtime values of FusedInferAttentionScore from a dump of a serving process
 ///
-/// Lengths of sequences, block table, heads, layout and mask mode decide the kernel's time, and are not in
-/// its shapes. A row gets the values that all calls of its shapes agree on; cells that say something stay as
-/// they are. Ends with 1 where a row is not complete afterwards. docs/attention.md says how to get a dump.
+/// Sequence lengths, block table, heads, layout and mask mode determine the kernel's time and are not part of its
+/// shapes. A row gets the values that are the same in all calls with its shapes; cells with a value are kept. Ends with
+/// 1 if a row is still incomplete. docs/attention.md explains how to make a dump.
 #[derive(Debug, Args)]
 pub(super) struct BackfillOptions {
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// The dump: a JSON object per call and line; can be given several times, for several processes
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Dump with one JSON object per line and call; may be given several times, for several processes
     #[arg(long, value_name = "FILE.jsonl", required = true)]
     dump: Vec<PathBuf>,
-    /// Adds a row without measurements for each call whose values no row has
+    /// Add a row without measurements for each call whose values no row has
     #[arg(long)]
     add_variants: bool,
-    /// How the outcome is printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError> {
     let dump = read_attention_dumps(&options.dump)?;
-    let database = Database::open(&options.db)?;
+    let database = Database::open(&options.database.db)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
-    match options.format {
+    match options.output.format {
         OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
         OutputFormat::Plain => print_data(&plain(&done, dump.len())),
     }
@@ -72,7 +70,7 @@ fn plain(done: &BackfillReport, calls: usize) -> String {
         ));
     }
     text.push_str(&format!(
-        "{} of {} rows complete, {} added; {} of {calls} calls fit no row\n",
+        "{} of {} rows complete, {} added; {} of {calls} calls match no row\n",
         done.complete(),
         done.rows.len(),
         done.added,

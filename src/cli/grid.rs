@@ -88,7 +88,7 @@ impl GridOptions {
 pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let wanted = options::kernels(&options.kernels)?;
+    let wanted = options::parse_kernels(&options.kernels)?;
     if options.mutate.is_requested() {
         let mutations = MutationFile::load(&assets)?;
         let mutations = options.mutate.select_mutations(&mutations)?;

@@ -52,7 +52,7 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let density = DensityFile::load(&assets, &catalogue)?;
-    let wanted = options::kernels(&options.kernels)?;
+    let wanted = options::parse_kernels(&options.kernels)?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
     let audits = match &options.db {
         Some(folder) => {

@@ -1,10 +1,10 @@
-//! `npubench ingest`: profiles into per-kernel CSVs.
+//! `npubench ingest`: writes profiles into per-kernel CSVs.
 
 use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
 
-use super::options::{AssetOptions, DataKindArg, OutputFormat, check_device};
+use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions, check_device};
 use crate::{
     config::DatabaseFile,
     database::{Database, KernelCsv, MergeReport, merge_groups},
@@ -20,34 +20,33 @@ use crate::{
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
 ///
-/// Records are grouped by kernel, shapes, types and formats; each group becomes a row with average, median
-/// and sample standard deviation. Rows that are there already get their profiling columns set anew,
-/// everything else in them stays. Nothing is written unless every file could be read.
+/// Records are grouped by kernel, shapes, types and formats; each group becomes a row with average, median and sample
+/// standard deviation. Existing rows get new values in their profiling columns and keep all others. Nothing is written
+/// unless every file could be read.
 #[derive(Debug, Args)]
 pub(super) struct IngestOptions {
-    /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that hold some
+    /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that contain such files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Database folder; it is made where it is missing
+    /// Database folder; it is created if it does not exist
     #[arg(long, value_name = "DIR")]
     db: PathBuf,
-    /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
+    /// Kind of a new database, by default `npu`; must be the kind of an existing one
     #[arg(long, value_enum)]
     kind: Option<DataKindArg>,
-    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G: what its rows' roofline is
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; it determines the roofline of its rows
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Merge profiles although they, or the database, are of different CANN or torch_npu versions
+    /// Merge profiles of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
-    /// Ranks that share the experts, for the rows of DispatchFFNCombine: the profiler does not record it
+    /// Number of ranks that share the experts, for rows of DispatchFFNCombine; the profiler does not record it
     #[arg(long, value_name = "N")]
     ep_size: Option<NonZeroU32>,
     #[command(flatten)]
     assets: AssetOptions,
-    /// How the summary is printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
@@ -64,7 +63,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut skipped = skipped(&groups);
     skipped.extend(passed_over.iter().map(|passed| {
         let (path, instead) = (passed.path.display(), passed.instead.display());
-        format!("`{path}` is left out: `{instead}` is of the same profile")
+        format!("`{path}` is left out: `{instead}` is an export of the same profile")
     }));
     let mut kernels = groups.into_kernels();
     skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
@@ -79,7 +78,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// The kind that the database has or will have; a wrong one is refused before anything is read.
+/// Kind of the existing or new database. A contradiction is refused before the profiles are read.
 fn kind_of_target(options: &IngestOptions) -> Result<DataKind, CommandError> {
     let wanted = options.kind.map(DataKind::from);
     if Database::is_new(&options.db)? {
@@ -92,22 +91,26 @@ fn kind_of_target(options: &IngestOptions) -> Result<DataKind, CommandError> {
     Ok(existing.kind())
 }
 
-/// The software that all profiles and the database agree on; a contradiction is refused unless it is
-/// asked for.
+/// Software versions that are common to all profiles and the database. Different versions are refused without
+/// `--mix-stacks`.
 fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<SoftwareVersions, CommandError> {
     let mut known =
         Database::open(&options.db).map(|database| database.profiled_on().clone()).unwrap_or_default();
-    let mut said_by = options.db.as_path();
+    let mut source_of_known = options.db.as_path();
     for file in files {
         let stack = stack_of_profile(&file.0);
         if stack.contradicts(&known) && !options.mix_stacks {
             return Err(CommandError::bad_input(
-                format!("`{}` is of {stack}, `{}` of {known}", file.0.display(), said_by.display()),
-                "keep a database per stack, or merge all the same with `--mix-stacks`",
+                format!(
+                    "`{}` was recorded with {stack}, `{}` with {known}",
+                    file.0.display(),
+                    source_of_known.display()
+                ),
+                "keep one database per software stack, or merge them with `--mix-stacks`",
             ));
         }
         if known.is_unknown() && !stack.is_unknown() {
-            said_by = &file.0;
+            source_of_known = &file.0;
         }
         known = known.joined_with(&stack);
     }
@@ -140,7 +143,7 @@ fn write(
     Ok(merged)
 }
 
-/// Merges into a database that is there; every table is merged in memory before the first is written.
+/// Merges into an existing database. All tables are merged in memory before the first is written.
 fn merge(
     options: &IngestOptions,
     kind: DataKind,
@@ -188,7 +191,7 @@ fn print_result(
     let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
     let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
     let kept = sum(|m| m.kept);
-    if options.format == OutputFormat::Json {
+    if options.output.format == OutputFormat::Json {
         let by_kernel: BTreeMap<&String, serde_json::Value> = merged
             .iter()
             .map(|(kernel, m)| {
@@ -212,7 +215,7 @@ fn print_result(
     }
     if kept > 0 {
         print_note(&format!(
-            "{kept} rows keep what they say: the profile has one record of them, or no counters"
+            "{kept} rows are unchanged: the profile has only one record of them, or no counters"
         ));
     }
     print_data(&format!(

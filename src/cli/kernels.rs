@@ -1,8 +1,8 @@
-//! `npubench kernels`: what can be replayed.
+//! `npubench kernels`: lists the kernels that can be replayed.
 
 use clap::Args;
 
-use super::options::{AssetOptions, OutputFormat};
+use super::options::{AssetOptions, OutputFormat, OutputOptions};
 use crate::{
     catalogue::Catalogue,
     exit::ExitStatus,
@@ -12,26 +12,25 @@ use crate::{
 
 /// Lists the kernels that can be replayed
 ///
-/// For each: the function that launches it, what it needs besides torch_npu, what judges its calls without a
-/// device, and whether the rehearsal host plays it.
+/// For each kernel: the function that launches it, its requirements besides torch_npu, the method that checks its calls
+/// without a device, and support by the rehearsal host.
 #[derive(Debug, Args)]
 pub(super) struct KernelsOptions {
-    /// How the list is printed
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
 pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
-    match options.format {
+    match options.output.format {
         OutputFormat::Plain => print_data(&kernels_table(&catalogue)),
         OutputFormat::Json => {
             for entry in catalogue.entries() {
                 let object = serde_json::json!({
                     "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
-                    "summary": entry.summary, "needs": entry.needs.words(), "judged_by": entry.judged_by.as_str(),
+                    "summary": entry.summary, "needs": entry.needs.words(), "check_method": entry.judged_by.as_str(),
                     "rehearsed": entry.can_be_launched(),
                     "forms": entry.forms.iter().map(|form| form.rule.source()).collect::<Vec<_>>(),
                 });

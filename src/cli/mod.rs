@@ -1,5 +1,5 @@
-//! The command line: one file per command. It parses, calls the library, and turns errors into text,
-//! hint and exit code.
+//! The command line: one file per command. It parses arguments, calls the library, and prints errors as text with hint
+//! and exit code.
 //!
 //! Layer 5: imports everything below and holds no logic of its own.
 
@@ -58,7 +58,7 @@ enum TopCommand {
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
-    /// Stands in for one of the vendor's programs on the rehearsal host.
+    /// Acts as one of the vendor's programs on the rehearsal host.
     #[command(hide = true, disable_help_flag = true)]
     StandIn {
         /// The program's name and its arguments.
@@ -94,19 +94,19 @@ impl GridCommand {
     }
 }
 
-/// Runs the program on the arguments of the process; returns the exit code.
+/// Runs the program with the arguments of the process and returns the exit code.
 #[must_use]
 pub fn main() -> u8 {
     let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are data, and no error.
+            // Help and version are printed to standard output, with success.
             let _ = error.print();
             return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
     };
-    // A file that reaches the limit of its size (`ulimit -f`) is an error to be told, and no sudden end: what catches
-    // the signal makes the write fail.
+    // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
+    // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
     let result = match cli.command {
         TopCommand::Doctor(options) => doctor::run(&options),

@@ -1,10 +1,10 @@
-//! `npubench new-kernel`: a first entry of the catalogue.
+//! `npubench new-kernel`: generates the first version of a catalogue entry.
 
 use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use super::options::{AssetOptions, python_program};
+use super::options::{AssetOptions, PythonOption};
 use crate::{
     catalogue::{Catalogue, scaffold_entry},
     database::{Database, row_cases},
@@ -15,37 +15,36 @@ use crate::{
     vendor_check::schemas,
 };
 
-/// Starts an entry of the catalogue from a kernel's rows, and from the schema of the function that launches it
+/// Generates a catalogue entry from a kernel's rows and from the schema of the function that launches it
 ///
-/// Prints it, or writes it where it is found at once: `--assets my-assets` puts it into
-/// `my-assets/op_replay/<Kernel>.yaml`. What is marked TODO is yours; docs/adding-a-kernel.md explains every key.
+/// Prints the entry, or writes it: `--assets my-assets` writes `my-assets/op_replay/<Kernel>.yaml`, which the other
+/// commands read with the same option. Complete the lines marked TODO; docs/adding-a-kernel.md explains every key.
 #[derive(Debug, Args)]
 pub(super) struct NewKernelOptions {
-    /// The kernel, as the profiler names it
+    /// Name of the kernel in the profiler
     #[arg(value_name = "KERNEL")]
     kernel: String,
-    /// Database that has rows of it
+    /// Database with rows of the kernel
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// The Python function that launches it, such as `torch_npu.npu_swiglu`
+    /// Python function that launches the kernel, such as `torch_npu.npu_swiglu`
     #[arg(long, value_name = "PATH")]
     api: Option<String>,
-    /// Its schema; asked of `--python` where not given
+    /// Schema of the function; by default that of the torch_npu of `--python`
     #[arg(long, value_name = "SCHEMA")]
     schema: Option<String>,
-    /// Python that has torch and torch_npu
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
+    #[command(flatten)]
+    python: PythonOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
 
 pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError> {
     let kernel = KernelName::new(&options.kernel)?;
-    if let Some(entry) = Catalogue::load(&options.assets.load_where_there()?)?.entry(&kernel) {
+    if let Some(entry) = Catalogue::load(&options.assets.load_or_embedded()?)?.entry(&kernel) {
         return Err(CommandError::bad_input(
-            format!("`{kernel}` has an entry: {}", entry.file.display()),
-            "copy it into the folder of `--assets` to change it",
+            format!("`{kernel}` already has an entry: {}", entry.file.display()),
+            "copy it into the folder given with `--assets` to change it",
         ));
     }
     let mut cases = Vec::new();
@@ -55,13 +54,13 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
         if cases.is_empty() {
             return Err(CommandError::bad_input(
                 format!("`{}` has no rows of `{kernel}`", folder.display()),
-                "ingest a profile that holds the kernel, or leave `--db` out",
+                "ingest a profile that contains the kernel, or remove `--db`",
             ));
         }
     }
     let schema = match (&options.schema, &options.api) {
         (Some(schema), _) => Some(schema.clone()),
-        (None, Some(api)) => Some(schema_of(&python_program(&options.python)?, api)?),
+        (None, Some(api)) => Some(schema_of(&options.python.program()?, api)?),
         (None, None) => None,
     };
     let text = scaffold_entry(&kernel, &cases, options.api.as_deref(), schema.as_deref());
@@ -77,25 +76,25 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
             "check the folder's permissions",
         )
     })?;
-    print_note(&format!("{}: complete what is marked TODO", path.display()));
+    print_note(&format!("{}: complete the lines marked TODO", path.display()));
     Ok(ExitStatus::Done)
 }
 
-/// The schema of a function by its last word; several overloads are listed.
+/// Reads the schema of a function from torch. Several overloads are an error that lists them.
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
     let mut found = schemas(python, function)?;
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => Err(CommandError::bad_input(
-            format!("`{python}` has no operator called `{function}`"),
+            format!("`{python}` has no operator `{function}`"),
             "check the name given with `--api`, or give `--schema`",
         )),
         (Some(last), false) => {
             found.push(last);
             Err(CommandError::bad_input(
                 format!("`{function}` has several schemas:\n{}", found.join("\n")),
-                "give one of them with `--schema`",
+                "give one of these with `--schema`",
             ))
         }
     }

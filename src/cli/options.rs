@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+pub(super) use crate::report::OutputFormat;
 use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
@@ -13,25 +14,91 @@ use crate::{
     session::CommandError,
 };
 
-/// Which templates, catalogue and device profiles are used.
+/// The database that a command works on.
+#[derive(Debug, Args)]
+pub(super) struct DatabaseFolder {
+    /// Database folder
+    #[arg(long, value_name = "DIR")]
+    pub(super) db: PathBuf,
+}
+
+/// The form of a command's output.
+#[derive(Debug, Args)]
+pub(super) struct OutputOptions {
+    /// Output format; `json` prints JSON Lines
+    #[arg(long, value_enum, default_value = "plain")]
+    pub(super) format: OutputFormat,
+}
+
+/// The kernels that a command is restricted to.
+#[derive(Debug, Args)]
+pub(super) struct KernelFilter {
+    /// Only these kernels, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(super) kernels: Vec<String>,
+}
+
+impl KernelFilter {
+    /// Returns the kernels; an empty list stands for all.
+    pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
+        parse_kernels(&self.kernels)
+    }
+}
+
+/// The Python interpreter of replays and checks.
+#[derive(Debug, Args)]
+pub(super) struct PythonOption {
+    /// Python interpreter that has torch and torch_npu
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    pub(super) python: String,
+}
+
+impl PythonOption {
+    /// Returns the interpreter as rendered scripts name it.
+    ///
+    /// msprof accepts only programs whose name begins with `python`. A path becomes absolute, because scripts run in
+    /// folders of their own; links are kept, because a virtual environment is recognised by its link.
+    pub(super) fn program(&self) -> Result<String, CommandError> {
+        let named = &self.python;
+        if find_program(named, &search_path(&[])).is_none() {
+            return Err(CommandError::bad_input(
+                format!("program `{named}`, which runs the replay scripts, was not found"),
+                "install Python 3.8 or later, or give another interpreter with `--python PROGRAM`",
+            ));
+        }
+        let path = Path::new(named);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with("python") {
+            return Err(CommandError::bad_input(
+                format!("the file name of `{named}` does not begin with `python`, which msprof requires"),
+                "give the interpreter itself with `--python`, such as `venv/bin/python3`",
+            ));
+        }
+        let absolute = std::path::absolute(path).ok().filter(|_| named.contains('/'));
+        Ok(absolute.map_or_else(|| named.clone(), |path| path.to_string_lossy().into_owned()))
+    }
+}
+
+/// Templates, catalogue and device profiles of the user.
 #[derive(Debug, Args)]
 pub(super) struct AssetOptions {
-    /// Folder with `templates`, `op_replay` or `grids`, whose files stand in front of the built-in ones
+    /// Folder with `templates`, `op_replay` or `grids`, whose files replace the built-in ones of the same name
     #[arg(long, value_name = "DIR", env = "NPUBENCH_ASSETS")]
     pub(super) assets: Option<PathBuf>,
 }
 
 impl AssetOptions {
-    /// The built-in ones where the folder is not there yet, for a command that makes it.
-    pub(super) fn load_where_there(&self) -> Result<AssetFiles, CommandError> {
+    /// Loads the files for a command that may create the folder: a missing one stands for the built-in files.
+    pub(super) fn load_or_embedded(&self) -> Result<AssetFiles, CommandError> {
         match &self.assets {
             Some(folder) if !folder.exists() => Ok(AssetFiles::embedded()),
-            // What is missing there may be what the command makes.
+            // Not checked for completeness: the command may be about to write the missing file.
             Some(folder) => Ok(AssetFiles::overlaid(folder)?),
             None => self.load(),
         }
     }
 
+    /// Loads and checks the files.
     pub(super) fn load(&self) -> Result<AssetFiles, CommandError> {
         let assets = match &self.assets {
             Some(folder) => AssetFiles::overlaid(folder)?,
@@ -42,7 +109,7 @@ impl AssetOptions {
     }
 }
 
-/// Whether there is such a device profile, and the database, where there is one, has no other.
+/// Refuses an unknown device profile, and one that differs from the profile of an existing database.
 pub(super) fn check_device(
     device: Option<&str>,
     assets: &AssetOptions,
@@ -52,34 +119,34 @@ pub(super) fn check_device(
     DeviceProfile::load(&assets.load()?, device)?;
     match Database::open(db) {
         Ok(database) if database.has_tables() && database.device() != device => Err(CommandError::bad_input(
-            format!("`{}` is of device `{}`, not `{device}`", db.display(), database.device()),
-            "a database's device is given when it is made; use another folder",
+            format!("the device of `{}` is `{}`, not `{device}`", db.display(), database.device()),
+            "the device of a database is set when it is created; use another folder",
         )),
         _ => Ok(()),
     }
 }
 
-/// A number of rows; `--rows -1` is one that somebody tries.
+/// Parses a number of rows. Accepts a leading minus sign in order to refuse it with a clear message.
 pub(super) fn parse_rows(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on; 0 is all that are valid"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on; 0 stands for all valid rows"))
 }
 
-/// A seed.
+/// Parses a seed.
 pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
 }
 
-/// Bytes of so many GiB.
+/// Parses a size in GiB and returns bytes.
 pub(super) fn parse_gib(text: &str) -> Result<u64, String> {
-    let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MOST_GIB));
+    let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= f64::from(MAX_GIB));
     let bytes = gib.map(|gib| gib * f64::from(1 << 30));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^50, and positive")]
     bytes
         .map(|bytes| bytes as u64)
-        .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MOST_GIB}"))
+        .ok_or_else(|| format!("`{text}` is not a number above 0, up to {MAX_GIB}"))
 }
 
-/// The kind of a database, as a word of the command line.
+/// Kind of a database on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum DataKindArg {
     /// Measured on devices
@@ -89,36 +156,27 @@ pub(super) enum DataKindArg {
 }
 
 impl From<DataKindArg> for DataKind {
-    fn from(word: DataKindArg) -> Self {
-        match word {
+    fn from(kind: DataKindArg) -> Self {
+        match kind {
             DataKindArg::Npu => Self::Npu,
             DataKindArg::Rehearsal => Self::Rehearsal,
         }
     }
 }
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For a person
-    #[default]
-    Plain,
-    /// JSON, for a program
-    Json,
-}
-
 /// A list of devices such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceList(pub(super) Vec<u32>);
 
-/// More memory than any device has.
-const MOST_GIB: u32 = 1 << 20;
-/// More devices than any host has; keeps a mistyped range from becoming a long list.
-const MOST_DEVICES: u32 = 1024;
+/// Upper limit of a memory size, above that of any device.
+const MAX_GIB: u32 = 1 << 20;
+/// Upper limit of device numbers, so that a mistyped range does not become a long list.
+const MAX_DEVICES: u32 = 1024;
 
+/// Parses a list of devices; the result is sorted and free of duplicates.
 pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     let expected = || format!("`{text}` is not a list of devices such as `0-3,8`");
-    let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&device| device < MOST_DEVICES);
+    let number = |part: &str| part.trim().parse::<u32>().ok().filter(|&device| device < MAX_DEVICES);
     let mut devices = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -133,37 +191,15 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
     Ok(DeviceList(devices))
 }
 
-/// The interpreter as the scripts will name it.
-pub(super) fn python_program(named: &str) -> Result<String, CommandError> {
-    if find_program(named, &search_path(&[])).is_none() {
-        return Err(CommandError::bad_input(
-            format!("there is no program `{named}`, which runs the replay scripts"),
-            "install Python 3.8 or later, or name it with `--python PROGRAM`",
-        ));
-    }
-    let path = Path::new(named);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if !name.starts_with("python") {
-        return Err(CommandError::bad_input(
-            format!("`{named}` is not named like a Python; msprof takes only names that begin with `python`"),
-            "give the interpreter itself with `--python`, such as `venv/bin/python3`",
-        ));
-    }
-    // Scripts run in folders of their own. Links stay: a virtual environment is known by its link.
-    let is_path = named.contains('/');
-    let absolute = std::path::absolute(path).ok().filter(|_| is_path);
-    Ok(absolute.map_or_else(|| named.to_owned(), |path| path.to_string_lossy().into_owned()))
-}
-
-/// A skew from 0 on; beyond 4 the first expert has nearly all.
+/// Parses an expert skew. Above 4 the first expert has nearly all tokens.
 pub(super) fn parse_skew(text: &str) -> Result<f64, String> {
     let skew = text.parse::<f64>().ok().filter(|skew| (0.0..=4.0).contains(skew));
     skew.ok_or_else(|| format!("`{text}` is not a number from 0 to 4"))
 }
 
-/// Kernel names given as words, each possibly a list with commas.
-pub(super) fn kernels(words: &[String]) -> Result<Vec<KernelName>, CommandError> {
-    words.iter().map(|word| Ok(KernelName::new(word)?)).collect()
+/// Parses kernel names.
+pub(super) fn parse_kernels(names: &[String]) -> Result<Vec<KernelName>, CommandError> {
+    names.iter().map(|name| Ok(KernelName::new(name)?)).collect()
 }
 
 #[cfg(test)]
@@ -171,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_with_a_unit_have_a_range() {
+    fn sizes_in_gib_have_limits() {
         assert_eq!(parse_gib("0.5"), Ok(1 << 29));
         assert_eq!(parse_gib("1048576"), Ok(1 << 50));
         for wrong in ["0", "-1", "nan", "inf", "1e9", "64G", ""] {
@@ -180,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn device_lists() {
+    fn device_lists_are_sorted_and_limited() {
         assert_eq!(parse_devices("0-3,8,2"), Ok(DeviceList(vec![0, 1, 2, 3, 8])));
         for wrong in ["", "3-1", "a", "1-", "-1", "0-99999999", "1,,2"] {
             assert!(parse_devices(wrong).is_err(), "{wrong}");

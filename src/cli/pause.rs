@@ -1,11 +1,9 @@
-//! `npubench pause` and `npubench unpause`: lend devices to a colleague for a while.
-
-use std::path::PathBuf;
+//! `npubench pause` and `npubench unpause`: reserve devices for other users, and release them.
 
 use clap::Args;
 
 use super::{
-    options::{DeviceList, parse_devices},
+    options::{DatabaseFolder, DeviceList, parse_devices},
     runs::no_database,
     status::live_status,
 };
@@ -17,35 +15,35 @@ use crate::{
     session::CommandError,
 };
 
-/// Lends devices to somebody else: a run begins nothing new on them
+/// Reserves devices for other users: a run starts no new collection on them
 ///
-/// What runs on them may end. Where no run is going on, the pause counts for the next one.
+/// Running collections may end. If no run is active, the reservation applies to the next one.
 #[derive(Debug, Args)]
 pub(super) struct PauseOptions {
     #[command(flatten)]
-    which: DeviceSelection,
+    selection: DeviceSelection,
 }
 
-/// Takes lent devices back: a run uses them again
+/// Releases paused devices: a run uses them again
 #[derive(Debug, Args)]
 pub(super) struct UnpauseOptions {
     #[command(flatten)]
-    which: DeviceSelection,
+    selection: DeviceSelection,
 }
 
+/// Devices of a database's runs.
 #[derive(Debug, Args)]
 struct DeviceSelection {
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// Devices, such as `0-3,8`; all where not given
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Devices, such as `0-3,8`; by default all
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
 }
 
 impl DeviceSelection {
     fn database(&self) -> Result<Database, CommandError> {
-        let database = Database::open(&self.db)?;
+        let database = Database::open(&self.database.db)?;
         if database.has_tables() { Ok(database) } else { Err(no_database(&database)) }
     }
 
@@ -55,17 +53,17 @@ impl DeviceSelection {
 }
 
 pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> {
-    let database = options.which.database()?;
-    let (_, paused) = PausedDevices::change(&database, |paused| paused.lend(options.which.named()))?;
+    let database = options.selection.database()?;
+    let (_, paused) = PausedDevices::change(&database, |paused| paused.lend(options.selection.named()))?;
     let status = live_status(&database)?;
     let mut text = format!("{}\n", pause_message(&paused));
     match &status {
-        None => text.push_str("no run is going on: this counts for the next one\n"),
+        None => text.push_str("no run is active: this applies to the next one\n"),
         Some(status) => {
             let now = Timestamp::now();
             let lines = status.board.devices.iter().filter(|line| paused.has(line.device));
             lines.for_each(|line| text.push_str(&expected_free_at(line, now)));
-            text.push_str(&unused_note(status, options.which.named()));
+            text.push_str(&unused_note(status, options.selection.named()));
         }
     }
     print_data(&text);
@@ -73,8 +71,8 @@ pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> 
 }
 
 pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandError> {
-    let database = options.which.database()?;
-    let named = options.which.named();
+    let database = options.selection.database()?;
+    let named = options.selection.named();
     let (before, after) = PausedDevices::change(&database, |paused| paused.take_back(named))?;
     let idle: Vec<u32> = named.unwrap_or_default().iter().copied().filter(|&one| !before.has(one)).collect();
     let mut text = String::new();
@@ -82,7 +80,7 @@ pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandErr
         text.push_str(&format!("{} not paused\n", devices_are(&idle)));
     }
     if named.is_none() && before.is_empty() {
-        text.push_str("nothing was paused\n");
+        text.push_str("no device was paused\n");
     } else {
         text.push_str(&format!("{}\n", pause_message(&after)));
     }
@@ -90,7 +88,7 @@ pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandErr
     Ok(ExitStatus::Done)
 }
 
-/// Which devices are lent now.
+/// A sentence that lists the paused devices.
 pub(super) fn pause_message(paused: &PausedDevices) -> String {
     let except: Vec<u32> = paused.except.iter().copied().collect();
     match (paused.all, except.as_slice()) {
@@ -109,10 +107,10 @@ fn devices_are(devices: &[u32]) -> String {
     format!("device{plural} {} {are}", ranges(devices))
 }
 
-/// When a lent device will be free.
+/// A line with the predicted time at which a paused device is free.
 fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     match &line.collection {
-        None => format!("device {}: nothing runs on it\n", line.device),
+        None => format!("device {}: no collection is running\n", line.device),
         Some(current) => {
             let left = current.predicted_end.since(now).max(0.0);
             let (number, end) = (current.number, current.predicted_end.local_time());
@@ -124,7 +122,7 @@ fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     }
 }
 
-/// Named devices that the run does not use.
+/// A line with the named devices that are not part of the run.
 fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
     let uses = |device: u32| status.board.devices.iter().any(|line| line.device == device);
     let others: Vec<u32> =
@@ -132,5 +130,5 @@ fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
     if others.is_empty() {
         return String::new();
     }
-    format!("{} not used by run {}\n", devices_are(&others), status.board.run)
+    format!("{} not part of run {}\n", devices_are(&others), status.board.run)
 }

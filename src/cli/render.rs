@@ -1,40 +1,37 @@
-//! `npubench render`: the script and the manifest of a kernel, as a run would write them.
-
-use std::path::PathBuf;
+//! `npubench render`: prints the script or the manifest of a kernel as a run would write them.
 
 use clap::Args;
 
-use super::options::{AssetOptions, parse_skew};
+use super::options::{AssetOptions, DatabaseFolder, parse_skew};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
-    domain::KernelName,
+    domain::{IdentifiedCase, KernelName},
     exit::ExitStatus,
     render::{Manifest, ManifestCase, SentinelLengths, replay_script},
     report::{print_data, print_note},
     session::CommandError,
 };
 
-/// Prints the replay script of a kernel, and the manifest of its cases
+/// Prints the replay script of a kernel, or the manifest of its cases
 ///
-/// The script goes to standard output; with `--manifest`, the manifest does instead.
+/// Both go to standard output: the script by default, the manifest with `--manifest`.
 #[derive(Debug, Args)]
 pub(super) struct RenderOptions {
-    /// The kernel
+    /// Name of the kernel
     kernel: String,
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// Only the case of this id
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Only the case with this id
     #[arg(long, value_name = "ID")]
     case: Option<String>,
     /// Print the manifest instead of the script
     #[arg(long)]
     manifest: bool,
-    /// Seed of the values
+    /// Seed of input values
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How unevenly tokens go to experts: the n-th has a share of n^-S; 0 is even
+    /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
     expert_skew: f64,
     #[command(flatten)]
@@ -44,13 +41,13 @@ pub(super) struct RenderOptions {
 pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let database = Database::open(&options.db)?;
+    let database = Database::open(&options.database.db)?;
     let kernel = KernelName::new(&options.kernel)?;
     let entry = catalogue.entry(&kernel).ok_or_else(|| {
         let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
         CommandError::bad_input(
             format!("the catalogue has no entry for `{kernel}`"),
-            format!("it has {}; docs/adding-a-kernel.md says how to add one", known.join(", ")),
+            format!("entries: {}; docs/adding-a-kernel.md explains how to add one", known.join(", ")),
         )
     })?;
     if !options.manifest {
@@ -60,7 +57,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let table = database.kernel_csv(&kernel)?;
     let mut cases = Vec::new();
     for row in row_cases(&kernel, &table)? {
-        let Ok(case) = row.case else { continue };
+        let Ok(case) = row.case.map(IdentifiedCase::new) else { continue };
         if options.case.as_ref().is_some_and(|wanted| case.id().as_str() != wanted) {
             continue;
         }
@@ -74,7 +71,10 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     }
     if cases.is_empty() {
         return Err(CommandError::bad_input(
-            format!("`{}` has no such case of `{kernel}` that can be replayed", options.db.display()),
+            format!(
+                "`{}` has no such case of `{kernel}` that can be replayed",
+                options.database.db.display()
+            ),
             "the column `MicroBench Case` and the output of `run` show the ids",
         ));
     }

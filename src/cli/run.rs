@@ -1,4 +1,4 @@
-//! `npubench run`: measures what a database lacks.
+//! `npubench run`: measures the cases of a database.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +8,8 @@ use std::{
 use clap::Args;
 
 use super::options::{
-    AssetOptions, DataKindArg, DeviceList, OutputFormat, kernels, parse_devices, parse_skew, python_program,
+    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, KernelFilter, OutputOptions, PythonOption,
+    parse_devices, parse_skew,
 };
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
@@ -16,10 +17,10 @@ use crate::{
     database::REHEARSAL_RUN,
     domain::DataKind,
     exit::ExitStatus,
-    rehearsal::fault_plan,
+    rehearsal::fault_plan::{FaultPlan, ValidNames},
     session::{
         BusyArg, CommandError, DeadlineOptions, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions,
-        UpdateArg, now,
+        UpdateArg,
     },
 };
 
@@ -30,41 +31,39 @@ pub(super) const LAUNCHES: u32 = 20;
 
 /// Measures the cases of a database and writes their rows
 ///
-/// Cases are divided into collections, each one msprof run on one device, or on several where a kernel talks
-/// to others. Every launch and verdict is in the ledger before anything is said about it. Ctrl-C once lets running collections end, twice ends
-/// them at once; `npubench resume` goes on from there, also after a crash of the host.
+/// Cases are divided into collections; a collection is one msprof run on one device, or on several devices for a
+/// kernel that communicates. Every launch and verdict is in the ledger before it is printed. Ctrl-C once lets running
+/// collections end, twice ends them at once; `npubench resume` continues from there, also after a crash of the host.
 #[derive(Debug, Args)]
 pub(super) struct RunCommandOptions {
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// Only these kernels, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    kernels: Vec<String>,
-    /// Devices to use, such as `0-3,8`; all where not given
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    kernels: KernelFilter,
+    /// Devices to use, such as `0-3,8`; by default all
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
     #[command(flatten)]
-    end: DeadlineOptions,
-    /// Column of the rows that says what each is worth; the greatest are measured first
+    deadline: DeadlineOptions,
+    /// Column with the weight of each row; the heaviest are measured first
     #[arg(long, value_name = "NAME")]
     weight_column: Option<String>,
-    /// What is done about a device that somebody else uses
+    /// Treatment of devices on which foreign processes run
     #[arg(long, value_enum, default_value = "wait")]
     busy: BusyArg,
-    /// Which rows are measured
+    /// Rows to measure
     #[arg(long, value_enum, default_value = "missing")]
     update: UpdateArg,
-    /// Where the launches run
+    /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
     host: DataKindArg,
-    /// How the rehearsal host makes durations
+    /// Model of the durations of the rehearsal host
     #[arg(long, value_enum, default_value = "lifelike")]
     rehearsal_model: NoiseModelArg,
-    /// What goes wrong on the rehearsal host, and how fast its time passes: a fault plan, see docs/rehearsal.md
+    /// Fault plan of the rehearsal host, with the speed of its clock; see docs/rehearsal.md
     #[arg(long, value_name = "FILE")]
     rehearsal_faults: Option<PathBuf>,
-    /// Seed of values and of the rehearsal host's durations
+    /// Seed of input values and of the durations of the rehearsal host
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Samples per case and collection
@@ -73,16 +72,14 @@ pub(super) struct RunCommandOptions {
     /// Launches of a case before its samples
     #[arg(long, default_value_t = WARM_UP, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warm_up: u32,
-    /// Python that has torch and torch_npu
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
-    /// Launches also what `npubench check` found rejected by the vendor's code
+    #[command(flatten)]
+    python: PythonOption,
+    /// Also launch cases that `npubench check` found rejected by the vendor's code
     #[arg(long)]
     ignore_check: bool,
-    /// `json` prints every event as a line of JSON
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
-    /// How unevenly tokens go to experts: the n-th has a share of n^-S; 0 is even
+    #[command(flatten)]
+    output: OutputOptions,
+    /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
     expert_skew: f64,
     #[command(flatten)]
@@ -92,14 +89,14 @@ pub(super) struct RunCommandOptions {
 pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandError> {
     let kind = DataKind::from(options.host);
     let assets = options.assets.load()?;
-    let faults = fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
-    let kernels = kernels(&options.kernels)?;
-    let recipe = RunOptions {
+    let faults = load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
+    let kernels = options.kernels.names()?;
+    let run_options = RunOptions {
         update: options.update,
-        kernels: options.kernels.clone(),
+        kernels: options.kernels.kernels.clone(),
         chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
         devices: Vec::new(),
-        python: python_program(&options.python)?,
+        python: options.python.program()?,
         assets: options.assets.assets.clone(),
         warm_up: options.warm_up,
         launches: options.launches,
@@ -111,43 +108,35 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         busy: options.busy,
         faults,
     };
-    let host = RunContext::find(&options.db, kind, assets, &recipe)?;
-    let mut lock = host.database.lock()?;
-    let plan = host.plan(&recipe, &kernels)?;
-    // From here on there is something to keep.
-    host.database.initialise(&mut lock)?;
-    host.measure(run_id(kind), recipe, plan, None, &options.end, options.format)
+    let context = RunContext::find(&options.database.db, kind, assets, &run_options)?;
+    let mut lock = context.database.lock()?;
+    let plan = context.plan(&run_options, &kernels)?;
+    // The first write: from here on the run has results to keep.
+    context.database.initialise(&mut lock)?;
+    context.measure(run_id(kind), run_options, plan, None, &options.deadline, options.output.format)
 }
 
-/// What is to go wrong on the rehearsal host: nothing where nothing is said.
-fn fault_plan(
+/// Loads the fault plan of the rehearsal host; without a file the plan is empty.
+fn load_fault_plan(
     file: Option<&Path>,
     kind: DataKind,
     assets: &AssetFiles,
-) -> Result<fault_plan::FaultPlan, CommandError> {
-    match file {
-        None => Ok(fault_plan::FaultPlan::default()),
-        Some(file) if kind == DataKind::Npu => Err(CommandError {
-            message: format!(
-                "`{}` is a plan for the rehearsal host; real devices fail by themselves",
-                file.display()
-            ),
-            hint: "add `--host rehearsal`, or leave `--rehearsal-faults` out".to_owned(),
+) -> Result<FaultPlan, CommandError> {
+    let Some(file) = file else { return Ok(FaultPlan::default()) };
+    if kind == DataKind::Npu {
+        return Err(CommandError {
+            message: format!("`{}` is a fault plan, which only the rehearsal host supports", file.display()),
+            hint: "add `--host rehearsal`, or remove `--rehearsal-faults`".to_owned(),
             exit: ExitStatus::Usage,
-        }),
-        Some(file) => {
-            let catalogue = Catalogue::load(assets)?;
-            let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
-            Ok(fault_plan::FaultPlan::load(
-                file,
-                &fault_plan::ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES },
-            )?)
-        }
+        });
     }
+    let catalogue = Catalogue::load(assets)?;
+    let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
+    Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES })?)
 }
 
-/// Sorts by time, tells two runs of one second apart, and marks rows whose durations are simulated.
+/// Id of a new run: sorted by time, distinct for two runs of one second, marked if durations are simulated.
 fn run_id(kind: DataKind) -> String {
     let mark = if kind == DataKind::Rehearsal { REHEARSAL_RUN } else { "" };
-    format!("{mark}{}-{:05}", now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
+    format!("{mark}{}-{:05}", jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
 }

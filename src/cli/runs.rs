@@ -1,10 +1,8 @@
-//! `npubench runs`: which runs a database has seen.
-
-use std::path::PathBuf;
+//! `npubench runs`: lists the runs of a database.
 
 use clap::Args;
 
-use super::options::OutputFormat;
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     database::Database,
     exit::ExitStatus,
@@ -13,29 +11,27 @@ use crate::{
     session::CommandError,
 };
 
-/// Lists the runs of a database, the oldest first, and says how each ended
+/// Lists the runs of a database, oldest first, with their state or end
 #[derive(Debug, Args)]
 pub(super) struct RunsOptions {
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// `json` prints a line of JSON for each run
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
-    let (_, runs) = past_runs(&Database::open(&options.db)?)?;
+    let (_, runs) = past_runs(&Database::open(&options.database.db)?)?;
     let now = Timestamp::now();
-    match options.format {
+    match options.output.format {
         OutputFormat::Json => print_data(&runs_json(&runs, now)),
-        OutputFormat::Plain if runs.is_empty() => print_note("no run has begun on this database"),
+        OutputFormat::Plain if runs.is_empty() => print_note("no run has been started on this database"),
         OutputFormat::Plain => print_data(&runs_table(&runs, now)),
     }
     Ok(ExitStatus::Done)
 }
 
-/// The runs of a database and its ledger, where there is one.
+/// The runs of a database, and its ledger if it exists.
 pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<PastRun>), CommandError> {
     if !database.has_tables() {
         return Err(no_database(database));
@@ -45,40 +41,45 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
     Ok((ledger, runs))
 }
 
-/// A folder without tables.
+/// Error for a folder without tables.
 pub(super) fn no_database(database: &Database) -> CommandError {
     CommandError::bad_input(
         format!("`{}` is not a database folder", database.folder().display()),
-        "give the folder with the kernels' CSVs",
+        "give the folder that contains the per-kernel CSVs",
     )
 }
 
-/// The run that a word names: an id or an unambiguous beginning of one, the latest for `last`.
-pub(super) fn find_run<'a>(runs: &'a [PastRun], word: &str) -> Result<&'a PastRun, CommandError> {
+/// Finds a run by its id, by an unambiguous prefix of it, or the latest by `last`.
+pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRun, CommandError> {
     let id = |past: &PastRun| past.record.run.clone();
     let Some(latest) = runs.last() else {
         return Err(CommandError::bad_input(
-            "no run has begun on this database",
-            "`npubench run --db DIR` begins one",
+            "no run has been started on this database",
+            "`npubench run --db DIR` starts one",
         ));
     };
-    if word == "last" {
+    if name == "last" {
         return Ok(latest);
     }
-    let exact = runs.iter().find(|past| past.record.run == word);
+    let exact = runs.iter().find(|past| past.record.run == name);
     let named: Vec<&PastRun> = match exact {
         Some(past) => vec![past],
-        None => runs.iter().filter(|past| past.record.run.starts_with(word)).collect(),
+        None => runs.iter().filter(|past| past.record.run.starts_with(name)).collect(),
     };
     match named.as_slice() {
         [one] => Ok(one),
         [] => Err(CommandError::bad_input(
-            format!("no run of this database begins with `{word}`; the latest is {}", id(latest)),
-            "`npubench runs --db DIR` lists them",
+            format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
+            "`npubench runs --db DIR` lists all runs",
         )),
         [first, .., last] => Err(CommandError::bad_input(
-            format!("{} runs begin with `{word}`, from {} to {}", named.len(), id(first), id(last)),
-            "give more of the id",
+            format!(
+                "the ids of {} runs begin with `{name}`, from {} to {}",
+                named.len(),
+                id(first),
+                id(last)
+            ),
+            "give more characters of the id",
         )),
     }
 }

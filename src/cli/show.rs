@@ -1,11 +1,11 @@
-//! `npubench show`: the cases of a run.
+//! `npubench show`: lists the cases of a run.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{
-    options::OutputFormat,
+    options::{DatabaseFolder, OutputFormat, OutputOptions},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -19,26 +19,24 @@ use crate::{
 
 /// Shows every case of a run: verdict, reason, device, attempts, collections, log
 ///
-/// A timeline opens in Perfetto (ui.perfetto.dev) and in chrome://tracing: a track for each device, a slice for
-/// each collection, the verdicts as counters.
+/// A timeline opens in Perfetto (ui.perfetto.dev) and in chrome://tracing: one track per device, one slice per
+/// collection, the verdicts as counters.
 #[derive(Debug, Args)]
 pub(super) struct ShowOptions {
-    /// The run: its id, or an unambiguous beginning of it; `last` is the latest
+    /// Id of the run, or an unambiguous prefix of it; `last` is the latest
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
-    /// Database folder
-    #[arg(long, value_name = "DIR")]
-    db: PathBuf,
-    /// `json` prints a line of JSON for each case
-    #[arg(long, value_enum, default_value = "plain")]
-    format: OutputFormat,
-    /// Writes the run as a trace instead
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    output: OutputOptions,
+    /// Write the run as a trace to this file instead
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 }
 
 pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
-    let (ledger, runs) = past_runs(&Database::open(&options.db)?)?;
+    let (ledger, runs) = past_runs(&Database::open(&options.database.db)?)?;
     let past = find_run(&runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.collections(&past.record.run)?;
@@ -49,7 +47,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         return Ok(ExitStatus::Done);
     }
     let cases = shown_cases(cases, &past.folder);
-    match options.format {
+    match options.output.format {
         OutputFormat::Json => {
             let lines = cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default() + "\n");
             print_data(&lines.collect::<String>());

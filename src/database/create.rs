@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::{Database, StoreError, folder::DATABASE_FILE};
+use super::{Database, DatabaseError, folder::DATABASE_FILE};
 use crate::{
     config::DatabaseFile,
     files::{
@@ -22,10 +22,10 @@ impl Database {
     /// creation has left that was killed.
     ///
     /// # Errors
-    /// [`StoreError::NoFolder`] where the path is a file's.
-    pub fn is_new(folder: &Path) -> Result<bool, StoreError> {
+    /// [`DatabaseError::NotAFolder`] where the path is a file's.
+    pub fn is_new(folder: &Path) -> Result<bool, DatabaseError> {
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
-            return Err(StoreError::NoFolder { path: folder.to_owned() });
+            return Err(DatabaseError::NotAFolder { path: folder.to_owned() });
         }
         Ok(is_empty(folder))
     }
@@ -34,13 +34,13 @@ impl Database {
     /// becomes the database when it is complete. Where the folder appears in the meantime, nothing is made.
     ///
     /// # Errors
-    /// [`StoreError::JustMade`], [`StoreError::NoFolder`], and whatever `fill` returns.
-    pub fn create<E: From<StoreError>>(
+    /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and whatever `fill` returns.
+    pub fn create<E: From<DatabaseError>>(
         folder: &Path,
         file: &DatabaseFile,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
-        let just_made = || StoreError::JustMade { path: folder.to_owned() };
+        let just_made = || DatabaseError::CreatedConcurrently { path: folder.to_owned() };
         if !Self::is_new(folder)? {
             return Err(just_made().into());
         }
@@ -49,44 +49,46 @@ impl Database {
         let parent =
             folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = if is_there { folder } else { parent };
-        fs::create_dir_all(place).map_err(StoreError::io("create", place))?;
+        fs::create_dir_all(place).map_err(DatabaseError::io("create", place))?;
         remove_unfinished_folders(place);
         let draft = tempfile::Builder::new()
             .prefix(DRAFT)
             .tempdir_in(place)
-            .map_err(StoreError::io("write into", place))?;
+            .map_err(DatabaseError::io("write into", place))?;
         // Says that somebody is at it. Where a file system has no locks, what a killed creation leaves stays.
-        let owned = File::open(draft.path()).map_err(StoreError::io("open", draft.path()))?;
+        let owned = File::open(draft.path()).map_err(DatabaseError::io("open", draft.path()))?;
         let _ = owned.try_lock();
-        write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())?;
+        write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())
+            .map_err(DatabaseError::from)?;
         fill(draft.path())?;
-        sync_folder(draft.path())?;
+        sync_folder(draft.path()).map_err(DatabaseError::from)?;
         if is_there {
             // One that fills the same folder holds this until its files are there.
-            let one_at_a_time = File::open(folder).map_err(StoreError::io("open", folder))?;
+            let one_at_a_time = File::open(folder).map_err(DatabaseError::io("open", folder))?;
             let _ = one_at_a_time.lock();
             if !is_empty(folder) {
                 return Err(just_made().into());
             }
             move_files(draft.path(), folder)?;
-            return Ok(sync_folder(folder)?);
+            return Ok(sync_folder(folder).map_err(DatabaseError::from)?);
         }
         let mode = Permissions::from_mode(0o777 & !current_umask());
-        fs::set_permissions(draft.path(), mode).map_err(StoreError::io("set the mode of", draft.path()))?;
+        fs::set_permissions(draft.path(), mode)
+            .map_err(DatabaseError::io("set the mode of", draft.path()))?;
         fs::rename(draft.path(), folder).map_err(|source| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty
             | io::ErrorKind::AlreadyExists
             | io::ErrorKind::NotADirectory => just_made(),
-            _ => StoreError::io("create", folder)(source),
+            _ => DatabaseError::io("create", folder)(source),
         })?;
         // It has its name now.
         let _ = draft.keep();
-        Ok(sync_folder(parent)?)
+        Ok(sync_folder(parent).map_err(DatabaseError::from)?)
     }
 }
 
 /// Moves all files of a folder into another; where one cannot be moved, those that were are taken back out.
-fn move_files(from: &Path, to: &Path) -> Result<(), StoreError> {
+fn move_files(from: &Path, to: &Path) -> Result<(), DatabaseError> {
     let mut moved = Vec::new();
     let result = fs::read_dir(from).and_then(|entries| {
         for entry in entries {
@@ -101,7 +103,7 @@ fn move_files(from: &Path, to: &Path) -> Result<(), StoreError> {
         for file in &moved {
             let _ = fs::remove_file(file);
         }
-        StoreError::io("write into", to)(source)
+        DatabaseError::io("write into", to)(source)
     })
 }
 
@@ -118,10 +120,10 @@ mod tests {
     use super::*;
     use crate::domain::DataKind;
 
-    fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), StoreError> {
+    fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), DatabaseError> {
         Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {
             meanwhile();
-            fs::write(draft.join("Add.csv"), "mine").map_err(StoreError::io("write", draft))
+            fs::write(draft.join("Add.csv"), "mine").map_err(DatabaseError::io("write", draft))
         })
     }
 
@@ -138,7 +140,7 @@ mod tests {
                 fs::write(folder.join("Add.csv"), "theirs").expect("written");
             };
             let error = make(&folder, other).expect_err("it is there now");
-            assert!(matches!(error, StoreError::JustMade { .. }), "{error}");
+            assert!(matches!(error, DatabaseError::CreatedConcurrently { .. }), "{error}");
             assert_eq!(fs::read_to_string(folder.join("Add.csv")).expect("there"), "theirs");
             let names: Vec<_> =
                 fs::read_dir(&folder).expect("listed").map(|e| e.expect("one").file_name()).collect();
@@ -151,6 +153,6 @@ mod tests {
     fn a_file_is_no_folder() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let error = make(file.path(), || ()).expect_err("a file");
-        assert!(matches!(error, StoreError::NoFolder { .. }), "{error}");
+        assert!(matches!(error, DatabaseError::NotAFolder { .. }), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong when something is kept or fetched.
+//! Error type of database folders and their CSVs.
 
 use std::{
     io,
@@ -8,137 +8,99 @@ use std::{
 use crate::{
     config::YamlError,
     domain::{DataKind, KernelName},
+    files::FileError,
+    ledger::LedgerError,
 };
 
-/// A failure of the store; names the file and what was being done.
+/// Database folder or kernel CSV that cannot be used; names the file and the failed operation.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The system refused.
-    #[error("cannot {action} `{}`: {source}", .path.display())]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// File or folder.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no such folder.
+pub enum DatabaseError {
+    /// Failed file access, or a locked folder.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Unusable ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Invalid `database.yaml`.
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+    /// Path that is no folder with kernel CSVs.
     #[error("`{}` is not a database folder", .path.display())]
-    NoDatabase {
-        /// The path given.
+    NotADatabase {
+        /// The given path.
         path: PathBuf,
     },
-    /// The folder is of the other kind.
+    /// Path of a file where a folder is expected.
+    #[error("`{}` is a file, not a folder", .path.display())]
+    NotAFolder {
+        /// The given path.
+        path: PathBuf,
+    },
+    /// Folder of the other kind.
     #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
     WrongKind {
         /// The folder.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the folder.
         actual: DataKind,
-        /// What the command needs.
+        /// Kind that the command needs.
         wanted: DataKind,
     },
-    /// `database.yaml` and the ledger do not agree.
-    #[error("`{}` says kind `{stated}`, its ledger has runs of kind `{found}`", .path.display())]
+    /// Ledger whose runs are of another kind than `database.yaml` states.
+    #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
     LedgerKind {
         /// The folder.
         path: PathBuf,
-        /// What `database.yaml` says, or its absence means.
+        /// Kind in `database.yaml`, `npu` without that file.
         stated: DataKind,
-        /// What was run.
+        /// Kind of the runs.
         found: DataKind,
     },
-    /// Rows of a folder of kind `npu` that the rehearsal host wrote.
+    /// Rows of a rehearsed run in a folder of kind `npu`.
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
     RehearsedRows {
-        /// The file.
+        /// The CSV.
         path: PathBuf,
     },
-    /// A database without rows of a kernel that is needed.
+    /// Database without rows of a required kernel.
     #[error("`{}` has no rows of `{kernel}`", .path.display())]
-    NoKernel {
+    NoRowsOfKernel {
         /// The folder.
         path: PathBuf,
         /// The kernel.
         kernel: KernelName,
     },
-    /// A file that ends in `.csv` and holds no kernel's rows.
+    /// CSV without a required column.
     #[error("`{}`:1: the header lacks `{column}`", .path.display())]
-    NotRows {
-        /// The file.
+    MissingColumn {
+        /// The CSV.
         path: PathBuf,
-        /// The first column that is missing.
+        /// The first missing column.
         column: &'static str,
     },
-    /// Another npubench works on the folder.
-    #[error("`{}` is in use by {owner}", .path.display())]
-    Locked {
-        /// The folder.
-        path: PathBuf,
-        /// Who holds it, with the process id.
-        owner: String,
-    },
-    /// A kernel's CSV cannot be used.
+    /// CSV that cannot be parsed.
     #[error("`{}`:{line}: {problem}", .path.display())]
     Csv {
-        /// The file.
+        /// The CSV.
         path: PathBuf,
-        /// From 1.
+        /// Line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Found and expected content.
         problem: String,
     },
-    /// A kernel's CSV is a Git LFS pointer.
+    /// CSV that is a Git LFS pointer.
     #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
     LfsPointer {
         /// The file.
         path: PathBuf,
     },
-    /// `database.yaml` is wrong.
-    #[error(transparent)]
-    Spec(#[from] YamlError),
-    /// The ledger failed.
-    #[error("the ledger `{}`: {source}", .path.display())]
-    Ledger {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's reason.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// A newer npubench wrote the ledger.
-    #[error("the ledger `{}` has layout {found}, this npubench knows up to {known}", .path.display())]
-    NewerLedger {
-        /// The file.
-        path: PathBuf,
-        /// Its layout.
-        found: i64,
-        /// Ours.
-        known: i64,
-    },
-    /// A path that no image is written to.
-    #[error("`{}` {problem}", .path.display())]
-    NoImage {
-        /// The path given.
-        path: PathBuf,
-        /// What is in the way.
-        problem: String,
-    },
-    /// Another npubench made the folder in the meantime.
-    #[error("another npubench has just made `{}`", .path.display())]
-    JustMade {
+    /// New database whose folder another process created in the meantime.
+    #[error("another npubench has just created `{}`", .path.display())]
+    CreatedConcurrently {
         /// The folder.
         path: PathBuf,
     },
-    /// The path of a folder is a file's.
-    #[error("`{}` is a file, not a folder", .path.display())]
-    NoFolder {
-        /// The path given.
-        path: PathBuf,
-    },
-    /// The target of a copy is there already.
+    /// Existing target of a copy.
     #[error("`{}` exists already", .path.display())]
     Exists {
         /// The folder.
@@ -146,60 +108,53 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
+impl DatabaseError {
+    /// Returns a function that adds action and path to an error of the system.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+        let file_error = FileError::io(action, path);
+        move |source| file_error(source).into()
     }
 
-    /// What to do about it.
+    /// Returns the advice that is printed as `hint:`.
     #[must_use]
     pub fn hint(&self) -> String {
-        match self {
-            Self::Io { source, .. }
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                "the folder must be writable; check its owner, mode and mount".to_owned()
-            }
-            Self::Io { .. } => "check the path, its permissions and the free space".to_owned(),
-            Self::NoDatabase { path } => {
+        let hint = match self {
+            Self::File(error) => return error.hint(),
+            Self::Ledger(error) => return error.hint(),
+            Self::Yaml(error) => return error.hint.clone(),
+            Self::NotADatabase { path } => {
                 let path = path.display();
-                format!("make one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`")
+                return format!(
+                    "create one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`"
+                );
             }
-            Self::WrongKind { path, wanted: DataKind::Rehearsal, .. } => format!(
-                "`npubench db copy {} NEW --kind rehearsal` makes a folder with the same shapes to rehearse on",
-                path.display()
-            ),
-            Self::WrongKind { .. } => {
-                "rehearse on it with `--host rehearsal`, or give a folder of kind `npu`; the two are never mixed".to_owned()
+            Self::WrongKind { path, wanted: DataKind::Rehearsal, .. } => {
+                let path = path.display();
+                return format!(
+                    "`npubench db copy {path} NEW --kind rehearsal` creates a folder with the same shapes for rehearsals"
+                );
             }
             Self::LedgerKind { found, .. } => {
-                format!("the kind never changes: `database.yaml` must say `kind: {found}`")
+                return format!("the kind never changes: set `kind: {found}` in `database.yaml`");
+            }
+            Self::WrongKind { .. } => {
+                "rehearse on it with `--host rehearsal`, or give a folder of kind `npu`; the two are never mixed"
             }
             Self::RehearsedRows { .. } => {
-                "its `database.yaml` must say `kind: rehearsal`; simulated and measured durations are never mixed".to_owned()
+                "set `kind: rehearsal` in its `database.yaml`; simulated and measured durations are never mixed"
             }
-            Self::NoKernel { .. } => "ingest a profile that has some first".to_owned(),
-            Self::NotRows { .. } => "move it out of the folder if it is not a kernel's table".to_owned(),
-            Self::Locked { .. } => "wait until it ends, or stop it".to_owned(),
-            Self::Csv { .. } => "mend the line, or restore the file from version control".to_owned(),
-            Self::LfsPointer { .. } => "fetch the data with `git lfs pull`".to_owned(),
-            Self::Spec(error) => error.hint.clone(),
-            Self::Ledger { .. } => {
-                "check free space and permissions; the ledger holds the evidence, do not delete it".to_owned()
+            Self::NoRowsOfKernel { .. } => "first ingest a profile with this kernel",
+            Self::MissingColumn { .. } => "move it out of the folder if it is not a kernel's table",
+            Self::Csv { .. } => "fix the line, or restore the file from version control",
+            Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
+            Self::CreatedConcurrently { .. } => {
+                "this command wrote nothing into it; run it again to add its rows"
             }
-            Self::NewerLedger { .. } => "use the npubench that wrote it, or a newer one".to_owned(),
-            Self::JustMade { .. } => "nothing of this command is in it; give it again to add to it".to_owned(),
-            Self::NoFolder { .. } => "give the name of a database folder, or of one to be made".to_owned(),
-            Self::NoImage { .. } => {
-                "give a name that ends in `.svg`, in a folder that is there and no database's".to_owned()
-            }
+            Self::NotAFolder { .. } => "give the name of a database folder, or of one to create",
             Self::Exists { .. } => {
-                "give the name of a folder that does not exist; `ingest` and `grid` add to one that does".to_owned()
+                "give the name of a folder that does not exist; `ingest` and `grid` add to an existing one"
             }
-        }
+        };
+        hint.to_owned()
     }
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{COMPUTE_COLUMNS, KernelCsv, MICROBENCH_COLUMNS, StoreError, columns};
+use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns};
 use crate::{
     config::DatabaseFile,
     domain::{DataKind, KernelName, SoftwareVersions},
@@ -38,17 +38,17 @@ impl Database {
     /// Opens a folder. One without `database.yaml` is of kind `npu`, as older tools leave it.
     ///
     /// # Errors
-    /// [`StoreError::NoDatabase`] where there is no such folder; [`StoreError::Spec`].
-    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+    /// [`DatabaseError::NotADatabase`] where there is no such folder; [`DatabaseError::Yaml`].
+    pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
-        let folder = resolved.ok_or_else(|| StoreError::NoDatabase { path: folder.to_owned() })?;
+        let folder = resolved.ok_or_else(|| DatabaseError::NotADatabase { path: folder.to_owned() })?;
         let path = folder.join(DATABASE_FILE);
         let (file, has_file) = match fs::read_to_string(&path) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (DatabaseFile::new(DataKind::Npu), false)
             }
-            Err(error) => return Err(StoreError::io("read", &path)(error)),
+            Err(error) => return Err(DatabaseError::io("read", &path)(error)),
         };
         Ok(Self { folder, file, has_file, new_stems: Arc::default() })
     }
@@ -56,11 +56,15 @@ impl Database {
     /// Opens a folder that must be of that kind.
     ///
     /// # Errors
-    /// [`StoreError::WrongKind`], and as [`Database::open`].
-    pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, StoreError> {
+    /// [`DatabaseError::WrongKind`], and as [`Database::open`].
+    pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, DatabaseError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
-            return Err(StoreError::WrongKind { path: folder.to_owned(), actual: database.kind(), wanted });
+            return Err(DatabaseError::WrongKind {
+                path: folder.to_owned(),
+                actual: database.kind(),
+                wanted,
+            });
         }
         Ok(database)
     }
@@ -92,13 +96,13 @@ impl Database {
     /// Writes down the software that the production profiles were taken on, where that is news.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
-    pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), StoreError> {
+    /// [`DatabaseError::File`].
+    pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), DatabaseError> {
         if *stack == self.file.profiled_on {
             return Ok(());
         }
         let file = DatabaseFile { profiled_on: stack.clone(), ..self.file.clone() };
-        write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())
+        Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)
     }
 
     /// The folder, resolved.
@@ -128,8 +132,8 @@ impl Database {
     /// Takes the folder's lock for writing, and clears away what writers that were killed have left.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] with the owner; [`StoreError::Io`] where the folder is not writable.
-    pub fn lock(&self) -> Result<FolderLock, StoreError> {
+    /// [`DatabaseError::File`] with the owner; [`DatabaseError::File`] where the folder is not writable.
+    pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         stale::remove_unfinished_files(&self.folder);
         Ok(lock)
@@ -144,23 +148,23 @@ impl Database {
     /// Makes the state folder where it is missing, for what is to wait there for the next run.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
-    pub fn make_state_folder(&self) -> Result<(), StoreError> {
+    /// [`DatabaseError::File`].
+    pub fn make_state_folder(&self) -> Result<(), DatabaseError> {
         let state = self.state_folder();
-        fs::create_dir_all(&state).map_err(StoreError::io("create", &state))?;
-        crate::files::lock::ignore_state(&state).map_err(StoreError::io("write into", &state))
+        fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
+        crate::files::lock::ignore_state(&state).map_err(DatabaseError::io("write into", &state))
     }
 
     /// Gives a folder of older tools its `database.yaml`, before its first row is written.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
-    pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), StoreError> {
+    /// [`DatabaseError::File`].
+    pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), DatabaseError> {
         lock.keep();
         if self.has_file {
             Ok(())
         } else {
-            write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())
+            Ok(write_atomic(&self.folder.join(DATABASE_FILE), self.file.print().as_bytes())?)
         }
     }
 
@@ -168,12 +172,12 @@ impl Database {
     /// does not turn simulated durations into measured ones.
     ///
     /// # Errors
-    /// As [`Ledger::open`], and [`StoreError::WrongKind`].
-    pub fn ledger(&self) -> Result<Ledger, StoreError> {
+    /// As [`Ledger::open`], and [`DatabaseError::WrongKind`].
+    pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
         match ledger.kind()? {
             Some(kind) if kind != self.kind() => {
-                Err(StoreError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
+                Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
             }
             _ => Ok(ledger),
         }
@@ -183,7 +187,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::ledger`].
-    pub fn existing_ledger(&self) -> Result<Option<Ledger>, StoreError> {
+    pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
@@ -202,10 +206,10 @@ impl Database {
     }
 
     /// Stems of everything in the folder that is named like a table.
-    fn stems(&self) -> Result<Vec<String>, StoreError> {
+    fn stems(&self) -> Result<Vec<String>, DatabaseError> {
         let mut stems = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(StoreError::io("list", &self.folder))? {
-            let name = entry.map_err(StoreError::io("list", &self.folder))?.file_name();
+        for entry in fs::read_dir(&self.folder).map_err(DatabaseError::io("list", &self.folder))? {
+            let name = entry.map_err(DatabaseError::io("list", &self.folder))?.file_name();
             let stem = name.to_str().and_then(|name| name.strip_suffix(".csv"));
             stems.extend(stem.filter(|stem| !stem.starts_with('.')).map(str::to_owned));
         }
@@ -216,8 +220,8 @@ impl Database {
     /// their own.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the folder cannot be listed.
-    pub fn kernels(&self) -> Result<Vec<KernelName>, StoreError> {
+    /// [`DatabaseError::File`] where the folder cannot be listed.
+    pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
         let mut kernels = BTreeSet::new();
         for stem in self.stems()? {
             // A file under a name that no kernel's has is somebody else's; `db check` tells of it.
@@ -233,7 +237,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`KernelCsv::load`].
-    pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, StoreError> {
+    pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, DatabaseError> {
         let path = self.kernel_path(kernel);
         if !path.exists() {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -242,7 +246,7 @@ impl Database {
         }
         let table = KernelCsv::load(&path)?;
         if self.kind() == DataKind::Npu && table.contains(REHEARSAL_RUN) {
-            return Err(StoreError::RehearsedRows { path });
+            return Err(DatabaseError::RehearsedRows { path });
         }
         Ok(table)
     }
@@ -253,14 +257,14 @@ impl Database {
 /// rehearsal and the copy is not: what profiles say there may be simulated. Returns the number of rows.
 ///
 /// # Errors
-/// [`StoreError::Exists`] where the new folder is there already, and any error of reading or writing;
+/// [`DatabaseError::Exists`] where the new folder is there already, and any error of reading or writing;
 /// nothing is made then.
-pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, StoreError> {
+pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
     if target.exists() {
-        return Err(StoreError::Exists { path: target.to_owned() });
+        return Err(DatabaseError::Exists { path: target.to_owned() });
     }
     if source.kernels()?.is_empty() {
-        return Err(StoreError::NoDatabase { path: source.folder.clone() });
+        return Err(DatabaseError::NotADatabase { path: source.folder.clone() });
     }
     let mut measured: Vec<String> = COUNTERS
         .iter()
@@ -290,10 +294,10 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
         }
         let mapping = source.folder.join(MAPPING_FILE);
         if mapping.is_file() {
-            let text = fs::read(&mapping).map_err(StoreError::io("read", &mapping))?;
+            let text = fs::read(&mapping).map_err(DatabaseError::io("read", &mapping))?;
             write_atomic(&draft.join(MAPPING_FILE), &text)?;
         }
-        Ok::<(), StoreError>(())
+        Ok::<(), DatabaseError>(())
     })?;
     Ok(rows)
 }
@@ -301,11 +305,11 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
 /// The tables of a database that a copy of its shapes does not have: collectives, and names of no kernel.
 ///
 /// # Errors
-/// [`StoreError::Io`] where the folder cannot be listed.
-pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, StoreError> {
+/// [`DatabaseError::File`] where the folder cannot be listed.
+pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut left_out = Vec::new();
-    for entry in fs::read_dir(&source.folder).map_err(StoreError::io("list", &source.folder))? {
-        let name = entry.map_err(StoreError::io("list", &source.folder))?.file_name();
+    for entry in fs::read_dir(&source.folder).map_err(DatabaseError::io("list", &source.folder))? {
+        let name = entry.map_err(DatabaseError::io("list", &source.folder))?.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".csv") && !name.starts_with('.') && !copy.join(&*name).exists() {
             left_out.push(name.into_owned());

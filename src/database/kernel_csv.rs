@@ -11,14 +11,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use csv::{ByteRecord, ErrorKind, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
+use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
-use super::StoreError;
+use super::DatabaseError;
 use crate::{
     files::atomic::write_atomic_by,
     table::{
         CsvIndex, NeedsFullParser,
-        row_ranges::{PIECE, RowPlace, row_places},
+        raw_records::{CsvPosition, LFS, RawRecords, ending, is_unified, raggedness, unified},
+        row_ranges::{PIECE, row_places},
     },
 };
 
@@ -39,14 +40,18 @@ pub struct KernelCsv {
     rows_in_file: usize,
     /// Blank lines behind the last row.
     tail: Range<usize>,
+    header_renamed: bool,
     changed: bool,
 }
 
 #[derive(Debug)]
 enum CsvRow {
-    /// Bytes of the file, with the line they start at.
-    Original(Range<usize>, u64),
-    Changed(StringRecord),
+    /// Bytes of the file.
+    Original(CsvPosition),
+    /// Cells, and the line of a row of the file.
+    Changed(StringRecord, Option<u64>),
+    /// Row of the file that is not written; the indices of the other rows stay.
+    Removed(CsvPosition),
 }
 
 impl KernelCsv {
@@ -64,6 +69,7 @@ impl KernelCsv {
             rows: Vec::new(),
             rows_in_file: 0,
             tail: 0..0,
+            header_renamed: false,
             changed: false,
         };
         for column in columns {
@@ -75,49 +81,61 @@ impl KernelCsv {
     /// Loads a table.
     ///
     /// # Errors
-    /// [`StoreError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
-    pub fn load(path: &Path) -> Result<Self, StoreError> {
-        let original = fs::read(path).map_err(StoreError::io("read", path))?;
-        if original.starts_with(b"version https://git-lfs") {
-            return Err(StoreError::LfsPointer { path: path.to_owned() });
+    /// [`DatabaseError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
+    pub fn load(path: &Path) -> Result<Self, DatabaseError> {
+        Self::from_bytes(path, fs::read(path).map_err(DatabaseError::io("read", path))?)
+    }
+
+    /// Parses the bytes of a table; `path` is the place in messages and of [`KernelCsv::save`].
+    ///
+    /// # Errors
+    /// As [`KernelCsv::load`].
+    pub(crate) fn from_bytes(path: &Path, original: Vec<u8>) -> Result<Self, DatabaseError> {
+        if original.starts_with(LFS) {
+            return Err(DatabaseError::LfsPointer { path: path.to_owned() });
         }
+        let error = |line, problem: &str| {
+            Err(DatabaseError::Csv { path: path.to_owned(), line, problem: problem.to_owned() })
+        };
         let mut table = Self::new(path, &[]);
-        let mut reader =
-            ReaderBuilder::new().has_headers(false).flexible(false).from_reader(original.as_slice());
+        let mut records = RawRecords::new(&original);
         let mut record = ByteRecord::new();
-        if !reader.read_byte_record(&mut record).map_err(|error| read_error(path, &error, &[]))? {
-            let problem = "the file is empty, expected a header".to_owned();
-            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
-        }
+        let Some(CsvPosition { range: header, .. }) = records.read(&mut record) else {
+            return error(1, "the file is empty, expected a header");
+        };
         for name in &record {
             table.ensure_column(String::from_utf8_lossy(name).trim());
         }
         if table.header.len() != record.len() {
-            let problem = "a column name stands twice in the header".to_owned();
-            return Err(StoreError::Csv { path: path.to_owned(), line: 1, problem });
+            return error(1, "a column name stands twice in the header");
         }
         table.columns_in_file = table.header.len();
-        table.header_end = line_end(&original, reader.position());
-        let start = table.header_end;
-        table.rows = match row_places(&original[start..], table.header.len()) {
+        table.header_end = header.end;
+        match row_places(&original[header.end..], table.header.len()) {
             Ok(places) => {
-                let lines = 1 + memchr::memchr_iter(b'\n', &original[..start]).count() as u64;
-                let row = |RowPlace { range, line }| {
-                    CsvRow::Original(start + range.start..start + range.end, lines + line)
-                };
-                places.into_iter().map(row).collect()
+                let lines = 1 + memchr::memchr_iter(b'\n', &original[..header.end]).count() as u64;
+                table.rows = places
+                    .into_iter()
+                    .map(|place| CsvRow::Original(place.moved(header.end, lines)))
+                    .collect();
             }
-            // The csv crate says what is wrong, or takes what is only unusual.
-            Err(NeedsFullParser) => rows_by_csv(&original, reader, start)
-                .map_err(|error| read_error(path, &error, &table.header))?,
-        };
+            // The csv crate parses the rest, and finds the faulty line.
+            Err(NeedsFullParser) => {
+                while let Some(place) = records.read(&mut record) {
+                    if let Some(problem) = raggedness(record.len(), &table.header) {
+                        return error(place.line, &problem);
+                    }
+                    table.rows.push(CsvRow::Original(place));
+                }
+            }
+        }
         table.rows_in_file = table.rows.len();
         let end = match table.rows.last() {
-            Some(CsvRow::Original(range, _)) => range.end,
-            _ => start,
+            Some(CsvRow::Original(place)) => place.range.end,
+            _ => header.end,
         };
         table.tail = end..original.len();
-        table.newline = if original[..table.header_end].ends_with(b"\r\n") { "\r\n" } else { "\n" };
+        table.newline = ending(&original[header]);
         table.original = original;
         table.changed = false;
         Ok(table)
@@ -170,8 +188,8 @@ impl KernelCsv {
     #[must_use]
     pub fn line(&self, row: usize) -> Option<u64> {
         match &self.rows[row] {
-            CsvRow::Original(_, line) => Some(*line),
-            CsvRow::Changed(_) => None,
+            CsvRow::Original(place) | CsvRow::Removed(place) => Some(place.line),
+            CsvRow::Changed(_, line) => *line,
         }
     }
 
@@ -186,8 +204,8 @@ impl KernelCsv {
     ///
     /// # Errors
     /// Where the row is not UTF-8.
-    pub fn cells(&self, row: usize) -> Result<StringRecord, StoreError> {
-        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| StoreError::Csv {
+    pub fn cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
+        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
             line: self.line(row).unwrap_or_default(),
             problem: "is not UTF-8".to_owned(),
@@ -196,14 +214,7 @@ impl KernelCsv {
 
     /// Goes through one cell of all rows in order, much faster than going through whole rows. A cell is
     /// empty where a row of another length lacks it.
-    ///
-    /// # Errors
-    /// Those of `visit`.
-    pub fn for_each_cell(
-        &self,
-        column: usize,
-        mut visit: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    pub fn for_each_cell(&self, column: usize, mut visit: impl FnMut(usize, &[u8])) {
         let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
@@ -211,17 +222,16 @@ impl KernelCsv {
             let bytes = &self.original[piece];
             if index.find(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
                 for cells in index.rows(bytes) {
-                    visit(next, cells.get(column))?;
+                    visit(next, cells.get(column));
                     next += 1;
                 }
             } else {
                 for row in next..next + rows {
-                    visit(row, self.byte_cells(row).get(column).unwrap_or_default())?;
+                    visit(row, self.byte_cells(row).get(column).unwrap_or_default());
                 }
                 next += rows;
             }
         }
-        Ok(())
     }
 
     /// Bytes of rows that nobody touched, from `first` on as far as they make a handy piece, and how many rows
@@ -231,8 +241,8 @@ impl KernelCsv {
         let mut count = 0;
         for row in &self.rows[first..] {
             match row {
-                CsvRow::Original(range, _) if count == 0 => piece = range.clone(),
-                CsvRow::Original(range, _) if piece.len() < PIECE => piece.end = range.end,
+                CsvRow::Original(place) if count == 0 => piece = place.range.clone(),
+                CsvRow::Original(place) if piece.len() < PIECE => piece.end = place.range.end,
                 _ => break,
             }
             count += 1;
@@ -244,8 +254,8 @@ impl KernelCsv {
     #[must_use]
     pub fn byte_cells(&self, row: usize) -> ByteRecord {
         let range = match &self.rows[row] {
-            CsvRow::Changed(cells) => return cells.as_byte_record().clone(),
-            CsvRow::Original(range, _) => range.clone(),
+            CsvRow::Changed(cells, _) => return cells.as_byte_record().clone(),
+            CsvRow::Original(place) | CsvRow::Removed(place) => place.range.clone(),
         };
         let bytes = &self.original[range];
         let mut reader = ReaderBuilder::new()
@@ -260,28 +270,22 @@ impl KernelCsv {
     }
 
     /// Goes through all rows in order, much faster than asking for each one's cells.
-    ///
-    /// # Errors
-    /// Those of `visit`.
-    pub fn for_each_row(
-        &self,
-        mut visit: impl FnMut(usize, &ByteRecord) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    pub fn for_each_row(&self, mut visit: impl FnMut(usize, &ByteRecord)) {
         let body = &self.original[self.header_end..];
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
         let mut record = ByteRecord::new();
         for (index, row) in self.rows.iter().enumerate() {
             // The rows of the file come first, whether they were changed since or not.
             if index < self.rows_in_file {
-                let read = reader.read_byte_record(&mut record);
-                read.map_err(|error| read_error(&self.path, &error, &self.header))?;
+                // Reading from memory does not fail, and the lengths were checked.
+                let _ = reader.read_byte_record(&mut record);
             }
             match row {
-                CsvRow::Original(..) => visit(index, &record)?,
-                CsvRow::Changed(cells) => visit(index, cells.as_byte_record())?,
+                CsvRow::Original(_) => visit(index, &record),
+                CsvRow::Changed(cells, _) => visit(index, cells.as_byte_record()),
+                CsvRow::Removed(_) => {}
             }
         }
-        Ok(())
     }
 
     /// Adds a column at the end unless it is there; returns its index.
@@ -303,7 +307,7 @@ impl KernelCsv {
                 row[*index].clone_from(value);
             }
         }
-        self.rows.push(CsvRow::Changed(StringRecord::from(row)));
+        self.rows.push(CsvRow::Changed(StringRecord::from(row), None));
         self.changed = true;
     }
 
@@ -313,7 +317,7 @@ impl KernelCsv {
         for (column, text) in cells {
             row[*column] = text;
         }
-        self.rows.push(CsvRow::Changed(StringRecord::from(row)));
+        self.rows.push(CsvRow::Changed(StringRecord::from(row), None));
         self.changed = true;
     }
 
@@ -322,7 +326,7 @@ impl KernelCsv {
     ///
     /// # Errors
     /// Where the row is not UTF-8.
-    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, StoreError> {
+    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
         let mut fields: Vec<String> = self.cells(row)?.iter().map(String::from).collect();
         let mut differs = false;
         for (name, value) in cells {
@@ -332,17 +336,74 @@ impl KernelCsv {
             fields[index].clone_from(value);
         }
         if differs {
-            self.rows[row] = CsvRow::Changed(StringRecord::from(fields));
-            self.changed = true;
+            self.set_cells(row, fields);
         }
         Ok(differs)
+    }
+
+    /// Replaces all cells of a row.
+    pub(crate) fn set_cells(&mut self, row: usize, cells: Vec<String>) {
+        self.rows[row] = CsvRow::Changed(StringRecord::from(cells), self.line(row));
+        self.changed = true;
+    }
+
+    /// Removes a row of the file; the indices of the other rows stay.
+    pub(crate) fn remove_row(&mut self, row: usize) {
+        let line = self.line(row).unwrap_or_default();
+        self.rows[row] = CsvRow::Removed(CsvPosition { range: 0..0, line });
+        self.changed = true;
+    }
+
+    /// Renames a column if it exists and the new name does not; returns true if it did.
+    pub(crate) fn rename_column(&mut self, old: &str, new: &str) -> bool {
+        let Some(index) = self.column(old).filter(|_| self.column(new).is_none()) else { return false };
+        self.columns.remove(old);
+        self.columns.insert(new.to_owned(), index);
+        new.clone_into(&mut self.header[index]);
+        self.header_renamed = true;
+        self.changed = true;
+        true
+    }
+
+    /// Replaces the endings of all lines of a loaded table by that of the header; returns that ending if a line had
+    /// another one. Line breaks in cells stay.
+    pub(crate) fn unify_newlines(&mut self) -> Option<&'static str> {
+        let newline = self.newline;
+        let mut header = 0..self.header_end;
+        let places = self.rows.iter_mut().filter_map(|row| match row {
+            CsvRow::Original(place) => Some(&mut place.range),
+            CsvRow::Changed(..) | CsvRow::Removed(_) => None,
+        });
+        let lines: Vec<&mut Range<usize>> =
+            std::iter::once(&mut header).chain(places).chain([&mut self.tail]).collect();
+        if lines.iter().all(|line| is_unified(&self.original[Range::clone(line)], newline)) {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.original.len());
+        for line in lines {
+            let start = bytes.len();
+            bytes.extend_from_slice(&unified(&self.original[line.clone()], newline));
+            *line = start..bytes.len();
+        }
+        self.header_end = header.end;
+        self.original = bytes;
+        self.changed = true;
+        Some(newline)
+    }
+
+    /// Returns the bytes of the table with all changes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.original.len());
+        // Writing to memory does not fail.
+        let _ = self.write_to(&mut bytes);
+        bytes
     }
 
     /// Writes the table back, unless nothing changed. Says whether it wrote.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; the old file is then as it was.
-    pub fn save(&self) -> Result<bool, StoreError> {
+    /// [`DatabaseError::File`]; the old file is then as it was.
+    pub fn save(&self) -> Result<bool, DatabaseError> {
         if self.changed {
             self.save_as(&self.path)?;
         }
@@ -352,14 +413,14 @@ impl KernelCsv {
     /// Writes the table to another path.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
-    pub fn save_as(&self, path: &Path) -> Result<(), StoreError> {
-        write_atomic_by(path, |out| self.write_to(out))
+    /// [`DatabaseError::File`].
+    pub fn save_as(&self, path: &Path) -> Result<(), DatabaseError> {
+        Ok(write_atomic_by(path, |out| self.write_to(out))?)
     }
 
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let appended = self.header.len() - self.columns_in_file;
-        if self.columns_in_file == 0 {
+        if self.columns_in_file == 0 || self.header_renamed {
             out.write_all(&self.print(self.header.iter().map(String::as_str)))?;
         } else {
             self.copy_line(out, &self.original[..self.header_end], &self.header[self.columns_in_file..])?;
@@ -370,34 +431,38 @@ impl KernelCsv {
         let mut rows = self.rows.iter();
         while let Some(row) = rows.next() {
             match row {
-                CsvRow::Original(range, _) if appended == 0 => {
+                CsvRow::Original(CsvPosition { range, .. }) if appended == 0 => {
                     if untouched.end != range.start {
                         self.copy_rows(out, &untouched)?;
                         untouched.start = range.start;
                     }
                     untouched.end = range.end;
                 }
-                CsvRow::Original(range, _) => self.copy_line(out, &self.original[range.clone()], &empty)?,
-                CsvRow::Changed(cells) => {
+                CsvRow::Original(place) => {
+                    self.copy_line(out, &self.original[place.range.clone()], &empty)?;
+                }
+                CsvRow::Removed(_) => {}
+                CsvRow::Changed(cells, _) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
                     // So are neighbours that were all changed.
                     let behind = rows.as_slice();
-                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, CsvRow::Changed(_)));
+                    let more = behind.iter().take(BATCH).take_while(|row| matches!(row, CsvRow::Changed(..)));
                     let more = more.count();
                     let changed = behind[..more].iter().filter_map(|row| match row {
-                        CsvRow::Changed(cells) => Some(cells),
-                        CsvRow::Original(..) => None,
+                        CsvRow::Changed(cells, _) => Some(cells),
+                        CsvRow::Original(_) | CsvRow::Removed(_) => None,
                     });
                     out.write_all(&self.print_all(std::iter::once(cells).chain(changed)))?;
                     rows = behind[more..].iter();
                 }
             }
         }
-        self.copy_rows(out, &untouched)?;
+        // The last line of the file may lack its ending.
+        out.write_all(&self.original[untouched])?;
         out.write_all(&self.original[self.tail.clone()])
     }
 
-    /// Copies rows of the original as they stand; the last of the file may lack its line ending.
+    /// Copies rows of the file that others follow; the last of the file may lack its ending, which is added.
     fn copy_rows(&self, out: &mut dyn Write, range: &Range<usize>) -> io::Result<()> {
         let bytes = &self.original[range.clone()];
         out.write_all(bytes)?;
@@ -442,46 +507,13 @@ impl KernelCsv {
     }
 
     fn printer(&self) -> csv::Writer<Vec<u8>> {
-        let terminator = if self.newline == "\r\n" { Terminator::CRLF } else { Terminator::Any(b'\n') };
+        let terminator = match self.newline {
+            "\r\n" => Terminator::CRLF,
+            "\r" => Terminator::Any(b'\r'),
+            _ => Terminator::Any(b'\n'),
+        };
         WriterBuilder::new().terminator(terminator).from_writer(Vec::new())
     }
-}
-
-fn rows_by_csv(
-    original: &[u8],
-    mut reader: csv::Reader<&[u8]>,
-    mut start: usize,
-) -> Result<Vec<CsvRow>, csv::Error> {
-    let mut record = ByteRecord::new();
-    let mut rows = Vec::new();
-    while reader.read_byte_record(&mut record)? {
-        let end = line_end(original, reader.position());
-        rows.push(CsvRow::Original(start..end, record.position().map_or(0, csv::Position::line)));
-        start = end;
-    }
-    Ok(rows)
-}
-
-/// Where the line ends that the reader has just read: it stops between `\r` and `\n`.
-fn line_end(bytes: &[u8], position: &csv::Position) -> usize {
-    let at = usize::try_from(position.byte()).unwrap_or(usize::MAX).min(bytes.len());
-    at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'))
-}
-
-fn read_error(path: &Path, error: &csv::Error, header: &[String]) -> StoreError {
-    let line = error.position().map_or(1, csv::Position::line);
-    let problem = match error.kind() {
-        ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            let missing = usize::try_from(*len).ok().and_then(|index| header.get(index));
-            let place = match missing {
-                Some(column) => format!("`{column}` (column {}) is the first that is missing", len + 1),
-                None => format!("field {} has no column", expected_len + 1),
-            };
-            format!("{len} fields, the header has {expected_len}; {place}")
-        }
-        other => format!("cannot be read: {other:?}"),
-    };
-    StoreError::Csv { path: path.to_owned(), line, problem }
 }
 
 #[cfg(test)]
@@ -489,6 +521,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::files::atomic::faults;
 
     fn table(text: &str) -> KernelCsv {
         let folder = tempfile::tempdir().expect("a folder");
@@ -543,6 +576,38 @@ mod tests {
             let error = KernelCsv::load(&path).expect_err("refused").to_string();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn failed_system_call_leaves_each_of_several_tables_complete() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["A", "B", "C"].map(|name| folder.path().join(format!("{name}.csv")));
+        let (old, new) = ("K,V\n1,2\n3,4\n", "K,V,W\n1,2,\n3,5,6\n");
+        let save = |path: &Path| {
+            let mut table = KernelCsv::load(path)?;
+            table.update(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
+            table.save()
+        };
+        let mut failures = 0;
+        loop {
+            paths.iter().for_each(|path| fs::write(path, old).expect("written"));
+            faults::fail_after(failures);
+            let result = paths.iter().try_for_each(|path| save(path).map(drop));
+            let failed = faults::happened();
+            assert_eq!(result.is_err(), failed);
+            let contents = paths.each_ref().map(|path| fs::read_to_string(path).expect("it is there"));
+            assert!(contents.iter().all(|content| content == old || content == new), "{contents:?}");
+            assert!(contents.is_sorted_by_key(|content| content == old), "in their order: {contents:?}");
+            assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), paths.len(), "a draft is left");
+            // Saving again ends as if nothing had happened.
+            assert!(paths.iter().all(|path| save(path).is_ok()));
+            assert!(paths.iter().all(|path| fs::read_to_string(path).expect("there") == new));
+            if !failed {
+                break;
+            }
+            failures += 1;
+        }
+        assert_eq!(failures, 18, "six calls for each table");
     }
 
     proptest! {

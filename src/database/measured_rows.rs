@@ -1,7 +1,7 @@
 //! Which rows of a table answer a lookup: those with a latency.
 
 use super::{
-    KernelCsv, StoreError,
+    DatabaseError, KernelCsv,
     columns::{self, OLD_DURATION},
     row_cases::RowColumns,
 };
@@ -11,12 +11,12 @@ use crate::domain::{Case, KernelName};
 /// that readers of such databases look at, or in one that they look at next. Rows that are no case are counted.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] where a signature column is missing.
+/// [`DatabaseError::MissingColumn`] where a signature column is missing.
 pub fn for_each_point(
     kernel: &KernelName,
     table: &KernelCsv,
     mut visit: impl FnMut(&Case, bool),
-) -> Result<usize, StoreError> {
+) -> Result<usize, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let latencies = [columns::AVERAGE, columns::PROFILING[0], columns::OLD_AVERAGE, OLD_DURATION];
     let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column(name)).collect();
@@ -31,8 +31,7 @@ pub fn for_each_point(
             Ok(case) => visit(&case, latencies.iter().any(is_latency)),
             Err(_) => unread += 1,
         }
-        Ok(())
-    })?;
+    });
     Ok(unread)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    KernelCsv, StoreError,
+    DatabaseError, KernelCsv,
     columns::{self, COMPLETENESS},
     numbers::{decimals, micros},
     row_cases::RowColumns,
@@ -35,12 +35,12 @@ pub struct MergeReport {
 /// same shapes, is that row: somebody has found out the attributes since.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] where a signature column is missing.
+/// [`DatabaseError::MissingColumn`] where a signature column is missing.
 pub fn merge_groups(
     kernel: &KernelName,
     table: &mut KernelCsv,
     groups: Vec<RecordGroup>,
-) -> Result<MergeReport, StoreError> {
+) -> Result<MergeReport, DatabaseError> {
     let rows = RowsOfGroups::find(kernel, table, &groups)?;
     let mut merged = MergeReport::default();
     for group in groups {
@@ -100,7 +100,7 @@ fn update(
     case: &Case,
     profiling: &[(String, String)],
     extra: &[(String, String)],
-) -> Result<RowChange, StoreError> {
+) -> Result<RowChange, DatabaseError> {
     let is_said =
         |column: &str| table.cell(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let mut news: Vec<(&str, String)> = borrowed(extra).filter(|(column, _)| !is_said(column)).collect();
@@ -172,7 +172,7 @@ struct RowsOfGroups {
 impl RowsOfGroups {
     /// Only rows whose shapes are written as those of a group are looked at closely: a profile touches few of
     /// a large table's rows. No rule of a signature changes the outputs; those that change the inputs are told.
-    fn find(kernel: &KernelName, table: &KernelCsv, groups: &[RecordGroup]) -> Result<Self, StoreError> {
+    fn find(kernel: &KernelName, table: &KernelCsv, groups: &[RecordGroup]) -> Result<Self, DatabaseError> {
         const OUTPUTS: usize = 3;
         let columns = RowColumns::from_table(table)?;
         let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
@@ -183,8 +183,7 @@ impl RowsOfGroups {
             if wanted.contains(&shape_key(shapes)) {
                 candidates.push(row);
             }
-            Ok(())
-        })?;
+        });
         let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
         for index in candidates {
             let Ok(case) = columns.case(kernel, &table.byte_cells(index)) else { continue };

@@ -6,7 +6,7 @@
 mod backfill;
 pub(crate) mod columns;
 mod create;
-pub(crate) mod error;
+mod error;
 pub(crate) mod folder;
 mod kernel_csv;
 pub(crate) mod lint;
@@ -20,7 +20,7 @@ mod zero_placeholders;
 
 pub use backfill::{BackfillReport, FilledRow, backfill_database, backfill_table};
 pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
-pub use error::StoreError;
+pub use error::DatabaseError;
 pub use folder::{Database, REHEARSAL_RUN, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
 pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, lint_database};
@@ -28,4 +28,4 @@ pub use measured_rows::for_each_point;
 pub use merge::{MergeReport, merge_groups};
 pub use normalize::{NormalizeChange, NormalizeReport, normalize_database};
 pub use row_cases::{RowCase, row_cases};
-pub use write_back::{Measurement, RowResult, WriteBackReport, write_back, write_back_kernel};
+pub use write_back::{WriteBackReport, write_back, write_back_kernel};

@@ -2,7 +2,7 @@
 
 use csv::ByteRecord;
 
-use super::{KernelCsv, StoreError, columns};
+use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
 
 /// One row, read as a case.
@@ -36,9 +36,9 @@ pub(crate) struct RowColumns {
 }
 
 impl RowColumns {
-    pub(crate) fn from_table(table: &KernelCsv) -> Result<Self, StoreError> {
+    pub(crate) fn from_table(table: &KernelCsv) -> Result<Self, DatabaseError> {
         Self::find(table.columns())
-            .map_err(|column| StoreError::NotRows { path: table.path().to_owned(), column })
+            .map_err(|column| DatabaseError::MissingColumn { path: table.path().to_owned(), column })
     }
 
     /// Finds them by name; an error is the first column of the signature that is missing.
@@ -86,9 +86,9 @@ impl RowColumns {
 /// Reads every row of a table as a case.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] where a signature column is missing. Cells that cannot be read are no error
+/// [`DatabaseError::MissingColumn`] where a signature column is missing. Cells that cannot be read are no error
 /// here: they are the row's own state.
-pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, StoreError> {
+pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
@@ -103,7 +103,6 @@ pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>,
             shown: measured.map(|_| verdict()),
             samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
         });
-        Ok(())
-    })?;
+    });
     Ok(cases)
 }

@@ -1,62 +1,16 @@
 //! What a run found out, into the rows of its cases.
 
-use std::{cmp::Ordering, collections::HashMap};
+use std::collections::HashMap;
 
 use super::{
-    Database, KernelCsv, StoreError, columns,
+    Database, DatabaseError, KernelCsv, columns,
     numbers::{decimals, micros},
     row_cases,
 };
 use crate::{
-    domain::{CaseId, CaseOutcome, KernelName, Verdict},
+    domain::{CaseId, KernelName, Measurement, RowResult},
     profile::COUNTERS,
-    stats::SampleSummary,
 };
-
-/// What the accepted samples of a case say; durations in nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measurement {
-    /// Statistics of the accepted samples.
-    pub summary: SampleSummary,
-    /// 95 % interval of the median.
-    pub interval: Option<(f64, f64)>,
-    /// Accepted samples.
-    pub samples: usize,
-    /// Collections that they come from.
-    pub collections: usize,
-    /// Means of [`COUNTERS`] over the same launches.
-    pub counters: Vec<Option<f64>>,
-}
-
-/// What a row gets: a verdict with its reason, and a measurement where there is one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RowResult {
-    /// The case.
-    pub case: CaseId,
-    /// The run that the result is from.
-    pub run: String,
-    /// The verdict.
-    pub finding: CaseOutcome,
-    /// The numbers, for verdicts that have some.
-    pub measurement: Option<Measurement>,
-}
-
-impl RowResult {
-    /// Whether it may take the place of a measurement that a row shows: it has one too, and either a better
-    /// verdict, or no fewer samples behind the same one, or more behind a worse one, so that the better one
-    /// was only the earlier one. A row can have more samples than the ledger where the ledger is not the
-    /// one that made it, as in a clone of the folder.
-    fn replaces(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
-        self.measurement.as_ref().is_some_and(|measured| {
-            let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
-            match self.finding.verdict.cmp(&shown) {
-                Ordering::Less => true,
-                Ordering::Equal => more.is_ge(),
-                Ordering::Greater => shown_samples.is_some() && more.is_gt(),
-            }
-        })
-    }
-}
 
 /// What writing results did to one kernel's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +30,7 @@ pub fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<WriteBackReport, StoreError> {
+) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
     for row in row_cases(kernel, table)? {
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
@@ -137,7 +91,7 @@ pub fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,
-) -> Result<WriteBackReport, StoreError> {
+) -> Result<WriteBackReport, DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
     let written = write_back(kernel, &mut table, results)?;
     if written.changed > 0 {

@@ -6,9 +6,8 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, IoSlice},
-    mem::MaybeUninit,
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsRawFd as _, OwnedFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -16,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::DeviceError;
 
@@ -70,12 +69,10 @@ impl DeviceLease {
         // torchrun hands nothing but the standard files on to what it starts. So the descriptors lie in a socket
         // that nobody reads: they are open for as long as the socket is.
         let (sender, holder) = UnixStream::pair()?;
-        let files: Vec<_> = leases.iter().map(|lease| lease.file.as_fd()).collect();
-        let message = SendAncillaryMessage::ScmRights(&files);
-        let mut space = vec![MaybeUninit::uninit(); message.size()];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(message);
-        sendmsg(&sender, &[IoSlice::new(b"leases")], &mut control, SendFlags::empty())?;
+        let files: Vec<_> = leases.iter().map(|lease| lease.file.as_raw_fd()).collect();
+        let message = [ControlMessage::ScmRights(&files)];
+        let text = [IoSlice::new(b"leases")];
+        sendmsg::<()>(sender.as_raw_fd(), &text, &message, MsgFlags::empty(), None)?;
         Ok(File::from(OwnedFd::from(holder)))
     }
 }
@@ -117,6 +114,7 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
+            cut_off: None,
             stdin: Some(DeviceLease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };

@@ -133,6 +133,7 @@ fn run_npu_smi(
         environment: &environment,
         log: &log,
         limit: NPU_SMI_LIMIT,
+        cut_off: None,
         stdin: None,
         record: None,
     };

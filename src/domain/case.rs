@@ -1,11 +1,14 @@
 //! A case: one kernel at one signature, under an id that is the same on every machine and day.
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    ops::Deref,
+};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{CaseAttributes, KernelName, Slot, signature::canonical};
+use super::{CaseAttributes, Dims, KernelName, Slot, signature::canonical};
 
 /// One kernel at one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +21,36 @@ pub struct Case {
     pub outputs: Vec<Slot>,
     /// What shapes do not carry: sequence lengths, layout, EP size.
     pub attributes: CaseAttributes,
+}
+
+/// A case with its id, which is computed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentifiedCase {
+    case: Case,
+    id: CaseId,
+}
+
+impl IdentifiedCase {
+    /// Computes the id of a case.
+    #[must_use]
+    pub fn new(case: Case) -> Self {
+        let id = case.id();
+        Self { case, id }
+    }
+
+    /// Returns the stored id.
+    #[must_use]
+    pub const fn id(&self) -> &CaseId {
+        &self.id
+    }
+}
+
+impl Deref for IdentifiedCase {
+    type Target = Case;
+
+    fn deref(&self) -> &Case {
+        &self.case
+    }
 }
 
 /// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
@@ -50,11 +83,9 @@ impl Case {
     #[must_use]
     pub fn shapes(&self) -> String {
         let side = |slots: &[Slot]| {
-            let shapes = slots.iter().map(|slot| {
-                slot.as_ref().map_or_else(String::new, |tensor| {
-                    tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-                })
-            });
+            let shapes = slots
+                .iter()
+                .map(|slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string()));
             shapes.collect::<Vec<_>>().join(";")
         };
         format!("{} -> {}", side(&self.inputs), side(&self.outputs))

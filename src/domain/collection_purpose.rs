@@ -1,50 +1,42 @@
-//! Why a collection is begun.
-
-use std::{fmt, str::FromStr};
+//! Purpose of a collection.
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// Why a collection is begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Reason for the start of a collection.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum CollectionPurpose {
-    /// To measure its cases.
+    /// Measurement of its cases.
     Measure,
-    /// To see whether its one case ends well by itself.
+    /// A single case that may have broken an earlier collection.
     Alone,
-    /// To find out which of the cases of a broken collection is guilty.
+    /// Bisection for the case that broke a collection.
     Search,
-    /// To see whether the device works: its cases have their verdicts, and its samples do not count.
+    /// Test of the device: its cases have their verdicts, and its samples are not stored.
     Control,
 }
 
 impl CollectionPurpose {
     /// Every purpose.
-    pub const ALL: [Self; 4] = [Self::Measure, Self::Alone, Self::Search, Self::Control];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The word used in files and on screen.
+    /// Returns the name in files and on screen.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Measure => "measure",
-            Self::Alone => "alone",
-            Self::Search => "search",
-            Self::Control => "control",
-        }
-    }
-}
-
-impl fmt::Display for CollectionPurpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for CollectionPurpose {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|purpose| purpose.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is no purpose of a collection"))
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }

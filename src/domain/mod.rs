@@ -1,6 +1,6 @@
 //! The words of npubench as types: kernels, tensors, cases, verdicts, kinds, time.
 //!
-//! Layer 0: imports nothing of this crate and does no IO.
+//! Layer 0: imports `stats` and does no IO.
 
 mod attention;
 mod attributes;
@@ -11,8 +11,10 @@ mod dtype;
 mod format;
 mod kernel;
 mod memory_footprint;
+mod results;
 mod signature;
 mod signature_cells;
+mod signature_mismatch;
 mod software_versions;
 mod suggest;
 mod tensor;
@@ -20,24 +22,25 @@ mod time;
 mod vendor_check;
 mod verdict;
 
-pub(crate) use attention::joined;
 pub use attention::{
     AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, attention_attribute,
     best_shape_matches, common_attributes,
 };
 pub use attributes::{CaseAttributes, EP_SIZE, RUNTIME};
-pub use case::{Case, CaseId};
+pub use case::{Case, CaseId, IdentifiedCase};
 pub use collection_purpose::CollectionPurpose;
 pub use data_kind::DataKind;
 pub use dtype::Dtype;
 pub use format::TensorFormat;
 pub use kernel::{KernelName, KernelNameError};
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
-pub use signature::keeps_input_shapes;
+pub use results::{Attempt, AttemptSamples, Launch, Measurement, RowResult};
+pub use signature::{keeps_input_shapes, split_signature};
 pub use signature_cells::{CellsError, SignatureCells};
+pub(crate) use signature_mismatch::signature_mismatch;
 pub use software_versions::SoftwareVersions;
 pub use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
-pub use tensor::{Slot, Tensor};
+pub use tensor::{Dims, Slot, Tensor};
 pub use time::{Nanos, NanosError};
-pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict, UnknownOutcome};
+pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict};
 pub use verdict::{CaseOutcome, Verdict};

@@ -19,6 +19,15 @@ pub(super) fn canonical(case: &Case) -> String {
     by_rule.unwrap_or_else(|| written(case, &views(&case.inputs), &views(&case.outputs)))
 }
 
+/// Returns inputs and outputs as they are written in a kernel's canonical signature. The kernel's name is removed
+/// first, because it may contain the separator `|`.
+#[must_use]
+pub fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
+    let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
+    let mut sides = slots.unwrap_or_default().split('|');
+    (sides.next().unwrap_or_default(), sides.next().unwrap_or_default())
+}
+
 /// The rule of a kernel; `None` from the rule is a case that it does not cover.
 fn rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {
@@ -286,6 +295,16 @@ mod tests {
         assert_eq!(add(";4096", "INT64;FLOAT"), add(";4096", "DT_UNDEFINED;FLOAT"));
         assert_ne!(add(";4096", "FLOAT;FLOAT"), add("4096;", "FLOAT;FLOAT"));
         assert_ne!(add(";", "INT64;INT64"), add(";", "FLOAT;FLOAT"));
+    }
+
+    #[test]
+    fn signature_is_split_behind_a_kernel_name_with_separators() {
+        for kernel in ["Add", "a|b", "|", "a|"] {
+            let text = canonical(&case(kernel, ["4,8;8", "FLOAT;FLOAT", "ND;ND"], ["4,8", "FLOAT", "ND"]));
+            let kernel = KernelName::new(kernel).expect("a name");
+            let sides = split_signature(&kernel, &text);
+            assert_eq!(sides, ("4,8:FLOAT:ND;8:FLOAT:ND", "4,8:FLOAT:ND"), "{kernel}");
+        }
     }
 
     #[test]

@@ -44,14 +44,23 @@ impl Tensor {
     }
 }
 
-/// The way it is said in messages: `DT_BF16[4096,1024]`, with the format where it is not row-major.
-impl fmt::Display for Tensor {
+/// Dimensions or other numbers, displayed as the CSVs have them: `4096,1,1024`.
+#[derive(Clone, Copy, Debug)]
+pub struct Dims<'a, T = u64>(pub &'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Dims<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", self.dtype)?;
-        for (index, dim) in self.dims.iter().enumerate() {
+        for (index, dim) in self.0.iter().enumerate() {
             write!(f, "{}{dim}", if index == 0 { "" } else { "," })?;
         }
-        f.write_str("]")?;
+        Ok(())
+    }
+}
+
+/// Form in messages: `DT_BF16[4096,1024]`, followed by the format if it is not row-major.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.dtype, Dims(&self.dims))?;
         if let TensorFormat::Private(name) = &self.format {
             write!(f, " {name}")?;
         }

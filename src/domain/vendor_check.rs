@@ -1,106 +1,67 @@
-//! What the vendor's own code says of a call that is not launched.
+//! Results of checks of calls by the vendor's code, without a launch.
 
-use std::{fmt, str::FromStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// Whether a call would be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Result of a check, best first.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum CheckVerdict {
-    /// Names, types and shapes are right.
+    /// Names, types and shapes are valid.
     Accepted,
-    /// The call is wrong.
+    /// The call is invalid.
     Rejected,
-    /// The operator is there and has nothing that judges a call without a device.
+    /// The operator exists, but has no implementation that checks a call without a device.
     NoMeta,
-    /// The operator is not there.
+    /// The operator does not exist.
     NotInTorchNpu,
 }
 
-/// Who says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Implementation that checks a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CheckMethod {
     /// The operator's Meta kernel.
     Meta,
-    /// Its fake implementation, under FakeTensorMode.
+    /// The operator's fake implementation, under FakeTensorMode.
     Fake,
     /// npubench's own catalogue.
     Rule,
 }
 
-/// The outcome of one check.
+/// Result of one check with its method and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Whether the call would be taken.
+    /// The result.
     pub verdict: CheckVerdict,
-    /// Who says so.
+    /// The implementation that checked the call.
     pub by: CheckMethod,
-    /// What was raised; empty for a call that is accepted.
+    /// Text of the raised exception; empty for an accepted call.
     pub message: String,
 }
 
-const VERDICTS: [(CheckVerdict, &str); 4] = [
-    (CheckVerdict::Accepted, "accepted"),
-    (CheckVerdict::Rejected, "rejected"),
-    (CheckVerdict::NoMeta, "no_meta"),
-    (CheckVerdict::NotInTorchNpu, "not_in_torch_npu"),
-];
-const JUDGES: [(CheckMethod, &str); 3] =
-    [(CheckMethod::Meta, "meta"), (CheckMethod::Fake, "fake"), (CheckMethod::Rule, "rule")];
-
-/// A word that names none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no outcome of a check")]
-pub struct UnknownOutcome(String);
-
-fn find<T: Copy>(words: &[(T, &str)], text: &str) -> Result<T, UnknownOutcome> {
-    let found = words.iter().find(|(_, word)| *word == text);
-    found.map(|(value, _)| *value).ok_or_else(|| UnknownOutcome(text.to_owned()))
-}
-
-fn label_of<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
-    words.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
-}
-
 impl CheckVerdict {
-    /// Every verdict, the best first.
-    pub const ALL: [Self; 4] = [Self::Accepted, Self::Rejected, Self::NoMeta, Self::NotInTorchNpu];
+    /// Every verdict, best first.
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Its word.
+    /// Returns the name in files and on screen.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        label_of(&VERDICTS, self)
+        self.into()
     }
 }
 
 impl CheckMethod {
-    /// Its word.
+    /// Returns the name in files and on screen.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        label_of(&JUDGES, self)
-    }
-}
-
-impl FromStr for CheckVerdict {
-    type Err = UnknownOutcome;
-    fn from_str(text: &str) -> Result<Self, UnknownOutcome> {
-        find(&VERDICTS, text)
-    }
-}
-
-impl FromStr for CheckMethod {
-    type Err = UnknownOutcome;
-    fn from_str(text: &str) -> Result<Self, UnknownOutcome> {
-        find(&JUDGES, text)
-    }
-}
-
-impl fmt::Display for CheckVerdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.into()
     }
 }
 
 impl CheckOutcome {
-    /// What npubench's own rules say.
+    /// Creates a rejection by npubench's own rules.
     #[must_use]
     pub fn by_rule(message: impl Into<String>) -> Self {
         Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }

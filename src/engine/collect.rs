@@ -11,8 +11,7 @@ use crate::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
     device::DeviceLease,
-    domain::DataKind,
-    ledger::Attempt,
+    domain::{Attempt, DataKind},
     plan::{InitialCosts, PlannedCase},
     process::{self, CommandSpec, ExitKind},
     render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
@@ -84,8 +83,8 @@ pub(super) fn collect(
     let ended = job.run(None, files::LOG)?;
     let collection_end = match ended {
         ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionVerdicts::ByItself,
-        ExitKind::TimedOut if !start.is_last => CollectionVerdicts::TimedOut,
-        ExitKind::TimedOut | ExitKind::Stopped => CollectionVerdicts::Stopped,
+        ExitKind::TimedOut => CollectionVerdicts::TimedOut,
+        ExitKind::CutOff | ExitKind::Stopped => CollectionVerdicts::Stopped,
     };
     let ranks = 0..manifest.devices().len();
     let journals: Vec<LaunchJournal> =
@@ -113,7 +112,7 @@ pub(super) fn collect(
             format!("the script did not come to its end: {}", last_line(&folder.join(files::LOG)))
         }
         ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
-        ExitKind::TimedOut if start.is_last => "ended by npubench, because the deadline came".to_owned(),
+        ExitKind::CutOff => "ended by npubench, because the deadline came".to_owned(),
         ExitKind::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
         ExitKind::Stopped => "stopped".to_owned(),
     });
@@ -149,6 +148,7 @@ impl CollectionScript<'_> {
             environment: &[],
             log: &self.folder.join(log),
             limit: Duration::try_from_secs_f64(self.start.limit).unwrap_or(Duration::MAX),
+            cut_off: self.start.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
             record: Some(&settings.processes.join(record)),
         };

@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     database::{Database, WriteBackReport},
-    domain::{Case, CaseOutcome, CollectionPurpose, KernelName, Verdict},
+    domain::{Attempt, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
     events::RunEvent,
     exit::ExitStatus,
-    ledger::{Attempt, DeviceReading, Ledger, NewCollection},
+    ledger::{DeviceReading, Ledger, NewCollection},
     plan::PlannedCase,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     sched::{
@@ -42,7 +42,7 @@ pub(super) struct RunStore<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) rows: WriteBack,
     /// Cases that have their verdict without another launch.
-    pub(super) settled: Vec<(Case, CaseOutcome)>,
+    pub(super) settled: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that are no case.
     pub(super) unreadable: usize,
 }
@@ -161,10 +161,11 @@ impl<'a> Dispatcher<'a> {
     /// Cases that end without another launch have their verdict before anything runs.
     pub(super) fn finish_predecided(&mut self) -> Result<(), EngineError> {
         let settled = &self.keeper.settled;
-        let verdicts: Vec<_> = settled.iter().map(|(case, finding)| (case.id(), finding.clone())).collect();
+        let verdicts: Vec<_> =
+            settled.iter().map(|(case, finding)| (case.id().clone(), finding.clone())).collect();
         self.keeper.ledger.set_verdicts(&self.shared.settings.run, now(), &verdicts)?;
         for (case, finding) in settled {
-            self.keeper.rows.conclude(&case.kernel, &case.id(), finding);
+            self.keeper.rows.conclude(&case.kernel, case.id(), finding);
             (self.tell)(&case_finished(case, finding));
         }
         Ok(())
@@ -220,7 +221,7 @@ impl<'a> Dispatcher<'a> {
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
         let finding = CaseOutcome::new(Verdict::NotRun, error.to_string());
         let attempts = cases.iter().map(|&case| Attempt {
-            case: self.shared.cases[case].case.id(),
+            case: self.shared.cases[case].case.id().clone(),
             launched: 0,
             launches: Vec::new(),
             counters: Vec::new(),
@@ -254,7 +255,7 @@ impl<'a> Dispatcher<'a> {
         let actions = self.state.on_event(self.now(), event);
         let verdicts = actions.iter().filter_map(|action| match action {
             SchedAction::Conclude { case, finding } => {
-                Some((self.shared.cases[*case].case.id(), finding.clone()))
+                Some((self.shared.cases[*case].case.id().clone(), finding.clone()))
             }
             _ => None,
         });
@@ -290,7 +291,7 @@ impl<'a> Dispatcher<'a> {
         let key = self.keeper.ledger.begin_collection(&new)?;
         self.keys.insert(start.collection, key);
         let case = match start.cases.as_slice() {
-            [case] => Some(self.shared.cases[*case].case.id()),
+            [case] => Some(self.shared.cases[*case].case.id().clone()),
             _ => None,
         };
         let kernels = start.cases.iter().map(|case| &self.shared.cases[*case].case.kernel);
@@ -314,7 +315,7 @@ impl<'a> Dispatcher<'a> {
     fn conclude(&mut self, index: usize, finding: CaseOutcome) -> Result<(), EngineError> {
         let case = self.shared.cases[index].case.clone();
         (self.tell)(&case_finished(&case, &finding));
-        let is_last = self.keeper.rows.conclude(&case.kernel, &case.id(), &finding);
+        let is_last = self.keeper.rows.conclude(&case.kernel, case.id(), &finding);
         self.findings[index] = Some(finding);
         if is_last { self.write_rows(&case.kernel) } else { Ok(()) }
     }
@@ -335,7 +336,7 @@ impl<'a> Dispatcher<'a> {
             self.write_rows(&kernel)?;
         }
         let measured = self.shared.cases.iter().zip(std::mem::take(&mut self.findings));
-        let findings: Vec<(Case, CaseOutcome)> = measured
+        let findings: Vec<(IdentifiedCase, CaseOutcome)> = measured
             .map(|(PlannedCase { case, .. }, finding)| {
                 let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
                 (case.clone(), finding.unwrap_or_else(open))
@@ -384,9 +385,9 @@ fn reading(chip: &NpuChip) -> DeviceReading {
     }
 }
 
-fn case_finished(case: &Case, finding: &CaseOutcome) -> RunEvent {
+fn case_finished(case: &IdentifiedCase, finding: &CaseOutcome) -> RunEvent {
     RunEvent::CaseFinished {
-        case: case.id(),
+        case: case.id().clone(),
         kernel: case.kernel.clone(),
         shapes: case.shapes(),
         finding: finding.clone(),

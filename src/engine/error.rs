@@ -3,16 +3,22 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    database::StoreError, device::DeviceError, exit::ExitStatus, process::ProcessError,
-    profile::ProfileError, render::RenderError,
+    database::DatabaseError, device::DeviceError, exit::ExitStatus, files::FileError, ledger::LedgerError,
+    process::ProcessError, profile::ProfileError, render::RenderError,
 };
 
 /// A failure of the run itself; a case that fails is a verdict instead.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The database or the ledger.
+    /// Unusable database.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
+    /// Failed file access.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Unusable ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     /// A template.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -67,7 +73,9 @@ impl EngineError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
+            Self::File(error) => error.hint(),
+            Self::Ledger(error) => error.hint(),
             Self::Render(error) => error.hint().to_owned(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::Io { .. } => "check free space and permissions; what was measured is kept".to_owned(),

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pause_file;
 use crate::{
-    database::{Database, StoreError},
-    files::write_atomic,
+    database::{Database, DatabaseError},
+    files::{FileError, write_atomic},
 };
 
 /// Held while the file is read and written, so that two who pause at once both count.
@@ -49,11 +49,14 @@ impl PausedDevices {
     /// Changes what is paused; returns what was, and what is.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the file cannot be read or written; it is then as it was.
-    pub fn change(database: &Database, change: impl FnOnce(&mut Self)) -> Result<(Self, Self), StoreError> {
+    /// [`DatabaseError::File`] where the file cannot be read or written; it is then as it was.
+    pub fn change(
+        database: &Database,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(Self, Self), DatabaseError> {
         database.make_state_folder()?;
         let (file, lock) = (pause_file(database), database.state_folder().join(LOCK));
-        let fail = |action, path: &Path, source| StoreError::Io { action, path: path.to_owned(), source };
+        let fail = |action, path: &Path, source| FileError::Io { action, path: path.to_owned(), source };
         let held = File::options().write(true).create(true).truncate(false).open(&lock);
         let held = held.and_then(|held| held.lock().map(|()| held));
         let _held = held.map_err(|source| fail("lock", &lock, source))?;

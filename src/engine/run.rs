@@ -21,7 +21,7 @@ use super::{
 use crate::{
     database::Database,
     device::DeviceLease,
-    domain::{Case, CaseId, CaseOutcome, DataKind, KernelName, MemoryFootprint, Nanos},
+    domain::{CaseId, CaseOutcome, DataKind, IdentifiedCase, KernelName, MemoryFootprint, Nanos},
     events::RunEvent,
     exit::ExitStatus,
     ledger::{Ledger, NewRun},
@@ -62,7 +62,7 @@ pub struct ResumedRun {
     /// The number of its last collection.
     pub collections: u32,
     /// Cases that have their verdict, or an attempt that ends in one.
-    pub findings: Vec<(Case, CaseOutcome)>,
+    pub findings: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Cases without a verdict that were tried, each with the numbers of its collections.
     pub tried: Vec<(CaseId, u32)>,
 }
@@ -71,7 +71,7 @@ pub struct ResumedRun {
 #[derive(Debug)]
 pub struct RunOutcome {
     /// Every case with its verdict: those measured in the order of the plan, then those refused.
-    pub findings: Vec<(Case, CaseOutcome)>,
+    pub findings: Vec<(IdentifiedCase, CaseOutcome)>,
     /// The exit code that says so.
     pub exit: ExitStatus,
 }
@@ -203,7 +203,8 @@ fn keep_plan(
         return Ok(());
     }
     let refused = plan.rejected.iter().map(|(case, _)| case);
-    let all: Vec<Case> = plan.cases.iter().map(|planned| &planned.case).chain(refused).cloned().collect();
+    let all: Vec<IdentifiedCase> =
+        plan.cases.iter().map(|planned| &planned.case).chain(refused).cloned().collect();
     let new = NewRun {
         run: &settings.run,
         kind: settings.kind,
@@ -218,7 +219,7 @@ fn keep_plan(
 fn rows_to_write(run: &str, plan: &RunPlan) -> WriteBack {
     let mut rows = WriteBack::new(run);
     for planned in &plan.cases {
-        rows.expect(&planned.case.kernel, planned.case.id());
+        rows.expect(&planned.case.kernel, planned.case.id().clone());
     }
     for (kernel, cases) in &plan.missing_in_csv {
         cases.iter().for_each(|case| rows.show(kernel, case.clone()));

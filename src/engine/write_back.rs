@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, RowResult, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, KernelName, Verdict},
+    database::{Database, WriteBackReport, write_back_kernel},
+    domain::{CaseId, CaseOutcome, KernelName, RowResult, Verdict},
     ledger::Ledger,
     verify::pool_attempts,
 };

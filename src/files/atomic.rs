@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use crate::database::StoreError;
+use super::FileError;
 
 /// Readable and writable as far as the user's umask allows.
 const DEFAULT_MODE: u32 = 0o666;
@@ -21,8 +21,8 @@ const AT_ONCE: usize = 32 << 20;
 /// A file that was there keeps its mode; a link stays a link, and what it leads to is replaced.
 ///
 /// # Errors
-/// [`StoreError::Io`]; the file is then either as it was or complete, and the temporary one is gone.
-pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+/// [`FileError::Io`]; the file is then either as it was or complete, and the temporary one is gone.
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic_by(path, |out| out.write_all(content))
 }
 
@@ -30,7 +30,7 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), StoreError> {
 pub(crate) fn write_atomic_by(
     path: &Path,
     content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
-) -> Result<(), StoreError> {
+) -> Result<(), FileError> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -38,15 +38,15 @@ pub(crate) fn write_atomic_by(
         let mode = Permissions::from_mode(DEFAULT_MODE);
         tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
     };
-    let draft = attempt(draft).map_err(StoreError::io("write into", folder))?;
-    attempt(|| write_with_early_sync(draft.as_file(), content)).map_err(StoreError::io("write", path))?;
+    let draft = attempt(draft).map_err(FileError::io("write into", folder))?;
+    attempt(|| write_with_early_sync(draft.as_file(), content)).map_err(FileError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
-        attempt(set).map_err(StoreError::io("set the mode of", path))?;
+        attempt(set).map_err(FileError::io("set the mode of", path))?;
     }
-    attempt(|| draft.as_file().sync_all()).map_err(StoreError::io("sync", path))?;
+    attempt(|| draft.as_file().sync_all()).map_err(FileError::io("sync", path))?;
     let rename = || draft.persist(path).map_err(|error| error.error);
-    attempt(rename).map_err(StoreError::io("replace", path))?;
+    attempt(rename).map_err(FileError::io("replace", path))?;
     sync_folder(folder)
 }
 
@@ -102,8 +102,8 @@ impl io::Write for EarlySync<'_> {
 }
 
 /// Makes the entries of a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> Result<(), StoreError> {
-    attempt(|| File::open(folder).and_then(|file| file.sync_all())).map_err(StoreError::io("sync", folder))
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), FileError> {
+    attempt(|| File::open(folder).and_then(|file| file.sync_all())).map_err(FileError::io("sync", folder))
 }
 
 /// One call to the system; tests can make it fail.
@@ -148,7 +148,6 @@ pub(crate) mod faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::KernelCsv;
 
     #[test]
     fn replaces_content_and_keeps_the_mode() {
@@ -196,38 +195,6 @@ mod tests {
             assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left: {error}");
         }
         assert_eq!(failures, 6, "draft, write, mode, sync, rename, sync of the folder");
-    }
-
-    #[test]
-    fn whichever_call_fails_in_several_tables_each_is_the_old_or_the_new_one() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let paths = ["A", "B", "C"].map(|name| folder.path().join(format!("{name}.csv")));
-        let (old, new) = ("K,V\n1,2\n3,4\n", "K,V,W\n1,2,\n3,5,6\n");
-        let save = |path: &Path| {
-            let mut table = KernelCsv::load(path)?;
-            table.update(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
-            table.save()
-        };
-        let mut failures = 0;
-        loop {
-            paths.iter().for_each(|path| fs::write(path, old).expect("written"));
-            faults::fail_after(failures);
-            let result = paths.iter().try_for_each(|path| save(path).map(drop));
-            let failed = faults::happened();
-            assert_eq!(result.is_err(), failed);
-            let contents = paths.each_ref().map(|path| fs::read_to_string(path).expect("it is there"));
-            assert!(contents.iter().all(|content| content == old || content == new), "{contents:?}");
-            assert!(contents.is_sorted_by_key(|content| content == old), "in their order: {contents:?}");
-            assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), paths.len(), "a draft is left");
-            // Saving again ends as if nothing had happened.
-            assert!(paths.iter().all(|path| save(path).is_ok()));
-            assert!(paths.iter().all(|path| fs::read_to_string(path).expect("there") == new));
-            if !failed {
-                break;
-            }
-            failures += 1;
-        }
-        assert_eq!(failures, 18, "six calls for each table");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::database::StoreError;
+use super::FileError;
 
 const LOCK: &str = "lock";
 const IGNORE: &str = ".gitignore";
@@ -32,14 +32,14 @@ impl FolderLock {
     /// Takes the lock of a database folder, making its state folder where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] with the owner, or [`StoreError::Io`] where the folder is not writable.
-    pub(crate) fn take(database: &Path, state: &Path) -> Result<Self, StoreError> {
+    /// [`FileError::Locked`] with the owner, or [`FileError::Io`] where the folder is not writable.
+    pub(crate) fn take(database: &Path, state: &Path) -> Result<Self, FileError> {
         // Rows are written at the end; whether they can be is found out now.
-        tempfile::tempfile_in(database).map_err(StoreError::io("write into", database))?;
+        tempfile::tempfile_in(database).map_err(FileError::io("write into", database))?;
         let made = match fs::create_dir(state) {
             Ok(()) => Some(state.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
-            Err(error) => return Err(StoreError::io("create", state)(error)),
+            Err(error) => return Err(FileError::io("create", state)(error)),
         };
         let path = state.join(LOCK);
         let mut file = File::options()
@@ -48,7 +48,7 @@ impl FolderLock {
             .create(true)
             .truncate(false)
             .open(&path)
-            .map_err(StoreError::io("open", &path))?;
+            .map_err(FileError::io("open", &path))?;
         // Who asks for the holder has the lock for an instant, too.
         let mut tries = 0;
         let locked = loop {
@@ -65,15 +65,15 @@ impl FolderLock {
                 let _ = file.read_to_string(&mut owner);
                 let owner = owner.trim();
                 let owner = if owner.is_empty() { "another npubench" } else { owner };
-                return Err(StoreError::Locked { path: database.to_owned(), owner: owner.to_owned() });
+                return Err(FileError::Locked { path: database.to_owned(), owner: owner.to_owned() });
             }
-            Err(TryLockError::Error(source)) => return Err(StoreError::io("lock", &path)(source)),
+            Err(TryLockError::Error(source)) => return Err(FileError::io("lock", &path)(source)),
         }
         let owner = format!("{}\n", LockOwner::this_process());
         file.set_len(0)
             .and_then(|()| file.write_all(owner.as_bytes()))
             .and_then(|()| ignore_state(state))
-            .map_err(StoreError::io("write", &path))?;
+            .map_err(FileError::io("write", &path))?;
         Ok(Self { _file: file, made })
     }
 
@@ -170,7 +170,7 @@ mod tests {
         lock.keep();
         let us = LockOwner::this_process();
         assert_eq!(LockState::look(&state), LockState { is_held: true, owner: Some(us.clone()) });
-        assert!(matches!(FolderLock::take(folder.path(), &state), Err(StoreError::Locked { .. })));
+        assert!(matches!(FolderLock::take(folder.path(), &state), Err(FileError::Locked { .. })));
         drop(lock);
         assert_eq!(LockState::look(&state), LockState { is_held: false, owner: Some(us) });
         FolderLock::take(folder.path(), &state).expect("looking holds nothing");

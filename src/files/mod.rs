@@ -1,8 +1,10 @@
 //! Files that are written whole or not at all, the lock of a folder, and temporaries of killed writers.
 
 pub(crate) mod atomic;
+mod error;
 pub(crate) mod lock;
 pub(crate) mod stale;
 
 pub use atomic::write_atomic;
+pub use error::FileError;
 pub use lock::{FolderLock, LockOwner, LockState};

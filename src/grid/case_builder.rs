@@ -3,7 +3,7 @@
 use super::definition::{AttributeTemplate, CandidateSpace};
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
-    domain::{Case, CaseAttributes, MemoryFootprint, TensorFormat},
+    domain::{Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat},
 };
 
 /// Builder of a space's cases, one at a time.
@@ -85,9 +85,7 @@ impl<'a> CaseBuilder<'a> {
                     match expr.value(bindings).map_err(|error| error.to_string())? {
                         ExprValue::Number(number) => number.to_string(),
                         ExprValue::Bool(truth) => truth.to_string(),
-                        ExprValue::List(items) => {
-                            items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-                        }
+                        ExprValue::List(items) => Dims(&items).to_string(),
                     }
                 }
             };

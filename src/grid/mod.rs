@@ -1,7 +1,7 @@
 //! Rows for kernels that are to be measured: expansion of grids, mutation of cases, selection, writing, and the audit of
 //! their density.
 //!
-//! Layer 3: imports `domain`, `stats`, `config`, `table`, `catalogue`, `llm`, `profile` and `database`. `definition` reads
+//! Layer 3: imports `domain`, `stats`, `config`, `catalogue`, `llm`, `profile` and `database`. `definition` reads
 //! the YAML files; `select` reduces the candidates of grids and mutations to rows; `write` appends these to a database;
 //! `audit` compares rows or grids with the density standard. Nothing is printed, and no existing row is changed.
 //!

@@ -4,11 +4,8 @@ use std::collections::HashMap;
 
 use rusqlite::params;
 
-use super::Ledger;
-use crate::{
-    database::StoreError,
-    domain::{CaseId, CheckOutcome, Nanos},
-};
+use super::{Ledger, LedgerError};
+use crate::domain::{CaseId, CheckOutcome, Nanos};
 
 /// An outcome on its way into the ledger.
 #[derive(Clone, Debug)]
@@ -36,13 +33,13 @@ impl Ledger {
     /// Writes down outcomes, in place of earlier ones.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
+    /// [`LedgerError::Sqlite`].
     pub fn add_checks(
         &mut self,
         software: &str,
         at: Nanos,
         checks: &[NewCheck<'_>],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT OR REPLACE INTO checks (case_id, digest, software, verdict, judge, message, at_ns) \
@@ -67,8 +64,8 @@ impl Ledger {
     /// Every outcome there is, by case. Words that this npubench does not know are passed over.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn checks(&self) -> Result<HashMap<CaseId, StoredCheck>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
         let error = self.error();
         let read = || -> rusqlite::Result<HashMap<CaseId, StoredCheck>> {
             let mut query = self

@@ -10,15 +10,16 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::{
-    database::StoreError,
-    domain::{Case, CaseId, CaseOutcome, CollectionPurpose, DataKind, Nanos, Verdict},
+use crate::domain::{
+    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos, Verdict,
 };
 
 mod checks;
+mod error;
 mod runs;
 
 pub use checks::{NewCheck, StoredCheck};
+pub use error::LedgerError;
 pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
 
 const LAYOUT: i64 = 3;
@@ -69,51 +70,6 @@ pub struct NewCollection<'a> {
     pub started: Nanos,
 }
 
-/// One launch as the profiler recorded it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// Place in its case, from 0, warm-up launches first.
-    pub number: u32,
-    /// Whether its duration is a sample.
-    pub is_measured: bool,
-    /// Whether the sample is accepted: measured and inside the severe outlier fence.
-    pub is_accepted: bool,
-    /// When the kernel started.
-    pub start: Nanos,
-    /// How long it ran on the device.
-    pub duration: Nanos,
-}
-
-/// What one collection found out about one case.
-#[derive(Clone, Debug)]
-pub struct Attempt {
-    /// The case.
-    pub case: CaseId,
-    /// Launches that the script reported.
-    pub launched: u32,
-    /// The launches that were recorded.
-    pub launches: Vec<Launch>,
-    /// Means of the profiler's counters over the accepted launches.
-    pub counters: Vec<Option<f64>>,
-    /// The verdict of this attempt.
-    pub finding: CaseOutcome,
-}
-
-/// The accepted samples of one attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AttemptSamples {
-    /// The run it belongs to.
-    pub run: String,
-    /// The attempt's verdict.
-    pub verdict: Verdict,
-    /// The attempt's reason.
-    pub reason: String,
-    /// Accepted durations in nanoseconds, in launch order.
-    pub samples: Vec<i64>,
-    /// Means of the counters over the same launches.
-    pub counters: Vec<Option<f64>>,
-}
-
 /// What one device said of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReading {
@@ -151,9 +107,9 @@ impl Ledger {
     /// Opens the ledger, making it where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`], or [`StoreError::NewerLedger`].
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let fail = |source| StoreError::Ledger { path: path.to_owned(), source };
+    /// [`LedgerError::Sqlite`], or [`LedgerError::NewerLayout`].
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let fail = |source| LedgerError::Sqlite { path: path.to_owned(), source };
         let connection = Connection::open(path).map_err(fail)?;
         connection
             .execute_batch(
@@ -162,7 +118,7 @@ impl Ledger {
             .map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
-            return Err(StoreError::NewerLedger { path: path.to_owned(), found: layout, known: LAYOUT });
+            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
         }
         if layout < LAYOUT {
             complete(&connection).map_err(fail)?;
@@ -170,15 +126,15 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    fn error(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+    fn error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
         let path = self.path.clone();
-        move |source| StoreError::Ledger { path: path.clone(), source }
+        move |source| LedgerError::Sqlite { path: path.clone(), source }
     }
 
     fn transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, LedgerError> {
         let error = self.error();
         let transaction = self.connection.transaction().map_err(&error)?;
         let value = work(&transaction).map_err(&error)?;
@@ -189,8 +145,8 @@ impl Ledger {
     /// Every run with the options it was started with, as JSON.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn run_options(&self) -> Result<Vec<(String, String)>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<(String, String)>> {
             let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
             let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -202,8 +158,8 @@ impl Ledger {
     /// Writes down a run and its plan, in order.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[Case]) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -221,9 +177,8 @@ impl Ledger {
             )?;
             let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
             for (ordinal, entry) in plan.iter().enumerate() {
-                let id = entry.id();
-                case.execute(params![id.as_str(), entry.kernel.as_str(), entry.signature()])?;
-                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), id.as_str()])?;
+                case.execute(params![entry.id().as_str(), entry.kernel.as_str(), entry.signature()])?;
+                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
             }
             Ok(())
         })
@@ -232,8 +187,8 @@ impl Ledger {
     /// Writes down how a run ended.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
@@ -246,8 +201,8 @@ impl Ledger {
     /// Writes down that a collection begins; returns its key.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, predicted, started } = *new;
         let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
         let first = devices.first().copied().unwrap_or_default();
@@ -265,14 +220,14 @@ impl Ledger {
     /// before it they do not.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
+    /// [`LedgerError::Sqlite`].
     pub fn finish_collection(
         &mut self,
         collection: i64,
         ended: Nanos,
         outcome: &str,
         attempts: &[Attempt],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute(
                 "UPDATE collections SET ended_ns = ?2, outcome = ?3 WHERE collection = ?1",
@@ -288,13 +243,13 @@ impl Ledger {
     /// Writes down the final verdicts of cases in a run.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
+    /// [`LedgerError::Sqlite`].
     pub fn set_verdicts(
         &mut self,
         run: &str,
         at: Nanos,
         verdicts: &[(CaseId, CaseOutcome)],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -317,8 +272,8 @@ impl Ledger {
     /// Writes down what devices said of themselves.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             for reading in readings {
                 tx.execute(
@@ -343,8 +298,8 @@ impl Ledger {
     /// The final verdicts of a run, in the order of its plan; `None` where a case has none yet.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, LedgerError> {
         let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
                    LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
                    WHERE p.run = ?1 ORDER BY p.ordinal";
@@ -366,8 +321,8 @@ impl Ledger {
     /// Every attempt at a case that ended with a measurement, oldest first.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
@@ -399,8 +354,8 @@ impl Ledger {
     /// Every case that has an attempt with an accepted measurement, with its kernel.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
                    WHERE a.verdict = 'ok'";
         let read = || -> rusqlite::Result<BTreeMap<CaseId, String>> {
@@ -416,8 +371,8 @@ impl Ledger {
     /// The kind of the runs in the ledger, `None` where there are none.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn kind(&self) -> Result<Option<DataKind>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn kind(&self) -> Result<Option<DataKind>, LedgerError> {
         let word: Option<String> = self
             .connection
             .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
@@ -471,7 +426,7 @@ mod tests {
         let purpose = CollectionPurpose::Measure;
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
-    use crate::domain::{CaseAttributes, Dtype, KernelName, Tensor};
+    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Launch, Tensor};
 
     #[test]
     fn several_processes_may_open_a_new_ledger_at_once() {
@@ -486,17 +441,17 @@ mod tests {
         }
     }
 
-    fn case(rows: u64) -> Case {
+    fn case(rows: u64) -> IdentifiedCase {
         let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
-        Case {
+        IdentifiedCase::new(Case {
             kernel: KernelName::new("Add").expect("a name"),
             inputs: vec![tensor.clone(), tensor.clone()],
             outputs: vec![tensor],
             attributes: CaseAttributes::default(),
-        }
+        })
     }
 
-    fn attempt(case: &Case, verdict: Verdict, durations: &[i64]) -> Attempt {
+    fn attempt(case: &IdentifiedCase, verdict: Verdict, durations: &[i64]) -> Attempt {
         let launches = durations.iter().zip(0..).map(|(&duration, number)| Launch {
             number,
             is_measured: number > 0,
@@ -505,7 +460,7 @@ mod tests {
             duration: Nanos(duration),
         });
         Attempt {
-            case: case.id(),
+            case: case.id().clone(),
             launched: u32::try_from(durations.len()).expect("few"),
             launches: launches.collect(),
             counters: vec![Some(1.5), None],
@@ -539,19 +494,19 @@ mod tests {
             ];
             ledger.finish_collection(collection, Nanos(3), "done", &attempts).expect("finished");
             ledger
-                .set_verdicts("r1", Nanos(4), &[(first.id(), CaseOutcome::new(Verdict::Ok, "fine"))])
+                .set_verdicts("r1", Nanos(4), &[(first.id().clone(), CaseOutcome::new(Verdict::Ok, "fine"))])
                 .expect("set");
         }
         let ledger = Ledger::open(&path).expect("there");
         assert_eq!(ledger.kind().expect("read"), Some(DataKind::Rehearsal));
-        let evidence = ledger.evidence(&first.id()).expect("read");
+        let evidence = ledger.evidence(first.id()).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
-        assert!(ledger.evidence(&second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        assert!(ledger.evidence(second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let verdicts = ledger.verdicts("r1").expect("read");
         assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
-        assert_eq!(verdicts[1], (second.id(), None));
+        assert_eq!(verdicts[1], (second.id().clone(), None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
     }
 
@@ -560,7 +515,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
         Ledger::open(&path).expect("made").connection.execute_batch("PRAGMA user_version = 99").expect("set");
-        assert!(matches!(Ledger::open(&path), Err(StoreError::NewerLedger { found: 99, .. })));
+        assert!(matches!(Ledger::open(&path), Err(LedgerError::NewerLayout { found: 99, .. })));
     }
 
     #[test]
@@ -572,6 +527,6 @@ mod tests {
         let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
         let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
         ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");
-        assert!(ledger.evidence(&case(1).id()).expect("read").is_empty());
+        assert!(ledger.evidence(case(1).id()).expect("read").is_empty());
     }
 }

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension as _, Row, params};
 use serde::Serialize;
 
-use super::Ledger;
-use crate::{
-    database::StoreError,
-    domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos},
-};
+use super::{Ledger, LedgerError};
+use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos};
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -90,8 +87,8 @@ impl Ledger {
     /// Every run, the oldest first.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<RunRecord>> {
             let mut query = self.connection.prepare(
                 "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
@@ -117,8 +114,8 @@ impl Ledger {
     /// The collections of a run, in the order of their numbers.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn collections(&self, run: &str) -> Result<Vec<CollectionRecord>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CollectionRecord>> {
             let mut query = self.connection.prepare(
                 "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
@@ -145,8 +142,8 @@ impl Ledger {
     /// The cases of a run in the order of its plan, with what was found of them.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn cases(&self, run: &str) -> Result<Vec<CaseRecord>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CaseRecord>> {
             let mut attempts = self.attempts(run)?;
             let mut query = self.connection.prepare(
@@ -201,8 +198,8 @@ impl Ledger {
     /// that were not run have no verdict any more.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), LedgerError> {
         self.transaction(|tx| {
             tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;
             tx.execute(
@@ -218,8 +215,8 @@ impl Ledger {
     /// What a run is to have: the same seed and options, for one that goes on.
     ///
     /// # Errors
-    /// [`StoreError::Ledger`].
-    pub fn run(&self, run: &str) -> Result<Option<RunRecord>, StoreError> {
+    /// [`LedgerError::Sqlite`].
+    pub fn run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
         let read = || {
             self.connection
                 .query_row(

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
+    catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
-    database::{Database, KernelCsv, StoreError, row_cases},
-    domain::{Case, CaseId, CaseOutcome, KernelName, Nanos, Verdict, nearest_name},
+    database::{Database, DatabaseError, KernelCsv, row_cases},
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
     render::call_digest,
 };
 
@@ -42,7 +42,7 @@ pub struct CaseSelection<'a> {
 #[derive(Clone, Debug)]
 pub struct PlannedCase {
     /// The case.
-    pub case: Case,
+    pub case: IdentifiedCase,
     /// How the catalogue reads it.
     pub reading: ResolvedCall,
     /// The shortest time that the device allows.
@@ -59,7 +59,7 @@ pub struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that end without a launch, with their verdict.
-    pub rejected: Vec<(Case, CaseOutcome)>,
+    pub rejected: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that are no case: file, line, and why.
     pub unreadable_rows: Vec<String>,
     /// Cases that have an accepted result already.
@@ -87,16 +87,11 @@ impl RunPlan {
             return;
         }
         for PlannedCase { reading, .. } in &mut self.cases {
-            let is_routed = |supplied: &CallArgument| match supplied {
-                CallArgument::Tensor(tensor) => {
-                    matches!(
-                        tensor.fill,
-                        ResolvedFill::Experts(_) | ResolvedFill::Counts(_) | ResolvedFill::Cumulative(_)
-                    )
-                }
-                _ => false,
-            };
-            if reading.arguments.iter().any(|(_, supplied)| is_routed(supplied)) {
+            let mut tensors = reading.arguments.iter().flat_map(|argument| argument.value.tensors());
+            let is_routed = tensors.any(|tensor| {
+                matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
+            });
+            if is_routed {
                 reading.notes.push(format!("experts are named with a skew of {skew}"));
             }
         }
@@ -108,7 +103,7 @@ impl RunPlan {
 pub enum PlanError {
     /// The database cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
     /// A kernel was asked for that has no rows.
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel {
@@ -133,7 +128,7 @@ impl PlanError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoSuchColumn { .. } => {
                 "name the column as the CSVs' headers do; rows without a number in it are worth nothing"
@@ -162,26 +157,24 @@ pub fn select_cases(
     let mut has_weights = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
-        let weights = selection.weight_column.map(|column| weights(&table, column)).transpose()?;
-        has_weights |= weights.as_ref().is_some_and(Option::is_some);
-        let weights = weights.flatten();
+        let weights = selection.weight_column.and_then(|column| weights(&table, column));
+        has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
             let unsaid = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let value = weights.as_ref().map_or(unsaid, |weights| weights[row.row]);
             let case = match row.case {
-                Ok(case) => case,
+                Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
                     plan.unreadable_rows.push(format!("{}:{}: {problem}", table.path().display(), row.line));
                     continue;
                 }
             };
-            let id = case.id();
-            let in_ledger = selection.measured.contains(&id);
+            let in_ledger = selection.measured.contains(case.id());
             let is_accepted = row.shown == Some(Verdict::Ok);
             if in_ledger && !is_accepted {
-                plan.missing_in_csv.entry(kernel.clone()).or_default().push(id.clone());
+                plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
-            if !seen.insert(id) {
+            if !seen.insert(case.id().clone()) {
                 continue;
             }
             if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
@@ -209,25 +202,21 @@ pub fn select_cases(
 
 /// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
 /// is worth nothing.
-fn weights(table: &KernelCsv, column: &str) -> Result<Option<Vec<f64>>, StoreError> {
-    let Some(index) = table.columns().iter().position(|name| name == column) else { return Ok(None) };
+fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
+    let index = table.column(column)?;
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {
         let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
         let weight =
             text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|weight| weight.is_finite());
         weights[row] = weight.unwrap_or(0.0);
-        Ok(())
-    })?;
-    Ok(Some(weights))
+    });
+    Some(weights)
 }
 
 /// How many processes a call talks to, itself included; each has a device.
 fn ranks(reading: &ResolvedCall) -> usize {
-    let group = reading.arguments.iter().find_map(|(_, supplied)| match supplied {
-        CallArgument::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
-        _ => None,
-    });
+    let group = group_size(&reading.arguments).and_then(|ranks| usize::try_from(ranks).ok());
     group.unwrap_or(1).max(1)
 }
 
@@ -244,7 +233,7 @@ fn rejection(
         let reason = "it talks to other devices, and no argument of its entry is a `process_group`";
         return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
-    let (digest, message) = rejected.get(&planned.case.id())?;
+    let (digest, message) = rejected.get(planned.case.id())?;
     let call = call_digest(&planned.case, &planned.reading, entry);
     (*digest == call).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
 }

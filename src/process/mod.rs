@@ -21,9 +21,11 @@ use nix::{
 };
 
 mod orphans;
+mod time_limit;
 
 use orphans::ProcessRecord;
 pub use orphans::{end_orphans, is_known_stranger, is_marked};
+use time_limit::{Expiry, ProcessActivity, TimeLimit};
 
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,8 +45,11 @@ pub struct CommandSpec<'a> {
     pub environment: &'a [(String, String)],
     /// Where standard output and standard error go.
     pub log: &'a Path,
-    /// How long it may take.
+    /// Time that it may take. Time in which it waits for a core of a busy host does not count, up to nine times as
+    /// much again.
     pub limit: Duration,
+    /// Wall time after which it is ended in any case.
+    pub cut_off: Option<Duration>,
     /// Becomes standard input. A lock on it is then held until the last descendant has ended, also
     /// where npubench itself has not survived.
     pub stdin: Option<fs::File>,
@@ -61,6 +66,8 @@ pub enum ExitKind {
     Signalled(i32),
     /// By us, because its time was over.
     TimedOut,
+    /// By us, because the wall time of its cut-off was over.
+    CutOff,
     /// By us, because the run was told to stop at once.
     Stopped,
 }
@@ -127,7 +134,8 @@ pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, Process
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
     let _record = job.record.map(|file| ProcessRecord::write(file, group));
-    let deadline = Instant::now() + job.limit;
+    let begun = Instant::now();
+    let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
         if let Some(output) = handle.wait_timeout(STEP).map_err(failed)? {
             use std::os::unix::process::ExitStatusExt as _;
@@ -138,14 +146,21 @@ pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, Process
             sweep(group, job.record);
             return Ok(ended);
         }
-        let stopped = stop.load(Ordering::Relaxed);
-        if stopped || Instant::now() >= deadline {
+        let reason = if stop.load(Ordering::Relaxed) {
+            Some(ExitKind::Stopped)
+        } else {
+            limit.expiry(begun.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
+                Expiry::Limit => ExitKind::TimedOut,
+                Expiry::CutOff => ExitKind::CutOff,
+            })
+        };
+        if let Some(reason) = reason {
             let has_ended = terminate(&handle, group).map_err(failed)?;
             sweep(group, job.record);
             if !has_ended {
                 return Err(ProcessError::Stuck { program, pid: group });
             }
-            return Ok(if stopped { ExitKind::Stopped } else { ExitKind::TimedOut });
+            return Ok(reason);
         }
     }
 }
@@ -198,6 +213,15 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, limit: Duration, stop: &AtomicBool) -> (ExitKind, String) {
+        shell_until(script, limit, None, stop)
+    }
+
+    fn shell_until(
+        script: &str,
+        limit: Duration,
+        cut_off: Option<Duration>,
+        stop: &AtomicBool,
+    ) -> (ExitKind, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let job = CommandSpec {
@@ -206,6 +230,7 @@ mod tests {
             environment: &[("NAME".to_owned(), "value".to_owned())],
             log: &log,
             limit,
+            cut_off,
             stdin: None,
             record: None,
         };
@@ -251,6 +276,40 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_waits_for_a_core_is_not_timed_out() {
+        const LIMIT: Duration = Duration::from_millis(300);
+        const SPINNING_THREADS_PER_CORE: usize = 8;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (never, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..cores * SPINNING_THREADS_PER_CORE {
+                scope.spawn(|| {
+                    while !has_ended.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            // Twice as much work in each round, until it takes more than twice the limit beside the threads: a limit in
+            // wall time is noticed by then. The CPU time stays below the limit.
+            let mut rounds = (0..40).map(|round| {
+                let script = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000_u64 << round);
+                let begun = Instant::now();
+                (shell(&script, LIMIT, &never).0, begun.elapsed())
+            });
+            let last = rounds.find(|(ended, elapsed)| *ended != ExitKind::Exited(0) || *elapsed > 2 * LIMIT);
+            has_ended.store(true, Ordering::Relaxed);
+            assert_eq!(last.map(|(ended, _)| ended), Some(ExitKind::Exited(0)));
+        });
+    }
+
+    #[test]
+    fn a_cut_off_ends_a_program_before_its_limit() {
+        let cut_off = Some(Duration::from_millis(200));
+        let (ended, _) = shell_until("sleep 1000", LONG, cut_off, &AtomicBool::new(false));
+        assert_eq!(ended, ExitKind::CutOff);
+    }
+
+    #[test]
     fn a_missing_program_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = CommandSpec {
@@ -259,6 +318,7 @@ mod tests {
             environment: &[],
             log: &folder.path().join("log"),
             limit: LONG,
+            cut_off: None,
             stdin: None,
             record: None,
         };

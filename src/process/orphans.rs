@@ -127,12 +127,16 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| *pid != own)
 }
 
-/// A field of `/proc/PID/stat`, counted from the one behind the program's name; `None` where it does not run. A
-/// zombie does not.
-fn stat(pid: i32, field: usize) -> Option<String> {
+/// Fields of `/proc/PID/stat` behind the program's name; `None` where the process does not run. A zombie does not.
+pub(super) fn stat_fields(pid: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    (fields.first() != Some(&"Z")).then(|| fields.get(field).copied().map(str::to_owned)).flatten()
+    let fields: Vec<String> = text.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect();
+    fields.first().is_some_and(|state| state != "Z").then_some(fields)
+}
+
+/// A field of `/proc/PID/stat`, counted from the one behind the program's name.
+fn stat(pid: i32, field: usize) -> Option<String> {
+    stat_fields(pid)?.into_iter().nth(field)
 }
 
 fn start_of(pid: i32) -> Option<u64> {

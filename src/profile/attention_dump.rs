@@ -13,7 +13,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{ProfileError, RecordPosition};
-use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, attention_attribute as name, joined};
+use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name};
 
 /// Distinct calls by the shapes of their tensors, each with everything else that decides its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl DumpLine {
             None => heads > 0 && self.query[rank - 1].is_multiple_of(heads),
         };
         if !fits {
-            let query = joined(&self.query);
+            let query = Dims(&self.query);
             return Err(format!(
                 "`num_heads` is {heads}, which a `query` of {query} in layout {layout} has not"
             ));
@@ -224,7 +224,7 @@ impl DumpLine {
             return Err("with a `block_table` of two dimensions goes a `block_size` above 0".to_owned());
         };
         if !self.key[1..].contains(&size) {
-            return Err(format!("`block_size` is {size}, which a cache of {} has not", joined(&self.key)));
+            return Err(format!("`block_size` is {size}, which a cache of {} has not", Dims(&self.key)));
         }
         let lists = [
             ("actual_seq_lengths", &self.actual_seq_lengths),
@@ -296,17 +296,22 @@ impl DumpLine {
                 attributes.set(name, &tokens.to_string());
             }
         }
-        attributes
-            .set(name::SHARED_PREFIX, &joined(self.actual_shared_prefix_len.as_deref().unwrap_or_default()));
+        attributes.set(
+            name::SHARED_PREFIX,
+            &Dims(self.actual_shared_prefix_len.as_deref().unwrap_or_default()).to_string(),
+        );
         attributes.set(name::LAYOUT, &self.input_layout);
-        attributes.set(name::QUERY_LENGTHS, &joined(self.actual_seq_lengths.as_deref().unwrap_or_default()));
+        attributes.set(
+            name::QUERY_LENGTHS,
+            &Dims(self.actual_seq_lengths.as_deref().unwrap_or_default()).to_string(),
+        );
         if let Some(lengths) = self.actual_seq_lengths_kv.as_deref().filter(|lengths| !lengths.is_empty()) {
-            attributes.set(name::KV_LENGTHS, &joined(lengths));
+            attributes.set(name::KV_LENGTHS, &Dims(lengths).to_string());
             attributes.set(name::AVG_SEQ_LEN, &format!("{:.6}", self.mean_length(lengths)));
             if self.block_table.is_some() {
                 let blocks: Vec<u64> =
                     lengths.iter().map(|length| length.div_ceil(self.block_size)).collect();
-                attributes.set(name::VALID_BLOCKS, &joined(&blocks));
+                attributes.set(name::VALID_BLOCKS, &Dims(&blocks).to_string());
             }
         }
         (call, attributes)

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::{ProfileError, RecordGroup, operator_details, sqlite};
-use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, RUNTIME, best_shape_matches, joined};
+use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
         ("actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
         ("block_table_shape", AttentionSlot::BlockTable),
     ] {
-        cells.extend(kernel.dims(slot).map(|dims| (column, joined(dims))));
+        cells.extend(kernel.dims(slot).map(|dims| (column, Dims(dims).to_string())));
     }
     match best_shape_matches(&group.case, &calls.0, |call| call).as_slice() {
         [] => {}

@@ -9,8 +9,9 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
 };
+
+use rayon::prelude::*;
 
 use super::{
     KernelRow, ProfileError, RecordGroups, RecordPosition,
@@ -66,7 +67,7 @@ pub fn add_table(
     input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
     let accept_rehearsed = options.accept_rehearsed;
     let job = IngestJob { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
-    let workers = options.workers.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let workers = options.workers.map_or_else(rayon::current_num_threads, NonZero::get);
     match job.read(CsvBlocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
         Ok(parts) => parts.into_iter().for_each(|part| groups.absorb(part)),
         // An error, or something irregular: the csv crate tells, and names the line.
@@ -99,18 +100,10 @@ impl IngestJob<'_> {
         groups.add(record, (self.file_number, place))
     }
 
-    /// Every worker takes the next block when it is done with one, and reads and parses it itself.
+    /// Parses all blocks. Each worker takes a block, reads and parses it, and takes the next.
     fn read(&self, blocks: CsvBlocks<File>, workers: usize) -> Result<Vec<RecordGroups>, BlockFailed> {
         let blocks = Mutex::new(blocks);
-        thread::scope(|scope| {
-            // This thread is one of them.
-            let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| self.work(&blocks))).collect();
-            let mut parts = vec![self.work(&blocks)];
-            for other in others {
-                parts.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-            parts.into_iter().collect()
-        })
+        (0..workers).into_par_iter().with_max_len(1).map(|_| self.work(&blocks)).collect()
     }
 
     /// Parses blocks until there are no more, or one of the workers has met trouble.

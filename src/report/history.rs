@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{RunStatusFile, Timestamp, timestamp::clock};
 use crate::{
-    database::{Database, StoreError},
+    database::{Database, DatabaseError},
     exit::ExitStatus,
     files::{LockOwner, LockState},
     ledger::{Ledger, RunRecord},
@@ -75,8 +75,8 @@ impl PastRun {
 /// Every run of a database, the oldest first.
 ///
 /// # Errors
-/// [`StoreError::Ledger`].
-pub fn history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, StoreError> {
+/// [`DatabaseError::Ledger`].
+pub fn history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is looked at first: a run that ends in between has its end in the ledger by then.
     let lock = database.lock_state();
     let records = ledger.runs()?;

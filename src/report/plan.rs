@@ -28,7 +28,7 @@ pub struct PlanTotals {
     /// Seconds that it would take.
     pub seconds: f64,
     /// Cases that have a result already.
-    pub already: usize,
+    pub already_measured: usize,
 }
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ pub fn plan_table(cases: &[(&KernelName, PlannedAction)], sum: PlanTotals) -> St
         plural(sum.collections, "collection"),
         plural(sum.devices, "device"),
         span(sum.seconds),
-        plural(sum.already, "case"),
+        plural(sum.already_measured, "case"),
     );
     for (reason, count) in reasons {
         text += &format!("{}: {reason}\n", plural(count, "case"));

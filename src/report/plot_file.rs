@@ -6,9 +6,38 @@ use std::{
 };
 
 use crate::{
-    database::{StoreError, folder::DATABASE_FILE},
-    files::write_atomic,
+    database::folder::DATABASE_FILE,
+    files::{FileError, write_atomic},
 };
+
+/// Path that no image can be written to.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageFileError {
+    /// Path with another extension, in a database or of another kind of file.
+    #[error("`{}` {problem}", .path.display())]
+    Unusable {
+        /// The given path.
+        path: PathBuf,
+        /// Found obstacle.
+        problem: String,
+    },
+    /// Folder that is not writable.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl ImageFileError {
+    /// Returns the advice that is printed as `hint:`.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unusable { .. } => {
+                "give a name that ends in `.svg`, in an existing folder outside of databases".to_owned()
+            }
+            Self::File(error) => error.hint(),
+        }
+    }
+}
 
 /// Checked path of an SVG image.
 #[derive(Debug)]
@@ -21,9 +50,9 @@ impl ImageFile {
     /// folder exists and belongs neither to `database` nor to another database.
     ///
     /// # Errors
-    /// [`StoreError::NoImage`] with the violated condition.
-    pub fn new(path: &Path, database: &Path) -> Result<Self, StoreError> {
-        let no_image = |problem: String| StoreError::NoImage { path: path.to_owned(), problem };
+    /// [`ImageFileError`].
+    pub fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
+        let no_image = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
             return Err(no_image("does not end in `.svg`".to_owned()));
         }
@@ -33,12 +62,12 @@ impl ImageFile {
         }
         let folder = folder
             .canonicalize()
-            .map_err(|error| no_image(format!("its folder cannot be opened: {error}")))?;
+            .map_err(|error| no_image(format!("is in a folder that cannot be opened: {error}")))?;
         if let Some(other) = folder.ancestors().find(|folder| folder.join(DATABASE_FILE).exists()) {
             return Err(no_image(format!("is in the database `{}`", other.display())));
         }
         // A folder that is not writable is detected before the rows are written.
-        tempfile::tempfile_in(&folder).map_err(StoreError::io("write into", &folder))?;
+        tempfile::tempfile_in(&folder).map_err(FileError::io("write into", &folder))?;
         match fs::symlink_metadata(path) {
             Ok(existing) if !existing.is_file() => {
                 Err(no_image("exists and is not a regular file".to_owned()))
@@ -59,8 +88,8 @@ impl ImageFile {
     /// Writes the image, in place of an existing one.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; an existing image is then unchanged.
-    pub fn write(&self, svg: &str) -> Result<(), StoreError> {
+    /// [`FileError`]; an existing image is then unchanged.
+    pub fn write(&self, svg: &str) -> Result<(), FileError> {
         write_atomic(&self.path, svg.as_bytes())
     }
 }

@@ -17,7 +17,7 @@ use super::{
     timestamp::clock,
 };
 use crate::{
-    domain::{CaseId, KernelName, Verdict},
+    domain::{CaseId, KernelName, Verdict, split_signature},
     ledger::{CaseRecord, CollectionRecord},
 };
 
@@ -61,10 +61,10 @@ fn shown(record: CaseRecord, folder: &Path) -> ShownCase {
         let is_there = verdict != Some(Verdict::Ok) && fs::symlink_metadata(&by_name).is_ok();
         if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
     });
-    let mut parts = signature.split('|').skip(1).map(str::to_owned);
+    let (inputs, outputs) = split_signature(&kernel, &signature);
     ShownCase {
-        inputs: parts.next().unwrap_or_default(),
-        outputs: parts.next().unwrap_or_default(),
+        inputs: inputs.to_owned(),
+        outputs: outputs.to_owned(),
         device: last.map(|attempt| attempt.device),
         attempts: attempts.len(),
         collections: attempts.iter().map(|attempt| attempt.collection).collect(),

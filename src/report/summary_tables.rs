@@ -6,12 +6,12 @@ use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
 
 use crate::{
     catalogue::Catalogue,
-    domain::{Case, CaseOutcome, KernelName, Verdict},
+    domain::{CaseOutcome, IdentifiedCase, KernelName, Verdict},
 };
 
 /// Cases by kernel and verdict, with the sums below; verdicts that did not occur have no column.
 #[must_use]
-pub fn closing_table(findings: &[(Case, CaseOutcome)]) -> String {
+pub fn closing_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
         *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
@@ -70,15 +70,17 @@ pub(super) fn trimmed(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::CaseAttributes;
+    use crate::domain::{Case, CaseAttributes};
 
     #[test]
     fn only_verdicts_that_occur_have_columns() {
-        let case = |kernel: &str| Case {
-            kernel: KernelName::new(kernel).expect("a name"),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            attributes: CaseAttributes::default(),
+        let case = |kernel: &str| {
+            IdentifiedCase::new(Case {
+                kernel: KernelName::new(kernel).expect("a name"),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                attributes: CaseAttributes::default(),
+            })
         };
         let findings = [
             (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),

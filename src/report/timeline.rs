@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 
 use super::{PastRun, RunStatus, Timestamp};
 use crate::{
-    database::StoreError,
     domain::{CaseId, KernelName, Nanos},
-    files::write_atomic,
+    files::{FileError, write_atomic},
     ledger::{CaseRecord, CollectionRecord},
 };
 
@@ -38,7 +37,7 @@ pub enum TimelineError {
     },
     /// The file cannot be written.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    File(#[from] FileError),
 }
 
 impl TimelineError {
@@ -47,7 +46,7 @@ impl TimelineError {
     pub fn hint(&self) -> String {
         match self {
             Self::Foreign { .. } => "give another name, or remove the file".to_owned(),
-            Self::Store(error) => error.hint(),
+            Self::File(error) => error.hint(),
         }
     }
 }

@@ -196,9 +196,8 @@ impl SchedulerState {
         };
         self.running.insert(collection, running);
         let patience = self.costs.limit(predicted);
-        let left = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
-        let limit = left.map_or(patience, |left| left.min(patience));
-        let is_last = limit < patience;
+        let cut_off = self.limits.deadline.map(|deadline| (deadline - now - GRACE).max(1.0));
+        let limit = cut_off.map_or(patience, |cut_off| cut_off.min(patience));
         actions.push(SchedAction::Start(StartCollection {
             collection,
             devices,
@@ -206,7 +205,7 @@ impl SchedulerState {
             purpose,
             predicted,
             limit,
-            is_last,
+            cut_off,
         }));
     }
 

@@ -198,7 +198,7 @@ impl SimulatedHost for World {
         };
         // What takes longer than its limit is ended.
         let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
-        if start.is_last && total >= start.limit {
+        if start.cut_off.is_some_and(|cut_off| total >= cut_off) {
             let cut = CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran");
             results = start
                 .cases

@@ -184,8 +184,8 @@ pub struct StartCollection {
     pub purpose: CollectionPurpose,
     /// What it is predicted to take.
     pub predicted: Seconds,
-    /// After this it is ended.
+    /// After this it is ended. On a busy host, time in which it waits for a core does not count.
     pub limit: Seconds,
-    /// Whether the limit is the run's deadline, which says nothing against its cases.
-    pub is_last: bool,
+    /// Wall time until the run's deadline, at which it is ended in any case. That says nothing against its cases.
+    pub cut_off: Option<Seconds>,
 }

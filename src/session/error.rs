@@ -1,24 +1,26 @@
-//! Errors as a person reads them.
+//! Errors of commands, with hint and exit status.
 
 use std::fmt;
 
 use crate::{
     config::{AssetError, YamlError},
-    database::StoreError,
+    database::DatabaseError,
     device::DeviceError,
     domain::KernelNameError,
     engine::EngineError,
     exit::ExitStatus,
+    files::FileError,
     grid::MutationCasesError,
+    ledger::LedgerError,
     plan::PlanError,
     profile::ProfileError,
     rehearsal::HostError,
     render::RenderError,
-    report::TimelineError,
+    report::{ImageFileError, TimelineError},
     vendor_check::CheckError,
 };
 
-/// What went wrong, what to do, and how the program ends.
+/// Error of a command: message, hint, and exit status of the program.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) message: String,
@@ -29,6 +31,13 @@ pub(crate) struct CommandError {
 impl CommandError {
     pub(crate) fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into(), exit: ExitStatus::BadInput }
+    }
+
+    pub(crate) fn no_temporary_folder(error: std::io::Error) -> Self {
+        Self::bad_input(
+            format!("cannot create a temporary folder: {error}"),
+            "check TMPDIR and its free space",
+        )
     }
 }
 
@@ -48,7 +57,17 @@ macro_rules! bad_input {
     };
 }
 
-bad_input!(MutationCasesError, ProfileError, StoreError, PlanError, RenderError, TimelineError);
+bad_input!(
+    DatabaseError,
+    FileError,
+    MutationCasesError,
+    ImageFileError,
+    LedgerError,
+    PlanError,
+    ProfileError,
+    RenderError,
+    TimelineError
+);
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
@@ -82,7 +101,7 @@ impl From<KernelNameError> for CommandError {
     fn from(error: KernelNameError) -> Self {
         Self::bad_input(
             error.to_string(),
-            "give a kernel's name as the profiler shows it, such as `MatMulV2`",
+            "give the kernel's name as the profiler shows it, such as `MatMulV2`",
         )
     }
 }

@@ -1,7 +1,18 @@
-//! Preparation of a run: options, plan, environment; errors as they are printed.
+//! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
+//! open; errors of all commands with hint and exit status.
 
+mod check;
+mod context;
+mod environment;
 mod error;
-mod measure;
+mod options;
+mod plan;
+mod resume;
 
+pub(crate) use check::DatabaseCheck;
+pub(crate) use context::RunContext;
+pub(crate) use environment::REHEARSED_DEVICES;
 pub(crate) use error::CommandError;
-pub(crate) use measure::*;
+pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions, UpdateArg};
+pub(crate) use plan::plan_of_database;
+pub(crate) use resume::ResumeState;

@@ -18,6 +18,13 @@ pub(crate) struct CsvPosition {
     pub(crate) line: u64,
 }
 
+impl CsvPosition {
+    /// Returns the position in a text in which `bytes` bytes and `lines` lines precede.
+    pub(crate) const fn moved(self, bytes: usize, lines: u64) -> Self {
+        Self { range: self.range.start + bytes..self.range.end + bytes, line: self.line + lines }
+    }
+}
+
 /// Walks over the records of a table, of whatever lengths they are.
 #[derive(Debug)]
 pub(crate) struct RawRecords<'a> {

@@ -1,40 +1,27 @@
 //! Where the rows of a table stand in its bytes, found on all cores.
 
-use std::{num::NonZero, ops::Range, thread};
+use std::ops::Range;
 
-use super::{CsvIndex, NeedsFullParser, split_blocks};
+use rayon::prelude::*;
+
+use super::{CsvIndex, NeedsFullParser, raw_records::CsvPosition, split_blocks};
 
 /// Large enough that a piece costs nothing, small enough that it stays in a core's own cache.
 pub(crate) const PIECE: usize = 1 << 18;
 /// More cores than this wait for memory.
 const MOST_WORKERS: usize = 8;
 
-/// Where a row stands.
-#[derive(Clone, Debug)]
-pub(crate) struct RowPlace {
-    /// Its bytes, with blank lines in front of it and its own line ending.
-    pub(crate) range: Range<usize>,
-    /// The line of its first cell; the text begins with line 0.
-    pub(crate) line: u64,
-}
-
 /// Finds the rows of `width` cells in a text that begins with one.
-pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<RowPlace>, NeedsFullParser> {
+pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, NeedsFullParser> {
     let pieces = split_blocks(text, PIECE);
-    let workers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
-    let mut shares = pieces.chunks(pieces.len().div_ceil(workers).max(1));
-    let Some(first) = shares.next() else { return Ok(Vec::new()) };
-    let mut places = thread::scope(|scope| {
-        let others: Vec<_> = shares.map(|share| scope.spawn(|| places_in(text, share, width))).collect();
-        let (mut places, mut lines) = places_in(text, first, width)?;
-        for other in others {
-            let found = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (more, more_lines) = found?;
-            places.extend(more.into_iter().map(|place| RowPlace { line: lines + place.line, ..place }));
-            lines += more_lines;
-        }
-        Ok(places)
-    })?;
+    let workers = rayon::current_num_threads().min(MOST_WORKERS);
+    let shares = pieces.par_chunks(pieces.len().div_ceil(workers).max(1));
+    let found: Vec<_> = shares.map(|share| places_in(text, share, width)).collect::<Result<_, _>>()?;
+    let (mut places, mut lines) = (Vec::new(), 0);
+    for (more, more_lines) in found {
+        places.extend(more.into_iter().map(|place| place.moved(0, lines)));
+        lines += more_lines;
+    }
     // Each begins where the one before ends: blank lines belong to the row behind.
     let mut end = 0;
     for place in &mut places {
@@ -49,7 +36,7 @@ fn places_in(
     text: &[u8],
     pieces: &[Range<usize>],
     width: usize,
-) -> Result<(Vec<RowPlace>, u64), NeedsFullParser> {
+) -> Result<(Vec<CsvPosition>, u64), NeedsFullParser> {
     let mut index = CsvIndex::default();
     let mut places = Vec::new();
     let mut lines = 0;
@@ -62,7 +49,7 @@ fn places_in(
             lines += newlines(&bytes[counted..row.begin() as usize]);
             counted = row.begin() as usize;
             let range = piece.start + counted..piece.start + row.end();
-            places.push(RowPlace { range, line: lines });
+            places.push(CsvPosition { range, line: lines });
         }
         lines += newlines(&bytes[counted..]);
     }

@@ -104,6 +104,7 @@ fn run(
         environment: &environment,
         log: &log,
         limit: LIMIT,
+        cut_off: None,
         stdin: Some(File::from(OwnedFd::from(reader))),
         record: None,
     };
@@ -129,7 +130,7 @@ fn run(
     let death = match ended {
         ExitKind::Stopped if !is_stalled => return Ok((places.len(), None)),
         _ if follower.has_started && follower.judged.len() == places.len() => None,
-        ExitKind::Stopped | ExitKind::TimedOut => {
+        ExitKind::Stopped | ExitKind::TimedOut | ExitKind::CutOff => {
             Some(format!("Python said nothing for {} s", PATIENCE.as_secs()))
         }
         ExitKind::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),

@@ -91,6 +91,7 @@ fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
         environment: &environment,
         log: &log,
         limit: Duration::from_secs(180),
+        cut_off: None,
         stdin: None,
         record: None,
     };

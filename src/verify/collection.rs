@@ -11,8 +11,9 @@ use super::{
     samples::{accepted, noise},
 };
 use crate::{
-    domain::{Case, CaseOutcome, Dtype, KernelName, Nanos, Slot, Tensor, Verdict},
-    ledger::{Attempt, Launch},
+    domain::{
+        Attempt, Case, CaseOutcome, Dtype, KernelName, Launch, Nanos, Slot, Verdict, signature_mismatch,
+    },
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
 };
@@ -314,8 +315,11 @@ fn wrong_records(
         let verdict = if own.len() < launched { Verdict::LostRecords } else { Verdict::WrongKernel };
         return Some(CaseOutcome::new(verdict, reason));
     }
-    if let Some(difference) = own.iter().find_map(|record| difference(expected, record)) {
-        return Some(CaseOutcome::new(Verdict::WrongKernel, difference));
+    let mismatch = |record: &&RawRecord| {
+        signature_mismatch(expected.case, &expected.host_slots, &record.inputs, &record.outputs)
+    };
+    if let Some(mismatch) = own.iter().find_map(mismatch) {
+        return Some(CaseOutcome::new(Verdict::WrongKernel, mismatch));
     }
     let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
     if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE || shortest.duration.0 <= 0 {
@@ -324,61 +328,6 @@ fn wrong_records(
             shortest.duration, expected.fastest
         );
         return Some(CaseOutcome::new(Verdict::Implausible, reason));
-    }
-    None
-}
-
-/// How a record's signature differs from the case's, in words.
-fn difference(expected: &ExpectedLaunches<'_>, record: &RawRecord) -> Option<String> {
-    let case = expected.case;
-    let inputs = |slots: &[Slot]| -> Vec<(usize, Slot)> {
-        let numbered = slots.iter().cloned().enumerate();
-        numbered.filter(|(slot, _)| !expected.host_slots.contains(slot)).collect()
-    };
-    let outputs = |slots: &[Slot]| slots.iter().cloned().enumerate().collect::<Vec<_>>();
-    let sides = [
-        ("input", inputs(&case.inputs), inputs(&record.inputs)),
-        ("output", outputs(&case.outputs), outputs(&record.outputs)),
-    ];
-    for (side, mut wanted, mut recorded) in sides {
-        // Kernels that work in place show no outputs.
-        if side == "output" && (wanted.is_empty() || recorded.is_empty()) {
-            continue;
-        }
-        // Results that are left out stand behind the others without dimensions, or not at all.
-        let length = wanted.len().min(recorded.len());
-        for slots in [&mut wanted, &mut recorded].into_iter().filter(|_| side == "output") {
-            let left_out = |(_, slot): &(usize, Slot)| slot.as_ref().is_none_or(Tensor::is_scalar);
-            while slots.len() > length && slots.last().is_some_and(left_out) {
-                slots.pop();
-            }
-        }
-        if wanted.len() != recorded.len() {
-            return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), wanted.len()));
-        }
-        for ((slot, wanted), (_, recorded)) in wanted.iter().zip(&recorded) {
-            let same = match (wanted, recorded) {
-                (Some(wanted), Some(recorded)) => {
-                    // The type of a scalar is the framework's choice, not the caller's.
-                    wanted.dims == recorded.dims
-                        && (wanted.is_scalar()
-                            || (wanted.dtype == recorded.dtype
-                                && wanted.format.same_layout(&recorded.format)))
-                }
-                (None, None) => true,
-                // What is left out is shown as nothing or without dimensions, by the library that launches.
-                (Some(only), None) | (None, Some(only)) => only.is_scalar(),
-            };
-            if !same {
-                let said =
-                    |slot: &Slot| slot.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-                return Some(format!(
-                    "{side} {slot} was recorded as {}, the case has {}",
-                    said(recorded),
-                    said(wanted)
-                ));
-            }
-        }
     }
     None
 }

@@ -2,9 +2,7 @@
 
 use super::samples::{interval, noise};
 use crate::{
-    database::{Measurement, RowResult},
-    domain::{CaseId, CaseOutcome, Verdict},
-    ledger::AttemptSamples,
+    domain::{AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict},
     stats::SampleSummary,
 };
 

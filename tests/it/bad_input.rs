@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
-use crate::context::{Context, HEADER, SWIGLU, profile};
+use crate::{
+    context::{Context, HEADER, SWIGLU, profile},
+    requirements,
+};
 
 /// Ingests a file that must be refused and returns what was said.
 fn refused(name: &str, text: &str) -> String {
@@ -88,8 +91,8 @@ fn simulated_results_cannot_be_renamed() {
     let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: `ROOT/db` says kind `npu`, its ledger has runs of kind `rehearsal`
-    hint: the kind never changes: `database.yaml` must say `kind: rehearsal`
+    error: `ROOT/db` is of kind `npu`, but its ledger has runs of kind `rehearsal`
+    hint: the kind never changes: set `kind: rehearsal` in `database.yaml`
     ");
     let run = &context.rows("db", "SwiGlu")[0]["MicroBench Run"];
     assert!(run.starts_with("rehearsal-"), "{run}");
@@ -171,8 +174,7 @@ fn a_host_without_npus_cannot_measure() {
     context.write("k.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "k.csv", "--db", "real"]);
     if npubench::process::find_program("npu-smi", &std::env::var("PATH").unwrap_or_default()).is_some() {
-        eprintln!("skipped: this host has npu-smi");
-        return;
+        return requirements::skip("this host has npu-smi; the test needs one without");
     }
     let before = context.snapshot("real");
     let ran = context.run(&["run", "--db", "real"]);
@@ -222,8 +224,9 @@ fn a_read_only_database_is_refused_and_unchanged() {
     if nix::unistd::geteuid().is_root() {
         // Modes do not stop root: become somebody else.
         if !Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: running as root, and there is no setpriv to become somebody else");
-            return;
+            return requirements::skip(
+                "root without the program `setpriv`; the test needs a user that modes stop",
+            );
         }
         fs::set_permissions(context.path(""), fs::Permissions::from_mode(0o755)).expect("set");
         // The program itself may lie in a folder that only root can enter.

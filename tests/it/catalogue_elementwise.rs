@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     context::{Context, profile},
-    vendor,
+    requirements, vendor,
 };
 
 /// The vendor has no Meta kernel for what these call.
@@ -209,7 +209,7 @@ fn every_accepted_call_runs() {
 
 #[test]
 fn the_vendors_code_accepts_them() {
-    let Some(python) = vendor::python() else { return };
+    let Some(python) = requirements::vendor_python() else { return };
     // The scripts and manifests of a run on the rehearsal host, as they would run on a device.
     let context = ran(GOOD);
     let runs = context.path("db/.npubench/runs");

@@ -3,7 +3,7 @@
 
 use crate::{
     context::{Context, profile},
-    vendor,
+    requirements, vendor,
 };
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
@@ -214,7 +214,7 @@ fn what_a_kernel_does_not_take_is_refused_with_the_reason() {
 
 #[test]
 fn the_vendors_code_accepts_every_call() {
-    let Some(python) = vendor::python() else { return };
+    let Some(python) = requirements::vendor_python() else { return };
     let context = Context::new();
     database(&context, &CASES);
     for kernel in kernels() {

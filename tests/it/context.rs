@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
 };
 
@@ -124,15 +124,4 @@ pub(crate) fn profile(records: &[&str]) -> String {
         ));
     }
     text
-}
-
-/// The folder of real profiles, where it stands beside the project; says so where it does not.
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-pub(crate) fn shared(path: &str) -> Option<PathBuf> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared").join(path);
-    if found.exists() {
-        return Some(found);
-    }
-    eprintln!("skipped: ../shared/{path} is not beside the project");
-    None
 }

@@ -168,7 +168,7 @@ fn selected_rows_pass_shape_rule_and_fit_memory() {
         assert_eq!(rejected + selected.rows() as u64, selected.candidates, "{kernel}: each is counted once");
         rows += selected.rows();
     }
-    assert!(rows > 4000, "{rows}");
+    assert!(rows >= 8_500, "{rows} rows; there were 8,805");
 }
 
 proptest! {
@@ -299,10 +299,16 @@ fn model_rows_pass_shape_rule() {
         };
         let source = CandidateSource::Grid(spaces);
         let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
-        assert!(selected.rows() > 20, "{kernel}: {:?}", selected.rejected());
+        let expected = match kernel.as_str() {
+            // Fewer candidates than rows were requested.
+            "MoeGatingTopK" => 26,
+            "split_qkv_rmsnorm_rope_kernel" | "split_qkv_rmsnorm_rope_kernel_0" => 117,
+            _ => 300,
+        };
+        assert_eq!(selected.rows(), expected, "{kernel}: {:?}", selected.rejected());
         selected.for_each(|row| assert!(entry.read(row.case).is_ok(), "{kernel} {}", row.case.shapes()));
     }
-    assert!(kernels >= 9, "{kernels}");
+    assert!(kernels >= 44, "{kernels} kernels have grids of models; there were 44");
 }
 
 /// The compiled rule says what the whole one says: of each space, with models and without, for all candidates where
@@ -346,7 +352,8 @@ fn the_compiled_rule_agrees_with_the_catalogue() {
             }
         }
     }
-    assert!(accepted > 50_000 && refused > 700, "{accepted} and {refused}");
+    // In a debug build there were 324,688 and 2,738, in a release build more.
+    assert!(accepted >= 300_000 && refused >= 2_500, "{accepted} and {refused}");
 }
 
 fn grid(context: &Context, arguments: &[&str]) -> Ran {
@@ -437,7 +444,7 @@ fn grid_plot_draws_rows() {
     let svg = std::fs::read_to_string(context.path("p.svg")).expect("drawn");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
-    assert!(svg.matches("<circle").count() > 60, "{}", svg.matches("<circle").count());
+    assert_eq!(svg.matches("<circle").count(), 2 * 50, "a circle for each row of two kernels");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     context::{Context, Ran},
-    vendor,
+    requirements,
 };
 
 /// Kernels of the grids that no call launches alone.
@@ -84,9 +84,9 @@ fn assert_rows_fit(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> u
     count
 }
 
-/// Asserts that no row is rejected, and that the vendor's code accepts at least 70 %.
+/// Asserts that no row is rejected, and that the vendor's code accepts at least 85 %.
 fn assert_accepted(context: &Context, rows: usize) {
-    let Some(python) = vendor::python() else { return };
+    let Some(python) = requirements::vendor_python() else { return };
     let python = python.into_string().expect("UTF-8");
     let arguments = ["check", "--db", "db", "--python", &python, "--processes", "2", "--format", "json"];
     let mut command = context.command(&arguments);
@@ -99,7 +99,8 @@ fn assert_accepted(context: &Context, rows: usize) {
     assert!(rejected.is_empty(), "{rejected:#?}");
     assert_eq!((ran.code, results.len()), (0, rows), "{}", ran.stderr);
     let accepted = results.iter().filter(|line| verdict(line, "accepted")).count();
-    assert!(accepted * 10 >= rows * 7, "{accepted} of {rows}");
+    // In both samples 85.6 %; the rest has no Meta kernel, or belongs to packages that are not installed.
+    assert!(accepted * 100 >= rows * 85, "{accepted} of {rows}");
     // Only these kernels are not checked by the vendor's code.
     let others: BTreeSet<&str> = results
         .iter()
@@ -127,7 +128,7 @@ fn vendor_code_accepts_grid_rows_of_all_kernels() {
     let context = Context::new();
     add_rows(&context, &["--rows", "30", "--seed", "20"]);
     let rows = assert_rows_fit(&context, 60, &replayable());
-    assert!(rows >= 2000, "{rows}");
+    assert!(rows >= 2_250, "{rows} rows; there were 2,293");
     assert_accepted(&context, rows);
 }
 
@@ -137,6 +138,6 @@ fn vendor_code_accepts_model_rows_within_small_memory() {
     let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
     add_rows(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
     let rows = assert_rows_fit(&context, 2, &replayable());
-    assert!(rows >= 1500, "{rows}");
+    assert!(rows >= 1_850, "{rows} rows; there were 1,906");
     assert_accepted(&context, rows);
 }

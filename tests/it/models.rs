@@ -29,10 +29,10 @@ fn products(name: &str, (tp, ep, dp): (u64, u64, u64)) -> Vec<(&'static str, u64
 fn ten_models_and_more_of_all_kinds_ship() {
     let all = LlmModel::all(&AssetFiles::embedded()).expect("they load");
     let count = |is: fn(&LlmModel) -> bool| all.values().filter(|model| is(model)).count();
-    assert!(all.len() >= 10, "{:?}", all.keys());
-    assert!(count(|model| model.experts.is_none()) >= 3);
-    assert!(count(|model| model.experts.is_some()) >= 3);
-    assert!(count(|model| matches!(model.attention, LlmAttention::Latent(_))) >= 3);
+    assert_eq!(all.len(), 14, "{:?}", all.keys());
+    assert_eq!(count(|model| model.experts.is_none()), 4);
+    assert_eq!(count(|model| model.experts.is_some()), 10);
+    assert_eq!(count(|model| matches!(model.attention, LlmAttention::Latent(_))), 5);
     for (name, model) in &all {
         let again = LlmModel::parse(Path::new("again.yaml"), &model.print()).expect("it was printed");
         assert_eq!(&again, model, "{name}");

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use crate::context::{ADD, Context, SWIGLU, profile, shared};
+use crate::{
+    context::{ADD, Context, SWIGLU, profile},
+    requirements::shared,
+};
 
 /// Groups the kernels of a database with Python's own sqlite3, fractions and statistics modules, and holds
 /// the CSVs against it.

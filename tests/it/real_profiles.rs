@@ -1,8 +1,13 @@
 //! Real profiles, where they stand beside the project.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
-use crate::context::{Context, shared};
+use npubench::{
+    profile::npu_smi::parse_info,
+    rehearsal::npu_smi::{SimulatedReading, info_table},
+};
+
+use crate::{context::Context, requirements::shared};
 
 /// Groups a `kernel_details.csv` with Python's own csv, fractions and statistics modules, and holds the
 /// database against it.
@@ -55,7 +60,7 @@ fn an_llm_training_step_agrees_with_an_independent_computation() {
         .expect("python3 runs");
     assert!(oracle.status.success(), "{}", String::from_utf8_lossy(&oracle.stderr));
     assert_eq!(String::from_utf8_lossy(&oracle.stdout).trim(), "108 34");
-    let names: Vec<String> = std::fs::read_dir(context.path("db"))
+    let names: Vec<String> = fs::read_dir(context.path("db"))
         .expect("listed")
         .map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned())
         .filter(|name| !name.ends_with(".csv"))
@@ -136,4 +141,38 @@ fn the_ten_kernels_of_an_llm_training_step_end_ok() {
         square["MicroBench Reason"],
         "every launch recorded; read as A x B; the shapes also fit A^T x B"
     );
+}
+
+const NPU_SMI_INFO: &str = "real/text/npu-smi_info_A3_16die_25.0.rc1.txt";
+
+#[test]
+fn npu_smi_of_a_host_with_sixteen_dies_is_read() {
+    let Some(path) = shared(NPU_SMI_INFO) else { return };
+    let info = parse_info(&fs::read_to_string(path).expect("UTF-8")).expect("the table");
+    assert_eq!(info.version, "25.0.rc1");
+    assert!(info.chips.iter().map(|chip| chip.device).eq(0..16));
+    assert!(info.chips.iter().all(|chip| chip.name == "Ascend910" && chip.health == "OK"));
+    assert!(info.chips.iter().all(|chip| chip.power_w.is_some() == (chip.chip == 0)));
+    assert_eq!((info.chips[15].memory_used_mb, info.chips[15].memory_total_mb), (Some(2883), Some(65536)));
+    assert_eq!(info.chips[15].bus_id.as_deref(), Some("0000:83:00.0"));
+    assert!(info.processes.is_empty());
+}
+
+#[test]
+fn the_rehearsal_host_prints_npu_smi_byte_for_byte() {
+    let Some(path) = shared(NPU_SMI_INFO) else { return };
+    let real = fs::read_to_string(path).expect("UTF-8");
+    let info = parse_info(&real).expect("the table");
+    let readings: Vec<SimulatedReading> = info
+        .chips
+        .iter()
+        .map(|chip| SimulatedReading {
+            temperature_c: chip.temperature_c.expect("a number"),
+            power_w: chip.power_w.unwrap_or(0.0),
+            hbm_used_mb: chip.memory_used_mb.expect("a number"),
+            processes: Vec::new(),
+            is_lost: false,
+        })
+        .collect();
+    assert_eq!(info_table(16, &readings), real);
 }

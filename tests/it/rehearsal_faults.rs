@@ -12,8 +12,7 @@ use std::{
 use npubench::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
-    domain::{Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
-    ledger::Attempt,
+    domain::{Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
     process::{self, CommandSpec, ExitKind},
     profile::npu_smi::{NpuSmiInfo, parse_info},
     rehearsal::fault_plan::{FaultPlan, ValidNames},
@@ -137,6 +136,7 @@ impl Stage {
             environment: &[("TMPDIR".to_owned(), scratch.display().to_string())],
             log: &log,
             limit: Duration::from_secs(120),
+            cut_off: None,
             stdin: None,
             record: None,
         };

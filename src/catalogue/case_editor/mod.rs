@@ -14,7 +14,7 @@ use super::{
     resolve::{blocked_dims, known, logical_dims},
     shape_rule::{OutputTerm, PatternTerm},
 };
-use crate::domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat};
+use crate::domain::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
 /// A dimension of a form: a name, or one of those that stand for a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -318,8 +318,7 @@ fn rewritten(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
                 if let Ok(items) = now.items() {
-                    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-                    rewritten.set(column, &items.join(","));
+                    rewritten.set(column, &Dims(&items).to_string());
                 }
             }
             _ => {}

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use crate::domain::Dims;
+
 /// A value of the expression language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExprValue {
@@ -54,10 +56,7 @@ impl fmt::Display for ExprValue {
         match self {
             Self::Number(number) => write!(f, "{number}"),
             Self::Bool(truth) => write!(f, "{truth}"),
-            Self::List(dims) => {
-                let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
-                write!(f, "[{}]", dims.join(","))
-            }
+            Self::List(dims) => write!(f, "[{}]", Dims(dims)),
         }
     }
 }

@@ -18,8 +18,8 @@ pub struct ResolvedCall {
     pub form: String,
     /// What the shapes leave open and what it was taken for, in words; empty where nothing is open.
     pub notes: Vec<String>,
-    /// What the call is given, by argument, in the schema's order.
-    pub arguments: Vec<(String, CallArgument)>,
+    /// The arguments, in the schema's order.
+    pub arguments: Vec<CallArgument>,
     /// The outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
     /// Shapes that Python sees.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    Database, KernelCsv, RowCase, StoreError,
+    Database, DatabaseError, KernelCsv, RowCase,
     columns::{self, COMPLETENESS, SOURCE},
     row_cases::row_cases,
 };
@@ -61,12 +61,12 @@ const DUMPED: &str = "dump of a serving process";
 /// Nothing is saved.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] where a signature column is missing.
+/// [`DatabaseError::MissingColumn`] where a signature column is missing.
 pub fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<BackfillReport, StoreError> {
+) -> Result<BackfillReport, DatabaseError> {
     let rows = row_cases(&kernel(), table)?;
     let mut merge = DumpMerge {
         known: rows.iter().filter_map(|row| Some(row.case.as_ref().ok()?.signature())).collect(),
@@ -111,7 +111,7 @@ struct DumpMerge<'a> {
 type DumpedCall<'a> = (&'a AttentionCall, &'a CaseAttributes);
 
 impl<'a> DumpMerge<'a> {
-    fn row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), StoreError> {
+    fn row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), DatabaseError> {
         let bare = Case { attributes: CaseAttributes::default(), ..case.clone() };
         self.firsts.entry(bare.signature()).or_insert_with(|| (row.row, case.clone()));
         let (fits, contradicted) = self.fits(case);
@@ -170,7 +170,7 @@ impl<'a> DumpMerge<'a> {
     }
 
     /// Adds a row for every call whose values none has, once all rows have got theirs.
-    fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), StoreError> {
+    fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), DatabaseError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
             for (call, variants) in best_shape_matches(&case, self.dump.iter(), |(call, _)| call) {
                 for variant in variants {
@@ -215,7 +215,7 @@ fn fill(
     row: usize,
     attributes: &CaseAttributes,
     completeness: &str,
-) -> Result<usize, StoreError> {
+) -> Result<usize, DatabaseError> {
     let cell = |column: &str| says(table, row, column);
     // A table of an older tool has its mean under an older name.
     let is_open = |name: &str| {
@@ -243,7 +243,7 @@ fn fill(
 }
 
 /// Adds a row of the same tensors with other values and no measurements.
-fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreError> {
+fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), DatabaseError> {
     let header = table.columns().to_vec();
     let kept = |name: &String| {
         columns::SIGNATURE.contains(&name.as_str())
@@ -271,15 +271,15 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), StoreEr
 /// Merges a dump into a database, under its lock, and saves the table where something changed.
 ///
 /// # Errors
-/// [`StoreError::NoKernel`] where the database has no such rows, and any error of reading or writing.
+/// [`DatabaseError::NoRowsOfKernel`] where the database has no such rows, and any error of reading or writing.
 pub fn backfill_database(
     database: &Database,
     dump: &AttentionDump,
     add_variants: bool,
-) -> Result<BackfillReport, StoreError> {
+) -> Result<BackfillReport, DatabaseError> {
     let kernel = kernel();
     if !database.kernel_path(&kernel).exists() {
-        return Err(StoreError::NoKernel { path: database.folder().to_owned(), kernel });
+        return Err(DatabaseError::NoRowsOfKernel { path: database.folder().to_owned(), kernel });
     }
     let mut lock = database.lock()?;
     let mut table = database.kernel_csv(&kernel)?;

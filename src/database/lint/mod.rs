@@ -11,10 +11,11 @@ pub(crate) use remark::{FileIssues, join_list, quote_cell};
 pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
-use super::{Database, StoreError};
+use super::{Database, DatabaseError};
 use crate::{
     config::check_yaml,
     domain::{DataKind, KernelName},
+    files::FileError,
     table::raw_records::LFS,
 };
 
@@ -59,17 +60,17 @@ impl FileContent {
 /// does not keep the others from being read.
 ///
 /// # Errors
-/// [`StoreError::NoDatabase`] where the folder is none, [`StoreError::Io`] where it cannot be listed.
-pub fn lint_database(folder: &Path) -> Result<LintReport, StoreError> {
+/// [`DatabaseError::NotADatabase`] where the folder is none, [`DatabaseError::File`] where it cannot be listed.
+pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {
         Ok(database) => Some(database.kind()),
-        Err(StoreError::Spec(error)) => {
+        Err(DatabaseError::Yaml(error)) => {
             let line = error.line.and_then(|line| u64::try_from(line).ok()).unwrap_or(1);
             of_database.add(line, LintIssueKind::Unreadable, quote_cell(&error.problem));
             None
         }
-        Err(StoreError::Io { source, .. }) => {
+        Err(DatabaseError::File(FileError::Io { source, .. })) => {
             of_database.add(1, LintIssueKind::Unreadable, format!("cannot be read: {source}"));
             None
         }
@@ -124,16 +125,16 @@ fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
 
 /// Names of the files in a database folder, in order; folders are left out. A folder without a table and
 /// without `database.yaml` is none.
-pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(StoreError::io("list", folder))? {
-        let entry = entry.map_err(StoreError::io("list", folder))?;
+    for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
+        let entry = entry.map_err(DatabaseError::io("list", folder))?;
         if !entry.path().is_dir() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
     if !names.iter().any(|name| name == DATABASE || table_stem(name).is_some()) {
-        return Err(StoreError::NoDatabase { path: folder.to_owned() });
+        return Err(DatabaseError::NotADatabase { path: folder.to_owned() });
     }
     names.sort();
     Ok(names)

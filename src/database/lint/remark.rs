@@ -1,111 +1,107 @@
-//! What a check says about one place.
+//! Issues found by `db check`.
 
-use std::fmt;
+use strum::{Display, IntoStaticStr};
 
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Severity of an issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum IssueSeverity {
-    /// Good to know.
+    /// Harmless.
     Note,
-    /// Rows can be used, but not as they were meant.
+    /// Rows can be used, but not as intended.
     Warning,
     /// A file or a row cannot be used.
     Error,
 }
 
 impl IssueSeverity {
-    /// The word on screen.
+    /// Returns the name on screen.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
-impl fmt::Display for IssueSeverity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, $severity:ident, $blocks:literal;)+) => {
-        /// What kind of thing a remark is about.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum LintIssueKind { $($(#[$doc])* $name,)+ }
-
-        impl LintIssueKind {
-            /// The word on screen.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)+ }
-            }
-
-            /// How bad it is.
-            #[must_use]
-            pub const fn severity(self) -> IssueSeverity {
-                match self { $(Self::$name => IssueSeverity::$severity,)+ }
-            }
-
-            /// Whether nothing in the file can be mended before this is.
-            #[must_use]
-            pub const fn blocks_mending(self) -> bool {
-                match self { $(Self::$name => $blocks,)+ }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// The system does not let it be read, or `database.yaml` is wrong.
-    Unreadable = "unreadable", Error, true;
-    /// A Git LFS pointer stands in the place of the data.
-    LfsPointer = "lfs-pointer", Error, true;
-    /// Nothing is in it.
-    Empty = "empty", Error, true;
-    /// No table: binary, UTF-16, or separated by something else.
-    NotCsv = "not-csv", Error, true;
-    /// A name or a cell is not UTF-8.
-    NotUtf8 = "not-utf8", Error, true;
-    /// A quoted cell goes on to the end of the file.
-    OpenQuote = "open-quote", Error, true;
-    /// A row has more or fewer cells than the header.
-    Ragged = "ragged", Error, true;
-    /// A column's name stands twice.
-    DoubleColumn = "double-column", Error, true;
-    /// A column that rows cannot be read without is not there.
-    NoColumn = "no-column", Error, true;
-    /// Rows of the rehearsal host among measured ones.
-    Rehearsed = "rehearsed", Error, true;
-    /// The file's name stands for no kernel, or for one that has another file.
-    FileName = "file-name", Error, true;
-    /// Two files are one where names do not tell case apart.
-    NameCase = "name-case", Error, false;
-    /// The signature of a row cannot be read.
-    Signature = "signature", Error, false;
-    /// A number is none.
-    Number = "number", Error, false;
+/// Kind of an issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum LintIssueKind {
+    /// The file cannot be read, or `database.yaml` is invalid.
+    Unreadable,
+    /// A Git LFS pointer instead of the data.
+    LfsPointer,
+    /// Empty file.
+    Empty,
+    /// No CSV: binary, UTF-16, or with another separator.
+    NotCsv,
+    /// A name or a cell that is not UTF-8.
+    NotUtf8,
+    /// A quoted cell that is not closed before the end of the file.
+    OpenQuote,
+    /// A row with more or fewer cells than the header.
+    Ragged,
+    /// Two columns with one name.
+    DoubleColumn,
+    /// A missing column of the signature.
+    NoColumn,
+    /// Rows of the rehearsal host in a folder of kind `npu`.
+    Rehearsed,
+    /// A file name that stands for no kernel, or for a kernel that has another file.
+    FileName,
+    /// Two file names that differ only by case, which some file systems do not distinguish.
+    NameCase,
+    /// An invalid signature of a row.
+    Signature,
+    /// An invalid number.
+    Number,
     /// A row without input shapes.
-    NoShapes = "no-shapes", Warning, false;
+    NoShapes,
     /// A signature, or a collective's key, that another row has.
-    Duplicate = "duplicate", Warning, false;
+    Duplicate,
     /// A byte-order mark.
-    ByteOrderMark = "byte-order-mark", Warning, false;
-    /// Lines end differently.
-    LineEndings = "line-endings", Warning, false;
-    /// A column under the name that an older tool gave it.
-    OldColumn = "old-column", Warning, false;
-    /// Zeros that stand for "not measured".
-    Zeros = "zeros", Warning, false;
-    /// A column that no contract has.
-    OwnColumn = "own-column", Note, false;
-    /// Columns of the contract that are not there.
-    Missing = "missing-columns", Note, false;
-    /// Something that an interrupted write left behind.
-    LeftBehind = "left-behind", Note, false;
+    ByteOrderMark,
+    /// Lines with different endings.
+    LineEndings,
+    /// A column under the name that an older tool used.
+    OldColumn,
+    /// Zeros in place of missing measurements.
+    Zeros,
+    /// A column that the contract does not have.
+    OwnColumn,
+    /// Missing columns of the contract.
+    MissingColumns,
+    /// Temporary file of an interrupted write.
+    LeftBehind,
+}
+
+impl LintIssueKind {
+    /// Returns the name on screen.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the severity.
+    #[must_use]
+    pub const fn severity(self) -> IssueSeverity {
+        match self {
+            Self::NoShapes
+            | Self::Duplicate
+            | Self::ByteOrderMark
+            | Self::LineEndings
+            | Self::OldColumn
+            | Self::Zeros => IssueSeverity::Warning,
+            Self::OwnColumn | Self::MissingColumns | Self::LeftBehind => IssueSeverity::Note,
+            _ => IssueSeverity::Error,
+        }
+    }
+
+    /// Returns true if `db normalize` leaves a file with this issue unchanged.
+    #[must_use]
+    pub const fn blocks_normalize(self) -> bool {
+        matches!(self.severity(), IssueSeverity::Error)
+            && !matches!(self, Self::NameCase | Self::Signature | Self::Number)
+    }
 }
 
 /// One thing found, at its place.

@@ -195,7 +195,7 @@ fn check_header(
                 absent.len(),
                 join_list(absent.into_iter())
             );
-            remarks.add(line, LintIssueKind::Missing, text);
+            remarks.add(line, LintIssueKind::MissingColumns, text);
         }
     }
     let is_own = |name: &str| match content {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{NormalizeChange, NormalizeReport, csv_editor::CsvEditor};
-use crate::database::{columns, lint::join_list};
+use super::{NormalizeChange, NormalizeReport, line, row_cells};
+use crate::database::{KernelCsv, columns, lint::join_list};
 
 /// Rows of one signature that are compared with each further one; a table with more that contradict each
 /// other is not a table of results, and would take for ever.
@@ -29,16 +29,16 @@ fn block(column: &str) -> ColumnGroup {
 }
 
 /// Merges the rows of one signature, given in the order of the file.
-pub(crate) fn merge_rows(sheet: &mut CsvEditor<'_>, rows: &[usize], mended: &mut NormalizeReport) {
-    let blocks: Vec<ColumnGroup> = sheet.header().iter().map(|name| block(name)).collect();
+pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], mended: &mut NormalizeReport) {
+    let blocks: Vec<ColumnGroup> = table.columns().iter().map(|name| block(name)).collect();
     let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
     let mut whole: HashMap<Vec<String>, usize> = HashMap::new();
     for &row in rows {
-        let cells = sheet.cells(row);
+        let cells = row_cells(table, row);
         if let Some(&first) = whole.get(&cells) {
-            sheet.remove(row);
-            let text = format!("the same row as line {}: one of them stays", sheet.line(first));
-            mended.done.push(NormalizeChange { line: sheet.line(row), text });
+            table.remove_row(row);
+            let text = format!("the same row as line {}: one of them stays", line(table, first));
+            mended.done.push(NormalizeChange { line: line(table, row), text });
         } else {
             whole.insert(cells.clone(), row);
             kept.push((row, cells));
@@ -52,16 +52,16 @@ pub(crate) fn merge_rows(sheet: &mut CsvEditor<'_>, rows: &[usize], mended: &mut
             let fits = next.iter_mut().take(MOST).find(|(_, into)| is_mergeable(&blocks, into, &cells));
             if let Some((into, into_cells)) = fits {
                 let gained = fill(into_cells, &cells);
-                let gained = gained.iter().map(|&index| sheet.header()[index].as_str());
+                let gained = gained.iter().map(|&index| table.columns()[index].as_str());
                 let gains = if gained.len() == 0 {
                     "which says all of it".to_owned()
                 } else {
                     format!("which gets {}", join_list(gained))
                 };
-                let text = format!("the same signature as line {}, {gains}", sheet.line(*into));
-                mended.done.push(NormalizeChange { line: sheet.line(row), text });
-                sheet.remove(row);
-                sheet.set(*into, into_cells.clone());
+                let text = format!("the same signature as line {}, {gains}", line(table, *into));
+                mended.done.push(NormalizeChange { line: line(table, row), text });
+                table.remove_row(row);
+                table.set_cells(*into, into_cells.clone());
             } else {
                 next.push((row, cells));
             }
@@ -74,8 +74,8 @@ pub(crate) fn merge_rows(sheet: &mut CsvEditor<'_>, rows: &[usize], mended: &mut
     if let Some(((first, first_cells), others)) = kept.split_first() {
         for (row, cells) in others {
             mended.left.push(NormalizeChange {
-                line: sheet.line(*row),
-                text: contradiction(sheet, *first, first_cells, cells),
+                line: line(table, *row),
+                text: contradiction(table, *first, first_cells, cells),
             });
         }
     }
@@ -120,9 +120,9 @@ fn fill(into: &mut [String], from: &[String]) -> Vec<usize> {
 }
 
 /// Why two rows of one signature both stay.
-fn contradiction(sheet: &CsvEditor<'_>, first: usize, one: &[String], other: &[String]) -> String {
-    let line = sheet.line(first);
-    let cells = sheet.header().iter().zip(one.iter().zip(other));
+fn contradiction(table: &KernelCsv, first: usize, one: &[String], other: &[String]) -> String {
+    let line = line(table, first);
+    let cells = table.columns().iter().zip(one.iter().zip(other));
     let differs = cells.filter(|(_, (a, b))| !is_empty(a) && !is_empty(b) && a != b);
     let differs: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
     let why = if differs.is_empty() {

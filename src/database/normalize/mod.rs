@@ -1,16 +1,14 @@
 //! `db normalize`: mends what can be mended in a database folder without losing anything.
 
-mod csv_editor;
 mod duplicates;
 
 use std::{collections::HashMap, path::Path};
 
 use csv::StringRecord;
-use csv_editor::CsvEditor;
 use duplicates::merge_rows;
 
 use super::{
-    Database, StoreError, columns,
+    Database, DatabaseError, KernelCsv, columns,
     lint::{FileContent, FileIssues, check_table, collective_key, file_names, read, table_stem},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
@@ -48,9 +46,9 @@ pub struct NormalizeReport {
 /// written or locked.
 ///
 /// # Errors
-/// [`StoreError::NoDatabase`], [`StoreError::Locked`], [`StoreError::LedgerKind`], and [`StoreError::Io`] where the folder cannot be
+/// [`DatabaseError::NotADatabase`], [`DatabaseError::File`], [`DatabaseError::LedgerKind`], and [`DatabaseError::File`] where the folder cannot be
 /// listed or written. A file that cannot be mended is no error here, and does not stop the others.
-pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, StoreError> {
+pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, DatabaseError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };
     if lock.is_some() {
@@ -76,9 +74,9 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     Ok(all)
 }
 
-fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+fn write(database: &Database, lock: &mut FolderLock, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
     database.initialise(lock)?;
-    write_atomic(path, bytes)
+    Ok(write_atomic(path, bytes)?)
 }
 
 fn refused(name: &str, line: u64, text: String) -> NormalizeReport {
@@ -95,7 +93,7 @@ fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeRe
     let mut remarks = FileIssues::new(name);
     check_table(&content, stem, Some(kind), original, &mut remarks);
     remarks.list.sort_by_key(|remark| remark.line);
-    if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_mending()) {
+    if let Some(remark) = remarks.list.into_iter().find(|remark| remark.kind.blocks_normalize()) {
         return (refused(name, remark.line, remark.text), None);
     }
     let mut mended = NormalizeReport { file: name.to_owned(), ..NormalizeReport::default() };
@@ -107,61 +105,72 @@ fn mend(name: &str, stem: &str, kind: DataKind, original: &[u8]) -> (NormalizeRe
     if bytes.len() < original.len() {
         mended.done.push(whole("the byte-order mark is gone"));
     }
-    let Some(mut sheet) = CsvEditor::new(bytes) else { return (mended, None) };
-    if let Some(newline) = sheet.unify() {
+    let Ok(mut table) = KernelCsv::from_bytes(Path::new(name), bytes.to_vec()) else { return (mended, None) };
+    if let Some(newline) = table.unify_newlines() {
         mended.done.push(whole(&format!("every line ends in {newline:?} now, as the header does")));
     }
     let groups = match &content {
-        FileContent::Collective => collective_groups(&sheet),
+        FileContent::Collective => collective_groups(&table),
         FileContent::Kernel(kernel) => {
-            if sheet.rename(columns::OLD_AVERAGE, columns::AVERAGE) {
+            if table.rename_column(columns::OLD_AVERAGE, columns::AVERAGE) {
                 let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
                 mended.done.push(whole(&text));
             }
-            empty_zeros(&mut sheet, &mut mended);
-            kernel.as_ref().map(|kernel| kernel_groups(kernel, &sheet)).unwrap_or_default()
+            empty_zeros(&mut table, &mut mended);
+            kernel.as_ref().map(|kernel| kernel_groups(kernel, &table)).unwrap_or_default()
         }
     };
     for rows in groups {
-        merge_rows(&mut sheet, &rows, &mut mended);
+        merge_rows(&mut table, &rows, &mut mended);
     }
     mended.done.sort_by_key(|change| change.line);
     mended.left.sort_by_key(|change| change.line);
-    let bytes = (!mended.done.is_empty()).then(|| sheet.to_bytes());
+    let bytes = (!mended.done.is_empty()).then(|| table.to_bytes());
     (mended, bytes)
 }
 
 /// Empties the zeros that stand for "not measured".
-fn empty_zeros(sheet: &mut CsvEditor<'_>, mended: &mut NormalizeReport) {
-    let zeros = ZeroFilled::from_header(sheet.header());
+fn empty_zeros(table: &mut KernelCsv, mended: &mut NormalizeReport) {
+    let zeros = ZeroFilled::from_header(table.columns());
     let mut rows: Vec<(usize, Vec<usize>)> = Vec::new();
-    sheet.for_each_row(|row, record| {
+    table.for_each_row(|row, record| {
         let cells = zeros.cells(&StringRecord::from_byte_record_lossy(record.clone()));
         if !cells.is_empty() {
             rows.push((row, cells));
         }
     });
     let Some((first, _)) = rows.first() else { return };
-    let (line, count) = (sheet.line(*first), rows.len());
+    let (first_line, count) = (line(table, *first), rows.len());
     for (row, zeros) in rows {
-        let mut cells = sheet.cells(row);
+        let mut cells = row_cells(table, row);
         for index in zeros {
             cells[index].clear();
         }
-        sheet.set(row, cells);
+        table.set_cells(row, cells);
     }
     let rows = if count == 1 { "row".to_owned() } else { format!("{count} rows from here on") };
     mended.done.push(NormalizeChange {
-        line,
+        line: first_line,
         text: format!("{rows} never measured: the zeros are empty cells now"),
     });
 }
 
+/// Returns the cells of a row. Tables that are not UTF-8 are refused before.
+fn row_cells(table: &KernelCsv, row: usize) -> Vec<String> {
+    let cells = StringRecord::from_byte_record_lossy(table.byte_cells(row));
+    cells.iter().map(str::to_owned).collect()
+}
+
+/// Returns the line of a row in the file, from 1.
+fn line(table: &KernelCsv, row: usize) -> u64 {
+    table.line(row).unwrap_or_default()
+}
+
 /// Rows of each signature that has more than one, in the order of the file.
-fn kernel_groups(kernel: &KernelName, sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
-    let Ok(columns) = RowColumns::find(sheet.header()) else { return Vec::new() };
+fn kernel_groups(kernel: &KernelName, table: &KernelCsv) -> Vec<Vec<usize>> {
+    let Ok(columns) = RowColumns::find(table.columns()) else { return Vec::new() };
     let mut groups = DuplicateGroups::default();
-    sheet.for_each_row(|row, record| {
+    table.for_each_row(|row, record| {
         if let Ok(case) = columns.case(kernel, record) {
             groups.add(case.id(), row);
         }
@@ -169,11 +178,11 @@ fn kernel_groups(kernel: &KernelName, sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> 
     groups.with_duplicates()
 }
 
-fn collective_groups(sheet: &CsvEditor<'_>) -> Vec<Vec<usize>> {
+fn collective_groups(table: &KernelCsv) -> Vec<Vec<usize>> {
     let mut groups = DuplicateGroups::default();
-    sheet.for_each_row(|row, record| {
+    table.for_each_row(|row, record| {
         let cells = StringRecord::from_byte_record_lossy(record.clone());
-        if let Some(key) = collective_key(sheet.header(), &cells) {
+        if let Some(key) = collective_key(table.columns(), &cells) {
             groups.add(key, row);
         }
     });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::{AttentionCase, AttentionSlot, Case, CaseAttributes};
+use crate::domain::{AttentionCase, AttentionSlot, Case, CaseAttributes, Dims};
 
 /// What the host passed to the kernel, by the kernel's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,15 +94,12 @@ impl AttentionCall {
                 .into_iter()
                 .find(|slot| *slot as usize == index)
                 .and_then(|slot| kernel.dims(slot));
-            lengths.or(self.shapes.get(&index).map(Vec::as_slice)).map_or_else(String::new, joined)
+            lengths
+                .or(self.shapes.get(&index).map(Vec::as_slice))
+                .map_or_else(String::new, |dims| Dims(dims).to_string())
         });
         slots.collect::<Vec<_>>().join(";")
     }
-}
-
-/// `128,4,128`.
-pub(crate) fn joined(dims: &[u64]) -> String {
-    dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn elements(dims: &[u64]) -> Option<u64> {

@@ -7,7 +7,6 @@
 mod call;
 mod sequences;
 
-pub(crate) use call::joined;
 pub use call::{AttentionCall, ShapeMatch, best_shape_matches, common_attributes};
 pub use sequences::SequenceLengths;
 

@@ -1,6 +1,6 @@
 //! The sequences of a call of fused attention, as numbers that can be changed together.
 
-use crate::domain::{AttentionCase, AttentionSlot, CaseAttributes, attention_attribute as name};
+use crate::domain::{AttentionCase, AttentionSlot, CaseAttributes, Dims, attention_attribute as name};
 
 /// How long each sequence of a batch is, in queries and in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl SequenceLengths {
     pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
         let mut said = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {
-            said.set(name, &lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+            said.set(name, &Dims(lengths).to_string());
         };
         let as_written = |lengths: &[u64], cumulative: bool| {
             if cumulative { accumulated(lengths) } else { lengths.to_vec() }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{KernelAudit, kernel_audit::KernelAxes};
 use crate::{
     catalogue::Catalogue,
-    database::{Database, StoreError, for_each_point},
+    database::{Database, DatabaseError, for_each_point},
     domain::KernelName,
     grid::{
         CandidateSource, ExistingCases, SelectionRequest,
@@ -33,12 +33,12 @@ impl<'a> GridAuditor<'a> {
     /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped.
     ///
     /// # Errors
-    /// [`StoreError`] if a table cannot be read.
+    /// [`DatabaseError`] if a table cannot be read.
     pub fn audit_database(
         &self,
         kernels: &[KernelName],
         database: &Database,
-    ) -> Result<Vec<KernelAudit<'a>>, StoreError> {
+    ) -> Result<Vec<KernelAudit<'a>>, DatabaseError> {
         let audits = kernels.par_iter().map(|kernel| {
             let Some(mut axes) = self.kernel_axes(kernel) else { return Ok(None) };
             let table = database.kernel_csv(kernel)?;

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::{
-    database::StoreError,
+    database::DatabaseError,
     domain::{KernelName, did_you_mean_or},
     profile::ProfileError,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub enum MutationCasesError {
     /// The database cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DatabaseError),
     /// A profile cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -35,7 +35,7 @@ impl MutationCasesError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Database(error) => error.hint(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::NoCase => {
                 "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`".to_owned()

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::{MutationCasesError, read_existing_rows};
 use crate::{
-    database::{Database, StoreError},
+    database::{Database, DatabaseError},
     domain::{Case, DataKind, KernelName},
     grid::mutate::CaseMutator,
     profile::{
@@ -74,8 +74,8 @@ impl MutationCases {
     /// Reads the cases of a database, on all cores, without those that are mutants.
     ///
     /// # Errors
-    /// [`StoreError`] if a table cannot be read.
-    pub fn read_database(database: &Database) -> Result<CasesByKernel, StoreError> {
+    /// [`DatabaseError`] if a table cannot be read.
+    pub fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
         let cases = database.kernels()?.into_par_iter().map(|kernel| {
             let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;
             Ok((kernel, rows.into_originals().collect()))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     database::{
-        KernelCsv, StoreError,
+        DatabaseError, KernelCsv,
         columns::{self, COMPLETENESS, GRID, SOURCE},
         row_cases::RowColumns,
     },
@@ -39,8 +39,8 @@ impl ExistingRows {
 /// Reads the cases of a table and counts its rows by origin.
 ///
 /// # Errors
-/// [`StoreError::NotRows`] if a signature column is missing.
-pub fn read_existing_rows(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, StoreError> {
+/// [`DatabaseError::MissingColumn`] if a signature column is missing.
+pub fn read_existing_rows(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, DatabaseError> {
     let mut rows = ExistingRows::default();
     if table.is_empty() {
         return Ok(rows);
@@ -62,8 +62,7 @@ pub fn read_existing_rows(kernel: &KernelName, table: &KernelCsv) -> Result<Exis
             rows.cases.push(case);
             rows.is_mutant.push(is_mutant);
         }
-        Ok(())
-    })?;
+    });
     Ok(rows)
 }
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{RowWriter, writer::ExtendedTable};
 use crate::{
     config::DatabaseFile,
-    database::{Database, KernelCsv, StoreError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::DataKind,
     grid::SelectedRows,
 };
@@ -24,8 +24,12 @@ impl<'a> TargetDatabase<'a> {
     /// Opens an existing database; kind and device are those of a new one.
     ///
     /// # Errors
-    /// [`StoreError`] if the folder exists and is not a database, or one of another kind.
-    pub fn open(folder: &'a Path, kind: Option<DataKind>, device: Option<&str>) -> Result<Self, StoreError> {
+    /// [`DatabaseError`] if the folder exists and is not a database, or one of another kind.
+    pub fn open(
+        folder: &'a Path,
+        kind: Option<DataKind>,
+        device: Option<&str>,
+    ) -> Result<Self, DatabaseError> {
         let is_new = Database::is_new(folder)?;
         let database = match (is_new, kind) {
             (true, _) => None,
@@ -60,12 +64,12 @@ impl<'a> TargetDatabase<'a> {
     /// Selects rows and, unless `dry_run`, writes the tables that have new ones. A missing database is created.
     ///
     /// # Errors
-    /// [`StoreError`] if a table cannot be read, before anything is written, or if one cannot be written.
+    /// [`DatabaseError`] if a table cannot be read, before anything is written, or if one cannot be written.
     pub fn add_rows<'w>(
         &self,
         writer: &RowWriter<'w>,
         dry_run: bool,
-    ) -> Result<Vec<SelectedRows<'w>>, StoreError> {
+    ) -> Result<Vec<SelectedRows<'w>>, DatabaseError> {
         let extended = match (&self.database, dry_run) {
             (database, true) => writer.extend_tables(database.as_ref())?,
             (None, false) => {
@@ -93,7 +97,7 @@ impl<'a> TargetDatabase<'a> {
 }
 
 /// Writes all tables with new rows, on all cores.
-fn save(extended: &[ExtendedTable<'_>]) -> Result<(), StoreError> {
+fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
     let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
     let saved: Vec<_> = tables.par_iter().map(|table| table.save().map(drop)).collect();
     saved.into_iter().collect()

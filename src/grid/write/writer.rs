@@ -6,7 +6,7 @@ use super::{GridRows, MutationCases, read_existing_rows};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    database::{Database, KernelCsv, StoreError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::{Case, KernelName},
     grid::{
         CandidateSource, ExistingCases, SelectedRows, SelectionRequest, definition::GridFiles,
@@ -84,11 +84,11 @@ impl<'a> RowWriter<'a> {
     /// database no candidate exists as a row.
     ///
     /// # Errors
-    /// [`StoreError`] if a table cannot be read.
+    /// [`DatabaseError`] if a table cannot be read.
     pub(super) fn extend_tables(
         &self,
         database: Option<&Database>,
-    ) -> Result<Vec<ExtendedTable<'a>>, StoreError> {
+    ) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
         let tables = self.source.kernels().into_par_iter().map(|kernel| {
             let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
             self.extend_table(kernel, table)
@@ -101,7 +101,7 @@ impl<'a> RowWriter<'a> {
         &self,
         kernel: &'a KernelName,
         table: Option<KernelCsv>,
-    ) -> Result<ExtendedTable<'a>, StoreError> {
+    ) -> Result<ExtendedTable<'a>, DatabaseError> {
         let rows = table.as_ref().map(|table| read_existing_rows(kernel, table)).transpose()?;
         let rows = rows.unwrap_or_default();
         let mut existing = ExistingCases::with_rows(rows.by_origin);

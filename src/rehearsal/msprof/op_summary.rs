@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::counters;
 use crate::{
     config::DeviceProfile,
-    domain::{Nanos, Slot, Tensor},
+    domain::{Dims, Nanos, Slot, Tensor},
     profile::{COUNTERS, REHEARSAL_PREFIX},
     rehearsal::npu::{LoggedLaunch, TaskEngine},
 };
@@ -104,8 +104,7 @@ fn signature(slots: &[Slot]) -> String {
         let cells = slots.iter().map(|slot| slot.as_ref().map_or_else(|| absent.to_owned(), cell));
         cells.collect::<Vec<_>>().join(";")
     };
-    let shapes =
-        joined("", |tensor| tensor.dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let shapes = joined("", |tensor| Dims(&tensor.dims).to_string());
     let dtypes = joined("DT_UNDEFINED", |tensor| tensor.dtype.to_string());
     let formats = joined("NULL", |tensor| tensor.format.to_string());
     format!("\"\"\"{shapes}\"\"\",{dtypes},{formats}")

@@ -12,7 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::tensors::TensorHandle;
-use crate::{domain::Dtype, rehearsal::fault_plan::GrandchildLocation};
+use crate::{
+    domain::{Dims, Dtype},
+    rehearsal::fault_plan::GrandchildLocation,
+};
 
 /// One call.
 #[derive(Debug, Deserialize)]
@@ -170,10 +173,7 @@ impl fmt::Display for PyValue {
             Self::Int(number) => write!(f, "{number}"),
             Self::Float(number) => write!(f, "{number}"),
             Self::Text(text) => write!(f, "'{text}'"),
-            Self::List(items) => {
-                let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-                write!(f, "[{}]", items.join(","))
-            }
+            Self::List(items) => write!(f, "[{}]", Dims(items)),
             other => f.write_str(other.python_type()),
         }
     }

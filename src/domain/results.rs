@@ -1,0 +1,96 @@
+//! Results of cases: launches of one collection, their accepted samples, and the content of a row.
+
+use std::cmp::Ordering;
+
+use super::{CaseId, CaseOutcome, Nanos, Verdict};
+use crate::stats::SampleSummary;
+
+/// One launch in the profiler's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Index in its case, from 0, warm-up launches first.
+    pub number: u32,
+    /// True if the launch is no warm-up, so that its duration is a sample.
+    pub is_measured: bool,
+    /// True if the sample is accepted: measured and inside the severe outlier fence.
+    pub is_accepted: bool,
+    /// Start of the kernel.
+    pub start: Nanos,
+    /// Duration on the device.
+    pub duration: Nanos,
+}
+
+/// Result of one collection for one case.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The case.
+    pub case: CaseId,
+    /// Number of launches in the journal of the script.
+    pub launched: u32,
+    /// The recorded launches.
+    pub launches: Vec<Launch>,
+    /// Means of the profiler's counters over the accepted launches.
+    pub counters: Vec<Option<f64>>,
+    /// Verdict of this attempt.
+    pub finding: CaseOutcome,
+}
+
+/// The accepted samples of one attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptSamples {
+    /// Id of its run.
+    pub run: String,
+    /// Verdict of the attempt.
+    pub verdict: Verdict,
+    /// Reason of the attempt's verdict.
+    pub reason: String,
+    /// Accepted durations in nanoseconds, in launch order.
+    pub samples: Vec<i64>,
+    /// Means of the counters over the same launches.
+    pub counters: Vec<Option<f64>>,
+}
+
+/// Statistics of the accepted samples of a case; durations in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Statistics of the durations.
+    pub summary: SampleSummary,
+    /// 95 % confidence interval of the median.
+    pub interval: Option<(f64, f64)>,
+    /// Number of accepted samples.
+    pub samples: usize,
+    /// Number of collections with accepted samples.
+    pub collections: usize,
+    /// Means of the profiler's counters over the same launches.
+    pub counters: Vec<Option<f64>>,
+}
+
+/// Result for the row of a case: a verdict with its reason, and a measurement if there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowResult {
+    /// The case.
+    pub case: CaseId,
+    /// Id of the run that produced the result.
+    pub run: String,
+    /// Verdict and reason.
+    pub finding: CaseOutcome,
+    /// The numbers; `None` for verdicts without a measurement.
+    pub measurement: Option<Measurement>,
+}
+
+impl RowResult {
+    /// Returns true if the result replaces the measurement that a row shows: it has a measurement, and either a
+    /// better verdict, or the same verdict and no fewer samples, or a worse verdict and more samples, because the
+    /// better verdict came from a part of the evidence. A row can have more samples than the ledger if another
+    /// ledger produced it, as in a clone of the folder.
+    pub(crate) fn replaces(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
+        self.measurement.as_ref().is_some_and(|measured| {
+            let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
+            match self.finding.verdict.cmp(&shown) {
+                Ordering::Less => true,
+                Ordering::Equal => more.is_ge(),
+                Ordering::Greater => shown_samples.is_some() && more.is_gt(),
+            }
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Error type for access to files and locks.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Failed file system call, or a folder that another process has locked.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// Failed system call.
+    #[error("cannot {action} `{}`: {source}", .path.display())]
+    Io {
+        /// Verb of the failed operation, such as `write`.
+        action: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// Folder whose lock another npubench process holds.
+    #[error("`{}` is in use by {owner}", .path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// Program, process id and host of the owner.
+        owner: String,
+    },
+}
+
+impl FileError {
+    /// Returns a function that adds action and path to an error of the system.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Returns the advice that is printed as `hint:`.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        let hint = match self {
+            Self::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                "the folder must be writable; check its owner, mode and mount"
+            }
+            Self::Io { .. } => "check the path, its permissions and the free space",
+            Self::Locked { .. } => "wait until it ends, or stop it",
+        };
+        hint.to_owned()
+    }
+}

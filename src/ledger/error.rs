@@ -1,0 +1,41 @@
+//! Error type of the ledger.
+
+use std::path::PathBuf;
+
+/// Ledger that cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// Failed SQLite call.
+    #[error("the ledger `{}`: {source}", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// Error of SQLite.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Ledger written by a newer npubench.
+    #[error("the ledger `{}` has layout {found}, this npubench supports layouts up to {supported}", .path.display())]
+    NewerLayout {
+        /// The file.
+        path: PathBuf,
+        /// Layout of the file.
+        found: i64,
+        /// Newest layout of this program.
+        supported: i64,
+    },
+}
+
+impl LedgerError {
+    /// Returns the advice that is printed as `hint:`.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        let hint = match self {
+            Self::Sqlite { .. } => {
+                "check free space and permissions; the ledger holds the evidence, do not delete it"
+            }
+            Self::NewerLayout { .. } => "use the npubench that wrote it, or a newer one",
+        };
+        hint.to_owned()
+    }
+}

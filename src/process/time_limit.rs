@@ -1,0 +1,198 @@
+//! The time limit of a program, in time that the host gave it.
+//!
+//! A program counts as hung once it has had its limit's time and has not ended. On a host with more runnable
+//! processes than cores, wall time is not that: a program that waits for a core is slow and not hung. So an interval
+//! counts in full while all processes of the program sleep, and by the CPU time that they had while one of them is
+//! runnable. A program that spins on a free core therefore has its limit in wall time, like one that sleeps.
+//!
+//! The descendants of the program are read from `/proc/PID/task/TID/children`. Where the kernel lacks that file
+//! (`CONFIG_PROC_CHILDREN`), only the program itself is looked at.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use super::orphans::stat_fields;
+
+/// The most that a busy host stretches a limit by: a process beside the hung one that is always runnable and never
+/// has a core would keep it alive otherwise.
+const LONGEST_STRETCH: u32 = 10;
+/// Interval between two readings of the processes, where the limit is long.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Readings of the processes within a limit, where it is short.
+const READINGS: u32 = 40;
+/// Duration of a tick of the CPU times in `/proc/PID/stat`: Linux has 100 a second in its interface on x86 and ARM.
+const TICK_MS: u64 = 10;
+
+/// State of a program's processes at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProcessActivity {
+    /// True if a process runs or waits for a core.
+    is_runnable: bool,
+    /// CPU time of each process since its start, by process id.
+    cpu: BTreeMap<i32, Duration>,
+}
+
+impl ProcessActivity {
+    /// Reads a process and its descendants.
+    pub(super) fn read(root: i32) -> Self {
+        let mut activity = Self::default();
+        let mut waiting = vec![root];
+        while let Some(pid) = waiting.pop() {
+            let Some(fields) = stat_fields(pid) else { continue };
+            activity.is_runnable |= fields.first().is_some_and(|state| state == "R");
+            let ticks = |field: usize| fields.get(field).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+            let cpu = Duration::from_millis(TICK_MS.saturating_mul(ticks(11).saturating_add(ticks(12))));
+            if activity.cpu.insert(pid, cpu).is_none() {
+                waiting.extend(children(pid));
+            }
+        }
+        activity
+    }
+}
+
+/// Child processes of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Why a program's time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expiry {
+    /// It has had the time of its limit.
+    Limit,
+    /// The moment has come at which it is ended in any case.
+    CutOff,
+}
+
+/// The part of its limit that a program has used. Times are durations since its start.
+#[derive(Debug)]
+pub(super) struct TimeLimit {
+    limit: Duration,
+    /// Wall time after which the program is ended in any case.
+    cut_off: Option<Duration>,
+    /// Time that counts, up to the last reading.
+    used: Duration,
+    read_at: Duration,
+    cpu: BTreeMap<i32, Duration>,
+}
+
+impl TimeLimit {
+    pub(super) const fn new(limit: Duration, cut_off: Option<Duration>) -> Self {
+        Self { limit, cut_off, used: Duration::ZERO, read_at: Duration::ZERO, cpu: BTreeMap::new() }
+    }
+
+    /// Returns the reason to end the program after `elapsed` of wall time; `None` while it may go on. `read` is called
+    /// where the state of the processes is needed.
+    pub(super) fn expiry(
+        &mut self,
+        elapsed: Duration,
+        read: impl FnOnce() -> ProcessActivity,
+    ) -> Option<Expiry> {
+        if self.cut_off.is_some_and(|cut_off| elapsed >= cut_off) {
+            return Some(Expiry::CutOff);
+        }
+        let interval = elapsed.saturating_sub(self.read_at);
+        if interval >= (self.limit / READINGS).min(INTERVAL) || self.used + interval >= self.limit {
+            self.count(elapsed, interval, read());
+        }
+        let is_over = self.used >= self.limit || elapsed >= self.limit.saturating_mul(LONGEST_STRETCH);
+        is_over.then_some(Expiry::Limit)
+    }
+
+    fn count(&mut self, elapsed: Duration, interval: Duration, activity: ProcessActivity) {
+        let before = |pid: &i32| self.cpu.get(pid).copied().unwrap_or_default();
+        let cpu: Duration = activity.cpu.iter().map(|(pid, cpu)| cpu.saturating_sub(before(pid))).sum();
+        self.used += if activity.is_runnable { cpu.min(interval) } else { interval };
+        self.read_at = elapsed;
+        self.cpu = activity.cpu;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::process::CommandExt as _,
+        process::{Command, Stdio},
+        thread,
+        time::Instant,
+    };
+
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn activity(is_runnable: bool, cpu: Duration) -> ProcessActivity {
+        ProcessActivity { is_runnable, cpu: BTreeMap::from([(7, cpu)]) }
+    }
+
+    /// Returns the second at which a program of this activity is ended, and why.
+    fn ended_at(mut limit: TimeLimit, activity_at: impl Fn(u64) -> ProcessActivity) -> (u64, Expiry) {
+        let mut seconds_since_start = 1..1000;
+        seconds_since_start
+            .find_map(|at| Some((at, limit.expiry(seconds(at), || activity_at(at))?)))
+            .expect("it is ended")
+    }
+
+    #[test]
+    fn a_program_that_sleeps_or_spins_is_ended_after_its_limit_in_wall_time() {
+        let limit = || TimeLimit::new(seconds(20), None);
+        assert_eq!(ended_at(limit(), |_| activity(false, seconds(0))), (20, Expiry::Limit));
+        assert_eq!(ended_at(limit(), |at| activity(true, seconds(at))), (20, Expiry::Limit));
+        // Several processes that spin use no more than the wall time.
+        let two = |at| ProcessActivity {
+            is_runnable: true,
+            cpu: BTreeMap::from([(7, seconds(at)), (8, seconds(at))]),
+        };
+        assert_eq!(ended_at(limit(), two), (20, Expiry::Limit));
+    }
+
+    #[test]
+    fn time_in_which_a_program_waits_for_a_core_does_not_count() {
+        let limit = || TimeLimit::new(seconds(20), None);
+        // A fifth of a core.
+        let starved = |at| activity(true, seconds(at) / 5);
+        assert_eq!(ended_at(limit(), starved), (100, Expiry::Limit));
+        // Starved for 50 s, then asleep.
+        let hangs = |at: u64| activity(at <= 50, seconds(at.min(50)) / 5);
+        assert_eq!(ended_at(limit(), hangs), (60, Expiry::Limit));
+        // No CPU time at all: ended after ten times the limit.
+        assert_eq!(ended_at(limit(), |_| activity(true, seconds(0))), (200, Expiry::Limit));
+    }
+
+    #[test]
+    fn a_cut_off_holds_in_wall_time() {
+        let starved = |_| activity(true, seconds(0));
+        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(30))), starved), (30, Expiry::CutOff));
+        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(20))), starved), (20, Expiry::CutOff));
+    }
+
+    #[test]
+    fn a_process_that_spins_below_one_that_sleeps_is_found() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sh -c 'while :; do :; done' & wait"])
+            .process_group(0)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("sh runs");
+        let root = child.id().cast_signed();
+        let deadline = Instant::now() + seconds(60);
+        // Its CPU time grows, so what is seen is the loop and not the start of a shell.
+        let finds_loop = || {
+            let read = ProcessActivity::read(root);
+            read.is_runnable && read.cpu.iter().any(|(pid, cpu)| *pid != root && *cpu >= seconds(1) / 10)
+        };
+        let mut is_found = false;
+        while !is_found && Instant::now() < deadline {
+            is_found = finds_loop();
+            thread::sleep(Duration::from_millis(5));
+        }
+        super::super::signal(root, nix::sys::signal::Signal::SIGKILL);
+        child.wait().expect("reaped");
+        assert!(is_found, "the loop is not among the descendants");
+    }
+}

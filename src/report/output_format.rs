@@ -1,0 +1,11 @@
+//! The two forms of output that every listing command has.
+
+/// Form of a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OutputFormat {
+    /// Text and tables for reading
+    #[default]
+    Plain,
+    /// JSON Lines: one object per line
+    Json,
+}

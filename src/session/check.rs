@@ -1,0 +1,195 @@
+//! Check of a database's cases by the vendor's code. Stored outcomes are reused, new ones are stored before they are
+//! reported.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use signal_hook::consts;
+
+use super::CommandError;
+use crate::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile},
+    database::Database,
+    domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName, Nanos},
+    files::FolderLock,
+    ledger::{Ledger, NewCheck, StoredCheck},
+    plan::{CaseSelection, PlannedCase, RunPlan, UpdateMode, select_cases},
+    vendor_check::{CheckSettings, check_cases, digest, software},
+};
+
+/// Outcomes stored in one transaction.
+const TRANSACTION_SIZE: usize = 256;
+/// Longest time between an outcome and its transaction.
+const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Receives each case with its outcome.
+pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
+
+/// The cases of a database that are to be checked. The database is locked while this exists.
+pub(crate) struct DatabaseCheck {
+    settings: CheckSettings,
+    ledger: Ledger,
+    plan: RunPlan,
+    /// Digest of each planned call.
+    digests: Vec<String>,
+    /// Outcomes of earlier checks.
+    stored: HashMap<CaseId, StoredCheck>,
+    /// Versions of torch and torch_npu.
+    versions: String,
+    _lock: FolderLock,
+}
+
+impl DatabaseCheck {
+    /// Plans the check. `recheck` ignores stored outcomes.
+    pub(crate) fn prepare(
+        db: &Path,
+        assets: AssetFiles,
+        kernels: &[KernelName],
+        python: String,
+        processes: usize,
+        recheck: bool,
+    ) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(&assets)?;
+        let database = Database::open(db)?;
+        let device = DeviceProfile::load(&assets, database.device())?;
+        let versions = software(&python)?.to_string();
+        let mut lock = database.lock()?;
+        let measured = BTreeSet::new();
+        let selection = CaseSelection {
+            update: UpdateMode::All,
+            kernels,
+            measured: &measured,
+            rejected: None,
+            weight_column: None,
+        };
+        let plan = select_cases(&database, &catalogue, &device, &selection)?;
+        database.initialise(&mut lock)?;
+        let ledger = database.ledger()?;
+        let stored = if recheck { HashMap::new() } else { ledger.checks()? };
+        let digests = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
+        let settings = CheckSettings { python, processes, catalogue, assets };
+        Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
+    }
+
+    /// Number of cases, including those that the catalogue rejects.
+    pub(crate) fn total(&self) -> usize {
+        self.plan.cases.len() + self.plan.rejected.len()
+    }
+
+    /// Versions of torch and torch_npu.
+    pub(crate) fn versions(&self) -> &str {
+        &self.versions
+    }
+
+    /// Rows that are not cases, with file, line and reason.
+    pub(crate) fn unreadable_rows(&self) -> &[String] {
+        &self.plan.unreadable_rows
+    }
+
+    /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
+    pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
+        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
+            .plan
+            .rejected
+            .iter()
+            .map(|(case, outcome)| (case, CheckOutcome::by_rule(&*outcome.reason)))
+            .collect();
+        let checks: Vec<NewCheck<'_>> = by_rule
+            .iter()
+            .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
+            .collect();
+        self.ledger.add_checks(&self.versions, now(), &checks)?;
+        for (case, outcome) in &by_rule {
+            report(case, outcome);
+        }
+        let mut open = Vec::new();
+        for (planned, digest) in self.plan.cases.iter().zip(&self.digests) {
+            match valid_outcome(&self.stored, planned, digest, &self.versions) {
+                Some(outcome) => report(&planned.case, outcome),
+                None => open.push((planned.clone(), digest.as_str())),
+            }
+        }
+        check_open(&self.settings, open, &self.versions, &mut self.ledger, report)
+    }
+}
+
+/// The stored outcome of a call, if neither the call nor the software has changed since.
+fn valid_outcome<'a>(
+    stored: &'a HashMap<CaseId, StoredCheck>,
+    planned: &PlannedCase,
+    digest: &str,
+    versions: &str,
+) -> Option<&'a CheckOutcome> {
+    let check = stored.get(planned.case.id())?;
+    (check.digest == digest && check.software == versions).then_some(&check.outcome)
+}
+
+/// Checks cases; every outcome is in the ledger before it is reported. Returns true if a signal stopped the check.
+fn check_open(
+    settings: &CheckSettings,
+    open: Vec<(PlannedCase, &str)>,
+    versions: &str,
+    ledger: &mut Ledger,
+    report: &mut CheckSink<'_>,
+) -> Result<bool, CommandError> {
+    if open.is_empty() {
+        return Ok(false);
+    }
+    let (cases, digests): (Vec<PlannedCase>, Vec<&str>) = open.into_iter().unzip();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
+        // If the handler cannot be installed, the signal ends the program and only outcomes that are not yet in the
+        // ledger are lost.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+    }
+    let mut failure = None;
+    let mut store = |waiting: &mut Vec<(usize, CheckOutcome)>, report: &mut CheckSink<'_>| {
+        let checks: Vec<NewCheck<'_>> = waiting
+            .iter()
+            .map(|(index, outcome)| NewCheck {
+                case: cases[*index].case.id().clone(),
+                digest: digests[*index],
+                outcome,
+            })
+            .collect();
+        match ledger.add_checks(versions, now(), &checks) {
+            Ok(()) => {
+                for (index, outcome) in waiting.drain(..) {
+                    report(&cases[index].case, &outcome);
+                }
+            }
+            Err(error) => {
+                failure.get_or_insert(error);
+                stop.store(true, Ordering::Relaxed);
+                waiting.clear();
+            }
+        }
+    };
+    let mut waiting = Vec::new();
+    let mut last_transaction = Instant::now();
+    let checked = check_cases(settings, &cases, &stop, &mut |index, outcome| {
+        waiting.push((index, outcome));
+        if waiting.len() >= TRANSACTION_SIZE || last_transaction.elapsed() >= TRANSACTION_INTERVAL {
+            store(&mut waiting, report);
+            last_transaction = Instant::now();
+        }
+    });
+    store(&mut waiting, report);
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    checked?;
+    Ok(stop.load(Ordering::Relaxed))
+}
+
+fn now() -> Nanos {
+    Nanos(i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
+}

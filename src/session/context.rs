@@ -1,0 +1,137 @@
+//! A host with a database that can be measured, and the start of a run on it.
+
+use std::path::Path;
+
+use super::{
+    BusyArg, CommandError, DeadlineOptions, RunOptions,
+    environment::{check_path, lease_folder, program_environment},
+    plan::{check_expert_skew, plan_of_database},
+};
+use crate::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile},
+    database::Database,
+    device::{self, HostFingerprint},
+    domain::{DataKind, KernelName},
+    engine::{self, CollectionSettings, ResumedRun},
+    events::RunEvent,
+    exit::ExitStatus,
+    plan::{InitialCosts, RunPlan},
+    profile::npu_smi::{NpuChip, NpuSmiInfo},
+    report::{
+        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, closing_table, print_data, print_note,
+    },
+};
+
+/// A host that can measure a database. Nothing has been written yet.
+pub(crate) struct RunContext {
+    pub(crate) database: Database,
+    assets: AssetFiles,
+    catalogue: Catalogue,
+    profile: DeviceProfile,
+    info: NpuSmiInfo,
+    chips: Vec<NpuChip>,
+}
+
+impl RunContext {
+    /// Opens the database and selects the devices of the host.
+    pub(crate) fn find(
+        db: &Path,
+        kind: DataKind,
+        assets: AssetFiles,
+        options: &RunOptions,
+    ) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(&assets)?;
+        let database = Database::open_as(db, kind)?;
+        let profile = DeviceProfile::load(&assets, database.device())?;
+        check_expert_skew(&database, options.expert_skew)?;
+        check_path(database.folder(), kind)?;
+        if kind == DataKind::Npu {
+            device::check_environment()?;
+        }
+        // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
+        let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
+        let environment = program_environment(options, scratch.path(), &database)?;
+        let info = device::discover(&environment, scratch.path())?;
+        let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
+        if options.busy == BusyArg::Skip {
+            selected = device::leave_out_busy(&info, selected)?;
+        }
+        for line in selected.left_out {
+            print_note(&format!("left out: {line}"));
+        }
+        Ok(Self { database, assets, catalogue, profile, info, chips: selected.chips })
+    }
+
+    /// Plans the rows of the database.
+    pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+        let mut plan = plan_of_database(&self.database, &self.catalogue, &self.profile, options, kernels)?;
+        plan.refuse_larger_gangs(self.chips.len());
+        Ok(plan)
+    }
+
+    /// Carries a plan out and prints the closing table.
+    pub(crate) fn measure(
+        self,
+        run: String,
+        mut options: RunOptions,
+        plan: RunPlan,
+        resumed: Option<ResumedRun>,
+        deadline: &DeadlineOptions,
+        format: OutputFormat,
+    ) -> Result<ExitStatus, CommandError> {
+        let Self { database, assets, catalogue, info, chips, .. } = self;
+        let folder = database.run_folder(&run);
+        let mut ledger = database.ledger()?;
+        options.devices = chips.iter().map(|chip| chip.device).collect();
+        let settings = CollectionSettings {
+            kind: database.kind(),
+            environment: program_environment(&options, &folder.join("host"), &database)?,
+            run,
+            folder: folder.clone(),
+            seed: options.seed,
+            warm_up: options.warm_up,
+            measured: options.launches,
+            python: options.python.clone(),
+            leases: lease_folder(&database),
+            processes: database.state_folder().join("processes"),
+            expert_skew: options.expert_skew,
+            costs: InitialCosts::new(options.warm_up + options.launches),
+            catalogue,
+            assets,
+        };
+        let tried = resumed.as_ref().map(|resumed| resumed.tried.clone()).unwrap_or_default();
+        let request = engine::RunRequest {
+            database: &database,
+            ledger: &mut ledger,
+            plan,
+            devices: options.devices.clone(),
+            options: serde_json::to_string(&options).unwrap_or_default(),
+            host: serde_json::to_string(&HostFingerprint::collect(&info, &chips)).unwrap_or_default(),
+            info,
+            settings,
+            budget: deadline.seconds(),
+            resumed,
+        };
+        let screen: Box<dyn EventSink> = match format {
+            OutputFormat::Plain => Box::new(TextReporter::for_stderr()),
+            OutputFormat::Json => Box::new(JsonLines),
+        };
+        let mut sink = RunRecorder::new(screen, &folder, &tried);
+        let outcome = engine::run(request, &mut |event: &RunEvent| sink.on_event(event))?;
+        if format == OutputFormat::Plain {
+            if !outcome.findings.is_empty() {
+                print_data(&closing_table(&outcome.findings));
+            }
+            let is_rehearsal = database.kind() == DataKind::Rehearsal;
+            let mark = if is_rehearsal { " (rehearsal: simulated durations)" } else { "" };
+            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+            print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+            if outcome.exit == ExitStatus::Interrupted {
+                let db = database.folder().display();
+                print_note(&format!("`npubench resume --db {db}` continues this run"));
+            }
+        }
+        Ok(outcome.exit)
+    }
+}

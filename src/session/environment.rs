@@ -1,0 +1,90 @@
+//! Surroundings of a run's programs: environment variables, leases of devices, and the path of the database.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{CommandError, RunOptions};
+use crate::{
+    database::Database,
+    device::{custom_operators, environment_of},
+    domain::DataKind,
+    rehearsal,
+    vendor_check::package_folders,
+};
+
+/// Devices of the rehearsal host: the dies of an Atlas 800 A3.
+pub(crate) const REHEARSED_DEVICES: u32 = 16;
+
+/// Refuses a folder whose path contains a character that msprof does not accept.
+///
+/// The list is that of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
+pub(super) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
+    const REFUSED: &str = "'\"\\%><|&$;`";
+    let is_refused =
+        |c: char| c.is_control() || REFUSED.contains(c) || (kind == DataKind::Rehearsal && c == ':');
+    match folder.to_string_lossy().chars().find(|c| is_refused(*c)) {
+        None => Ok(()),
+        Some(found) => Err(CommandError::bad_input(
+            format!("the path `{}` contains {found:?}, which msprof does not accept", folder.display()),
+            "rename the folder, or move it and keep a link at the old place",
+        )),
+    }
+}
+
+/// Folder of the locked files that stand for devices. Leases of real devices are shared by all databases of the
+/// host, those of rehearsed devices belong to one database.
+pub(super) fn lease_folder(database: &Database) -> PathBuf {
+    match database.kind() {
+        DataKind::Npu => std::env::temp_dir().join(format!("npubench-leases-{}", nix::unistd::getuid())),
+        DataKind::Rehearsal => database.state_folder().join("leases"),
+    }
+}
+
+/// Variables that the host's programs need. The programs of the rehearsal host are written into `folder`.
+pub(super) fn program_environment(
+    options: &RunOptions,
+    folder: &Path,
+    database: &Database,
+) -> Result<Vec<(String, String)>, CommandError> {
+    if database.kind() == DataKind::Npu {
+        // CANN does not find custom operators that are installed with a Python package by itself.
+        let variable = |name: &str| std::env::var(name).ok();
+        let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
+        return Ok(environment_of(&packages, variable));
+    }
+    fs::create_dir_all(folder).map_err(|error| {
+        CommandError::bad_input(
+            format!("cannot create `{}`: {error}", folder.display()),
+            "the folder must be writable; check its owner, mode and mount",
+        )
+    })?;
+    let config = rehearsal::HostConfig {
+        model: options.rehearsal_model.into(),
+        seed: options.seed,
+        device_profile: database.device().to_owned(),
+        devices: REHEARSED_DEVICES,
+        assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        faults: options.faults.clone(),
+    };
+    Ok(rehearsal::install(folder, &config)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_msprof_refuses_are_refused_first() {
+        for kind in [DataKind::Npu, DataKind::Rehearsal] {
+            assert!(check_path(Path::new("/data/night run (2)/db-1"), kind).is_ok());
+            for wrong in ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's"] {
+                let error = check_path(Path::new(wrong), kind).expect_err(wrong).to_string();
+                assert!(error.contains("msprof"), "{error}");
+            }
+        }
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Npu).is_ok());
+        assert!(check_path(Path::new("/data/a:b"), DataKind::Rehearsal).is_err());
+    }
+}

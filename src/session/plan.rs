@@ -1,0 +1,104 @@
+//! The plan of a run from a database and its ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CommandError, RunOptions};
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::{CaseId, CheckVerdict, KernelName},
+    ledger::{Ledger, StoredCheck},
+    plan::{CaseSelection, RunPlan, select_cases},
+    vendor_check::software,
+};
+
+/// Plans the rows of a database. Cases with accepted results in the ledger count as measured, even if their CSV was
+/// not written.
+pub(crate) fn plan_of_database(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    kernels: &[KernelName],
+) -> Result<RunPlan, CommandError> {
+    let existing = database.existing_ledger()?;
+    let measured: BTreeSet<_> = match &existing {
+        Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
+        None => BTreeSet::new(),
+    };
+    let rejected = match &existing {
+        Some(ledger) if !options.ignore_check => {
+            let installed = || software(&options.python).ok().map(|software| software.to_string());
+            rejected_calls(ledger, installed)?
+        }
+        _ => BTreeMap::new(),
+    };
+    let selection = CaseSelection {
+        update: options.update.into(),
+        kernels,
+        measured: &measured,
+        rejected: Some(&rejected),
+        weight_column: options.weight_column.as_deref(),
+    };
+    let mut plan = select_cases(database, catalogue, profile, &selection)?;
+    plan.note_skew(options.expert_skew);
+    Ok(plan)
+}
+
+/// Digest and reason of each call that `npubench check` found rejected by the installed torch_npu. Outcomes of other
+/// versions do not count; without an installed torch_npu (on the rehearsal host) all outcomes count.
+fn rejected_calls(
+    ledger: &Ledger,
+    installed: impl Fn() -> Option<String>,
+) -> Result<BTreeMap<CaseId, (String, String)>, CommandError> {
+    let checks = ledger.checks()?;
+    if checks.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let installed = installed();
+    let counts = |check: &StoredCheck| {
+        check.outcome.verdict == CheckVerdict::Rejected
+            && installed.as_ref().is_none_or(|installed| *installed == check.software)
+    };
+    let rejected = checks.into_iter().filter(|(_, check)| counts(check));
+    let reason = |check: StoredCheck| {
+        let text = format!("rejected by {} when it was checked: {}", check.software, check.outcome.message);
+        (check.digest, text)
+    };
+    Ok(rejected.map(|(case, check)| (case, reason(check))).collect())
+}
+
+/// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.
+pub(super) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
+    let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
+    match run_with_other_skew(&ledger.run_options()?, skew) {
+        None => Ok(()),
+        Some((run, earlier)) => Err(CommandError::bad_input(
+            format!("run {run} of this database used an expert skew of {earlier}, not {skew}"),
+            "measure another skew in a copy: `npubench db copy DIR NEW --kind KIND`",
+        )),
+    }
+}
+
+fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
+    runs.iter().find_map(|(run, options)| {
+        let options: serde_json::Value = serde_json::from_str(options).ok()?;
+        let earlier = options["expert_skew"].as_f64().unwrap_or(0.0);
+        (earlier != skew).then_some((run.as_str(), earlier))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_different_skew_of_any_earlier_run_is_found() {
+        let runs = [("a".to_owned(), "{}".to_owned()), ("b".to_owned(), r#"{"expert_skew":0.8}"#.to_owned())];
+        assert_eq!(run_with_other_skew(&runs, 0.0), Some(("b", 0.8)));
+        assert_eq!(run_with_other_skew(&runs, 0.8), Some(("a", 0.0)));
+        assert_eq!(run_with_other_skew(&runs[..1], 0.0), None);
+        assert_eq!(run_with_other_skew(&[("a".to_owned(), "not JSON".to_owned())], 1.0), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! What some tests need from the machine: shared data, the vendor's Python, permissions. A test that lacks one of these
+//! ends early through this module and no other way.
+//!
+//! Where [`NO_SKIPPED_TESTS`] is set, as in `.ci/run`, such a test fails.
+
+use std::{env, ffi::OsString, fs, path::PathBuf, process::Command, thread};
+
+use crate::layers::rust_files;
+
+/// Environment variable that turns a skipped test into a failed one. An empty value counts as not set.
+const NO_SKIPPED_TESTS: &str = "NPUBENCH_NO_SKIPPED_TESTS";
+
+/// Environment variable with the path of a Python that has the vendor's torch and torch_npu.
+const VENDOR_PYTHON: &str = "NPUBENCH_VENDOR_PYTHON";
+
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Reports that the calling test is skipped, because of `missing`; the caller returns.
+///
+/// # Panics
+/// Where [`NO_SKIPPED_TESTS`] is set.
+#[track_caller]
+#[expect(clippy::print_stderr, reason = "a skipped test is reported")]
+pub(crate) fn skip(missing: &str) {
+    // The test harness names the thread of a test after the test.
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    assert!(
+        variable(NO_SKIPPED_TESTS).is_none(),
+        "{test} is skipped, but {NO_SKIPPED_TESTS} is set: {missing}"
+    );
+    eprintln!("skipped: {test}: {missing}");
+}
+
+/// Returns a path of the folder `shared` beside the project, or skips the test.
+#[track_caller]
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    let found = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")).join(path);
+    if found.exists() {
+        return Some(found);
+    }
+    skip(&format!("../shared/{path} is missing"));
+    None
+}
+
+/// Returns the path of a Python that has the vendor's torch and torch_npu, or skips the test.
+#[track_caller]
+pub(crate) fn vendor_python() -> Option<OsString> {
+    let python = variable(VENDOR_PYTHON);
+    if python.is_none() {
+        skip(&format!("{VENDOR_PYTHON} does not name a Python with the vendor's torch_npu"));
+    }
+    python
+}
+
+#[test]
+fn a_skipped_test_is_reported_and_fails_where_all_are_required() {
+    const TEST: &str = "vendor::the_vendors_code_accepts_every_call_of_the_decoder_layer";
+    let run = |threads: &str, required: Option<&str>| {
+        let mut command = Command::new(env::current_exe().expect("the test binary"));
+        command.args([TEST, "--exact", "--nocapture", "--test-threads", threads]);
+        command.env_remove(VENDOR_PYTHON).env_remove(NO_SKIPPED_TESTS);
+        command.envs(required.map(|value| (NO_SKIPPED_TESTS, value)));
+        let output = command.output().expect("the test binary starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let missing = format!("{VENDOR_PYTHON} does not name a Python with the vendor's torch_npu");
+    for (threads, not_required) in [("2", None), ("2", Some("")), ("1", None)] {
+        let (passed, text) = run(threads, not_required);
+        assert!(passed && text.contains(&format!("skipped: {TEST}: {missing}\n")), "{text}");
+    }
+    let (passed, text) = run("2", Some("1"));
+    let failure = format!("{TEST} is skipped, but {NO_SKIPPED_TESTS} is set: {missing}");
+    assert!(!passed && text.contains(&failure), "{text}");
+}
+
+#[test]
+fn every_skip_goes_through_this_module() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let (mut files, mut found) = (Vec::new(), Vec::new());
+    for folder in ["src", "tests", "benches"] {
+        rust_files(&root.join(folder), &mut files);
+    }
+    for file in files {
+        let text = fs::read_to_string(&file).expect("UTF-8");
+        let marks = ["\"skipped: ", "../shared", VENDOR_PYTHON, "#[ignore"];
+        if marks.iter().any(|mark| text.contains(mark)) {
+            found.push(file.strip_prefix(&root).expect("below the root").to_owned());
+        }
+    }
+    assert_eq!(found, [PathBuf::from("tests/it/requirements.rs")]);
+}
+
+#[test]
+fn ci_requires_all_tests() {
+    let read =
+        |name: &str| fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)).expect("UTF-8");
+    let line = format!("export {NO_SKIPPED_TESTS}=1");
+    assert!(read(".ci/run").lines().any(|found| found == line), "`{line}` is no line of .ci/run");
+    assert!(read("README.md").contains(NO_SKIPPED_TESTS), "README does not name {NO_SKIPPED_TESTS}");
+}
