@@ -1,8 +1,7 @@
 //! Cases and limits of a run in the types of the scheduler.
 
 use crate::{
-    domain::{DataKind, KernelName},
-    grid::MemoryFootprint,
+    domain::{DataKind, KernelName, MemoryFootprint},
     plan::{InitialCosts, PlannedCase},
     sched::{PriorCosts, SchedCase, SchedLimits, Seconds},
 };

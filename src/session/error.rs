@@ -10,7 +10,7 @@ use crate::{
     engine::EngineError,
     exit::ExitStatus,
     files::FileError,
-    grid::GridWriteError,
+    grid::MutationCasesError,
     ledger::LedgerError,
     plan::PlanError,
     profile::ProfileError,
@@ -60,7 +60,7 @@ macro_rules! bad_input {
 bad_input!(
     DatabaseError,
     FileError,
-    GridWriteError,
+    MutationCasesError,
     ImageFileError,
     LedgerError,
     PlanError,
