@@ -247,8 +247,8 @@ fn invalid_mutation_requests_are_reported() {
     assert_eq!(grid(&context, &["--mutate", "--grids", "g.yaml"]).code, 2);
     let ran = grid(&context, &["--mutate", "--device", "ATLAS_800_A2_313T_64G"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: `db` is of device `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
-    hint: a database's device is given when it is made; use another folder
+    error: the device of `db` is `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
+    hint: the device of a database is set when it is created; use another folder
     ");
     context.write(
         "a/op_replay/SwiGlu.yaml",
@@ -256,7 +256,7 @@ fn invalid_mutation_requests_are_reported() {
     );
     let ran = grid(&context, &["--mutate", "--assets", "a"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: a/op_replay/SwiGlu.yaml:6: no form has a dimension `X`; there are B, D
+    error: a/op_replay/SwiGlu.yaml:6:12: no form has a dimension `X`; the dimensions are B, D
     hint: docs/adding-a-kernel.md explains every key
     ");
 }
