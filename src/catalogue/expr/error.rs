@@ -32,4 +32,31 @@ pub enum ExprError {
     },
 }
 
+/// An [`ExprError`] without the text of the expression.
+pub(crate) enum ExprErrorKind {
+    Unknown(String),
+    Value(String),
+    NotConstant,
+}
 
+impl From<String> for ExprErrorKind {
+    fn from(problem: String) -> Self {
+        Self::Value(problem)
+    }
+}
+
+impl From<ArithmeticError> for ExprErrorKind {
+    fn from(error: ArithmeticError) -> Self {
+        Self::Value(error.to_string())
+    }
+}
+
+impl From<ExprErrorKind> for String {
+    fn from(kind: ExprErrorKind) -> Self {
+        match kind {
+            ExprErrorKind::Unknown(name) => ExprError::Unknown(name).to_string(),
+            ExprErrorKind::Value(problem) => problem,
+            ExprErrorKind::NotConstant => "differs between candidates".to_owned(),
+        }
+    }
+}

@@ -79,86 +79,11 @@ impl fmt::Display for Expr {
     }
 }
 
-fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
-        evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
-    }
-
-    fn error(&self, kind: ExprErrorKind) -> ExprError {
-        let source_text = self.source.clone();
-        match kind {
-            ExprErrorKind::Unknown(name) => ExprError::Unknown(name),
-            ExprErrorKind::Value(problem) => ExprError::Value { source_text, problem },
-            ExprErrorKind::NotConstant => ExprError::NotConstant(source_text),
-        }
-    }
-
-    /// Evaluates the expression to a whole number; a list gives the product of its dimensions.
-    pub(crate) fn evaluate_number<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<N, ExprError> {
-        self.evaluate_as(bindings, ExprValue::to_number)
-    }
-
-    /// Evaluates the expression and converts its value.
-    pub(crate) fn evaluate_as<N: ExprNumber, T>(
-        &self,
-        bindings: &Bindings<N>,
-        convert: impl FnOnce(&ExprValue<N>) -> Result<T, ExprErrorKind>,
-    ) -> Result<T, ExprError> {
-        convert(&self.evaluate(bindings)?).map_err(|kind| self.error(kind))
-    }
-}
-
-impl fmt::Display for Expr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.source)
-    }
-}
-
-fn collect_names<'a>(node: &'a ExprNode, names: &mut BTreeSet<&'a str>) {
-    match node {
-        ExprNode::Number(_) => {}
-        ExprNode::Name(name) => {
-            names.insert(name);
-        }
-        ExprNode::Not(inner) | ExprNode::Negative(inner) => collect_names(inner, names),
-        ExprNode::Binary(_, left, right) => {
-            collect_names(left, names);
-            collect_names(right, names);
-        }
-        ExprNode::Call(_, arguments) => arguments.iter().for_each(|argument| collect_names(argument, names)),
-    }
-}
-
-/// An [`ExprError`] without the text of the expression.
-pub(crate) enum ExprErrorKind {
-    Unknown(String),
-    Value(String),
-    NotConstant,
-}
-
-impl From<String> for ExprErrorKind {
-    fn from(problem: String) -> Self {
-        Self::Value(problem)
-    }
-}
-
-impl From<ArithmeticError> for ExprErrorKind {
-    fn from(error: ArithmeticError) -> Self {
-        Self::Value(error.to_string())
-    }
-}
-
-impl From<ExprErrorKind> for String {
-    fn from(kind: ExprErrorKind) -> Self {
-        match kind {
-            ExprErrorKind::Unknown(name) => ExprError::Unknown(name).to_string(),
-            ExprErrorKind::Value(problem) => problem,
-            ExprErrorKind::NotConstant => "differs between candidates".to_owned(),
-        }
-    }
-}
-
 /// Evaluates a node.
-pub(crate) fn evaluate<N: ExprNumber>(node: &ExprNode, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprErrorKind> {
+pub(crate) fn evaluate<N: ExprNumber>(
+    node: &ExprNode,
+    bindings: &Bindings<N>,
+) -> Result<ExprValue<N>, ExprErrorKind> {
     let apply = |operator, left: N, right: N| N::apply(operator, left, right);
     match node {
         ExprNode::Number(number) => Ok(ExprValue::Number(N::from(*number))),
