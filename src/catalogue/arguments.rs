@@ -1,94 +1,105 @@
-//! What a call is given: tensors to build and what they are filled with, constants, types.
+//! The arguments of a resolved call: tensors with the values that they are filled with, numbers, types.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
-    Bindings, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue, NotReplayable,
-    SchemaType, TensorSlot,
+    Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, NotReplayable, SchemaType,
+    TensorSlot, TensorSource,
     blocked_layout::logical_dims,
+    expr::{BinaryOperator, ExprErrorKind, ExprNumber, product},
     not_replayable::{contradiction, missing_attribute},
+    shape_rule::{RuleMismatch, require, to_signed},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
-/// What one argument of the call is given.
-#[derive(Clone, Debug)]
-pub enum CallArgument {
-    /// A tensor with values.
+/// One argument of a call, as the manifest states it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallArgument {
+    /// Its name in the schema.
+    pub name: String,
+    /// Its value.
+    #[serde(flatten)]
+    pub value: ArgumentValue,
+}
+
+/// Value of an argument; the key in the manifest is the variant's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgumentValue {
+    /// A tensor.
     Tensor(TensorArgument),
-    /// A list of several tensors.
+    /// A list of tensors.
     Tensors(Vec<TensorArgument>),
-    /// A Python number, where the profiler shows a scalar of that type.
-    Number(Dtype),
-    /// A constant or something that follows from the shapes.
-    Constant(serde_json::Value),
+    /// A buffer that the call writes.
+    Destination(TensorArgument),
+    /// The tensor of that other argument.
+    SameAs(String),
     /// A type, by torch's name.
     Dtype(String),
-    /// See [`DeclaredArgument::ProcessGroup`]; so many ranks.
+    /// HCCL's name of the group of that many processes.
     ProcessGroup(i64),
-    /// A buffer that the call writes.
-    Destination(Tensor),
-    /// The tensor of that argument itself.
-    Same(String),
+    /// A number, text, list or null.
+    Value(Value),
 }
 
 /// A tensor to build.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TensorArgument {
-    /// As the profiler shows it.
-    pub tensor: Tensor,
-    /// Its dimensions for torch, which does not see blocks.
-    pub logical: Vec<u64>,
-    /// Whether the call sees its last two dimensions swapped.
-    pub transposed: bool,
-    /// Whether the call takes a list of such tensors.
-    pub listed: bool,
-    /// What it is filled with.
-    pub fill: ResolvedFill,
-    /// Whether it stays on the host.
+    /// Dimensions in memory, without the blocks of a blocked format.
+    pub shape: Vec<u64>,
+    /// Torch's name of the type.
+    pub dtype: String,
+    /// Its values.
+    #[serde(flatten)]
+    pub fill: Fill<i64, Vec<i64>>,
+    /// True if it stays in the host's memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_host: bool,
+    /// The blocked format that it is cast to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// True if the call gets a view with the last two dimensions swapped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transposed: bool,
 }
 
-/// What a tensor is filled with; see [`DeclaredFill`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResolvedFill {
-    /// See [`DeclaredFill::Activation`].
-    Activation,
-    /// See [`DeclaredFill::Weight`].
-    Weight,
-    /// Ones.
-    Ones,
-    /// Zeros.
-    Zeros,
-    /// See [`DeclaredFill::Scales`].
-    Scales,
-    /// See [`DeclaredFill::Causal`].
-    Causal,
-    /// Whole numbers, uniform from 0 to below this bound.
-    Index(i64),
-    /// See [`DeclaredFill::Zipf`].
-    Zipf(i64),
-    /// See [`DeclaredFill::Counting`].
-    Counting(i64),
-    /// See [`DeclaredFill::Distinct`].
-    Distinct(i64),
-    /// See [`DeclaredFill::Experts`].
-    Experts(i64),
-    /// See [`DeclaredFill::Cumulative`].
-    Cumulative(i64),
-    /// See [`DeclaredFill::Counts`].
-    Counts(i64),
-    /// See [`DeclaredFill::Picks`].
-    Picks(i64),
-    /// See [`DeclaredFill::Listed`].
-    Listed(Vec<i64>),
-    /// See [`DeclaredFill::Blocks`].
-    Blocks {
-        /// Blocks of the pool.
-        below: i64,
-        /// How many each row uses.
-        used: Vec<i64>,
-    },
+impl ArgumentValue {
+    /// The tensors that are filled with values.
+    #[must_use]
+    pub fn tensors(&self) -> &[TensorArgument] {
+        match self {
+            Self::Tensor(tensor) => std::slice::from_ref(tensor),
+            Self::Tensors(tensors) => tensors,
+            _ => &[],
+        }
+    }
+
+    fn of_tensors(mut tensors: Vec<TensorArgument>, kind: SchemaType) -> Self {
+        match tensors.pop() {
+            Some(tensor) if tensors.is_empty() && kind != SchemaType::TensorList => Self::Tensor(tensor),
+            last => Self::Tensors(tensors.into_iter().chain(last).collect()),
+        }
+    }
 }
 
-/// Everything that one call is given.
+/// Number of processes of the call's group, the call's own included; `None` for a call of a single process.
+#[must_use]
+pub fn group_size(arguments: &[CallArgument]) -> Option<i64> {
+    arguments.iter().find_map(|argument| match argument.value {
+        ArgumentValue::ProcessGroup(ranks) => Some(ranks),
+        _ => None,
+    })
+}
+
+impl TensorArgument {
+    fn new(dims: Vec<u64>, dtype: &Dtype, fill: Fill<i64, Vec<i64>>) -> Self {
+        let dtype = dtype.torch_name().unwrap_or_default().to_owned();
+        Self { shape: dims, dtype, fill, on_host: false, format: None, transposed: false }
+    }
+}
+
+/// Resolves the arguments of one call.
 pub(crate) struct ArgumentResolver<'a> {
     pub(crate) entry: &'a CatalogueEntry,
     pub(crate) form: &'a EntryForm,
@@ -98,143 +109,102 @@ pub(crate) struct ArgumentResolver<'a> {
 }
 
 impl ArgumentResolver<'_> {
-    /// All arguments, in the schema's order.
-    pub(crate) fn all(&self) -> Result<Vec<(String, CallArgument)>, NotReplayable> {
-        let mut supplied = Vec::new();
-        for argument in &self.entry.schema.arguments {
-            let list = self.form.list(&argument.name);
-            if list.len() > 1 {
-                let mut tensors = Vec::with_capacity(list.len());
-                for (index, slot) in list {
-                    if let CallArgument::Tensor(tensor) = self.slot(index, slot, argument.kind)? {
-                        tensors.push(tensor);
-                    }
+    /// Resolves all arguments, in the schema's order.
+    pub(crate) fn all(&self) -> Result<Vec<CallArgument>, NotReplayable> {
+        let mut arguments = Vec::new();
+        for known in &self.entry.schema.arguments {
+            let slots = self.form.list(&known.name);
+            let value = match (slots.as_slice(), self.form.arguments.get(&known.name)) {
+                ([(index, slot)], _) => self.slot_value(*index, slot, known.kind)?,
+                ([], Some(declared)) => self.declared_value(declared, known.kind)?,
+                ([], None) => continue,
+                _ => {
+                    let tensors =
+                        slots.iter().map(|(index, slot)| self.slot_tensor(slot, self.recorded(*index)?));
+                    ArgumentValue::Tensors(tensors.collect::<Result<_, _>>()?)
                 }
-                supplied.push((argument.name.clone(), CallArgument::Tensors(tensors)));
-            } else if let Some((index, slot)) = self.form.tensor(&argument.name) {
-                supplied.push((argument.name.clone(), self.slot(index, slot, argument.kind)?));
-            } else if let Some(other) = self.form.arguments.get(&argument.name) {
-                supplied.push((argument.name.clone(), self.other(other, argument.kind)?));
-            }
+            };
+            arguments.push(CallArgument { name: known.name.clone(), value });
         }
-        Ok(supplied)
+        Ok(arguments)
     }
 
-    fn slot(&self, index: usize, slot: &TensorSlot, kind: SchemaType) -> Result<CallArgument, NotReplayable> {
+    fn recorded(&self, index: usize) -> Result<&Tensor, NotReplayable> {
         let tensor = self.case.inputs.get(index).and_then(Option::as_ref);
-        let tensor = tensor.ok_or_else(|| contradiction(format!("input slot {index} is empty")))?;
+        tensor.ok_or_else(|| contradiction(format!("input slot {index} is empty")))
+    }
+
+    fn slot_value(
+        &self,
+        index: usize,
+        slot: &TensorSlot,
+        kind: SchemaType,
+    ) -> Result<ArgumentValue, NotReplayable> {
+        let tensor = self.recorded(index)?;
         if tensor.is_scalar() && slot.number_for.contains(&tensor.dtype) {
-            return Ok(CallArgument::Number(tensor.dtype.clone()));
+            // 2 and 1.5 are exact in every type, and no kernel can skip its work for either.
+            return Ok(ArgumentValue::Value(match tensor.dtype {
+                Dtype::Bool => true.into(),
+                ref dtype if dtype.is_float() => 1.5.into(),
+                _ => 2.into(),
+            }));
         }
-        if let DeclaredFill::SameAs(other) = &slot.values {
+        if let TensorSource::SameAs(other) = &slot.source {
             let first = self.form.tensor(other).and_then(|(index, _)| self.case.inputs.get(index)?.as_ref());
             return match first.filter(|first| first.dims == tensor.dims && first.dtype == tensor.dtype) {
-                Some(_) => Ok(CallArgument::Same(other.clone())),
+                Some(_) => Ok(ArgumentValue::SameAs(other.clone())),
                 None => Err(contradiction(format!("`{}` must be like `{other}`", slot.argument))),
             };
         }
-        let logical = logical_dims(slot, tensor)?;
-        let fill = self.fill(&slot.values, &slot.argument, &logical)?;
-        Ok(CallArgument::Tensor(TensorArgument {
-            tensor: tensor.clone(),
-            logical,
-            transposed: self.form.is_transposed(&slot.argument),
-            listed: kind == SchemaType::TensorList,
-            fill,
-            on_host: false,
-        }))
+        Ok(ArgumentValue::of_tensors(vec![self.slot_tensor(slot, tensor)?], kind))
     }
 
-    fn fill(
-        &self,
-        values: &DeclaredFill,
-        argument: &str,
-        dims: &[u64],
-    ) -> Result<ResolvedFill, NotReplayable> {
-        let number = |expr: &Expr| {
-            expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))
+    fn slot_tensor(&self, slot: &TensorSlot, tensor: &Tensor) -> Result<TensorArgument, NotReplayable> {
+        let TensorSource::Fill(fill) = &slot.source else {
+            return Err(contradiction(format!("`{}` has no values of its own", slot.argument)));
         };
-        let range = |expr: &Expr| match number(expr)? {
-            bound @ 1.. => Ok(bound),
-            _ => Err(contradiction(format!("`{argument}` would index an empty range"))),
-        };
-        // So many different values are needed at once.
-        let enough = |bound: i64, count: u64| {
-            if u64::try_from(bound).is_ok_and(|bound| bound >= count) {
-                return Ok(bound);
-            }
-            Err(contradiction(format!("`{argument}` needs {count} different values, there are {bound}")))
-        };
-        let list = |expr: &Expr| {
-            expr.evaluate_as(self.bindings, ExprValue::to_items)
-                .map_err(|error| contradiction(error.to_string()))
-        };
-        Ok(match values {
-            DeclaredFill::Activation => ResolvedFill::Activation,
-            DeclaredFill::Weight => ResolvedFill::Weight,
-            DeclaredFill::Ones => ResolvedFill::Ones,
-            DeclaredFill::Zeros => ResolvedFill::Zeros,
-            DeclaredFill::Scales => ResolvedFill::Scales,
-            DeclaredFill::Causal => ResolvedFill::Causal,
-            DeclaredFill::SameAs(_) => {
-                return Err(contradiction(format!("`{argument}` has no values of its own")));
-            }
-            DeclaredFill::Index(bound) => ResolvedFill::Index(range(bound)?),
-            DeclaredFill::Zipf(bound) => ResolvedFill::Zipf(range(bound)?),
-            DeclaredFill::Counting(bound) => ResolvedFill::Counting(range(bound)?),
-            DeclaredFill::Distinct(bound) => ResolvedFill::Distinct(enough(range(bound)?, elements(dims)?)?),
-            DeclaredFill::Experts(bound) => {
-                ResolvedFill::Experts(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
-            }
-            DeclaredFill::Cumulative(total) => ResolvedFill::Cumulative(number(total)?),
-            DeclaredFill::Counts(total) => ResolvedFill::Counts(number(total)?),
-            DeclaredFill::Picks(bound) => {
-                ResolvedFill::Picks(enough(range(bound)?, dims.last().copied().unwrap_or(1))?)
-            }
-            DeclaredFill::Listed(items) => {
-                let (items, count) = (list(items)?, elements(dims)?);
-                if items.len() as u64 != count {
-                    return Err(contradiction(format!(
-                        "`{argument}` holds {count} numbers, {} are known",
-                        items.len()
-                    )));
-                }
-                ResolvedFill::Listed(items)
-            }
-            DeclaredFill::Blocks { below, used } => {
-                let (below, used) = (range(below)?, list(used)?);
-                let (&[rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
-                    return Err(contradiction(format!(
-                        "`{argument}` must be a table with a row for each sequence"
-                    )));
-                };
-                if used.len() as u64 != rows {
-                    return Err(contradiction(format!(
-                        "`{argument}` has {rows} rows for {} sequences",
-                        used.len()
-                    )));
-                }
-                let most = used.iter().copied().max().unwrap_or_default().unsigned_abs();
-                if most > width {
-                    return Err(contradiction(format!(
-                        "a sequence needs {most} blocks, a row of `{argument}` has {width}"
-                    )));
-                }
-                let all = used.iter().fold(0_u64, |sum, blocks| sum.saturating_add(blocks.unsigned_abs()));
-                ResolvedFill::Blocks { below: enough(below, all)?, used }
-            }
+        let dims = logical_dims(slot, tensor)?;
+        let fill = self.resolve_fill(fill, &slot.argument, &dims)?;
+        Ok(TensorArgument {
+            format: tensor.format.private().map(str::to_owned),
+            transposed: self.form.is_transposed(&slot.argument),
+            ..TensorArgument::new(dims, &tensor.dtype, fill)
         })
     }
 
-    fn other(&self, argument: &DeclaredArgument, kind: SchemaType) -> Result<CallArgument, NotReplayable> {
+    fn number(&self, expr: &Expr) -> Result<i64, NotReplayable> {
+        expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))
+    }
+
+    fn list(&self, expr: &Expr) -> Result<Vec<i64>, NotReplayable> {
+        expr.evaluate_as(self.bindings, ExprValue::to_items).map_err(|error| contradiction(error.to_string()))
+    }
+
+    fn resolve_fill(
+        &self,
+        fill: &Fill<Expr>,
+        argument: &str,
+        dims: &[u64],
+    ) -> Result<Fill<i64, Vec<i64>>, NotReplayable> {
+        let fill = fill.try_map(|bound| self.number(bound), |list| self.list(list))?;
+        let checked = check_fill(&fill, argument, &to_signed(dims), &mut Vec::new());
+        checked.map_err(|mismatch| contradiction(mismatch.to_string()))?;
+        Ok(fill)
+    }
+
+    fn declared_value(
+        &self,
+        argument: &DeclaredArgument,
+        kind: SchemaType,
+    ) -> Result<ArgumentValue, NotReplayable> {
         let output = |index: usize| {
             self.outputs.get(index).ok_or_else(|| contradiction(format!("there is no output {index}")))
         };
         Ok(match argument {
-            DeclaredArgument::Constant(constant) => CallArgument::Constant(constant.clone()),
+            DeclaredArgument::Constant(constant) => ArgumentValue::Value(constant.clone()),
             DeclaredArgument::Expression(expr) => {
                 let value = expr.evaluate(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-                CallArgument::Constant(match value {
+                ArgumentValue::Value(match value {
                     // A list of one is a number in a row's attributes.
                     ExprValue::Number(number) if kind == SchemaType::IntList => vec![number].into(),
                     ExprValue::Number(number) => number.into(),
@@ -243,43 +213,31 @@ impl ArgumentResolver<'_> {
                 })
             }
             DeclaredArgument::InverseRoot(expr) => {
-                let number =
-                    expr.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))?;
-                let number = u32::try_from(number).ok().filter(|number| *number > 0);
+                let number = u32::try_from(self.number(expr)?).ok().filter(|number| *number > 0);
                 let number = number.ok_or_else(|| contradiction(format!("`{expr}` has no root")))?;
-                CallArgument::Constant((1.0 / f64::from(number).sqrt()).into())
+                ArgumentValue::Value((1.0 / f64::from(number).sqrt()).into())
             }
-            DeclaredArgument::Destination(index) => CallArgument::Destination(output(*index)?.clone()),
+            DeclaredArgument::Destination(index) => {
+                let Tensor { dims, dtype, .. } = output(*index)?;
+                ArgumentValue::Destination(TensorArgument::new(dims.clone(), dtype, Fill::Empty))
+            }
             DeclaredArgument::DtypeOf { output: index, quantised } => {
-                let dtype = &output(*index)?.dtype;
-                let name = dtype.torch_name().unwrap_or_default();
-                CallArgument::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
+                let name = output(*index)?.dtype.torch_name().unwrap_or_default();
+                ArgumentValue::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
-            DeclaredArgument::Attribute(column) => CallArgument::Constant(self.attribute(column, kind)?),
-            DeclaredArgument::ProcessGroup(ranks) => CallArgument::ProcessGroup(
-                ranks.evaluate_number(self.bindings).map_err(|error| contradiction(error.to_string()))?,
-            ),
-            DeclaredArgument::Tensor { dims, dtype, values, on_host } => {
-                let dims = dims
-                    .evaluate_shapes(self.bindings)
-                    .map_err(contradiction)?
-                    .into_iter()
-                    .next()
-                    .unwrap_or_default();
-                let fill = self.fill(values, "tensor", &dims)?;
-                CallArgument::Tensor(TensorArgument {
-                    tensor: Tensor::new(dims.clone(), dtype.clone()),
-                    logical: dims,
-                    transposed: false,
-                    listed: kind == SchemaType::TensorList,
-                    fill,
-                    on_host: *on_host,
-                })
+            DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
+            DeclaredArgument::ProcessGroup(ranks) => ArgumentValue::ProcessGroup(self.number(ranks)?),
+            DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {
+                let dims = dims.evaluate_shapes(self.bindings).map_err(contradiction)?;
+                let dims = dims.into_iter().next().unwrap_or_default();
+                let fill = self.resolve_fill(fill, "tensor", &dims)?;
+                let tensor = TensorArgument { on_host: *on_host, ..TensorArgument::new(dims, dtype, fill) };
+                ArgumentValue::of_tensors(vec![tensor], kind)
             }
         })
     }
 
-    fn attribute(&self, column: &str, kind: SchemaType) -> Result<serde_json::Value, NotReplayable> {
+    fn attribute(&self, column: &str, kind: SchemaType) -> Result<Value, NotReplayable> {
         let text = self.case.attributes.get(column).ok_or_else(|| missing_attribute(column))?;
         let numbers = || {
             let numbers = self.case.attributes.numbers(column);
@@ -293,7 +251,53 @@ impl ArgumentResolver<'_> {
     }
 }
 
-fn elements(dims: &[u64]) -> Result<u64, NotReplayable> {
-    let product = dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim));
-    product.ok_or_else(|| contradiction("a tensor has more elements than 64 bits count"))
+/// Checks that a tensor of these dimensions can hold the values. Conditions on the numbers of a candidate are added to
+/// `conditions`.
+pub(super) fn check_fill<N: ExprNumber>(
+    fill: &Fill<N, Vec<i64>>,
+    argument: &str,
+    dims: &[N],
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let mut check = |operator, left: &N, right: N, reason: &dyn Fn() -> String| {
+        let holds = N::apply(operator, left.clone(), right).map_err(ExprErrorKind::from)?;
+        require(holds, conditions, || format!("`{argument}` {}", reason()))
+    };
+    let elements = || product(dims).map_err(|_| format!("`{argument}` has more elements than 63 bits count"));
+    let length = |items: &[i64]| N::from(i64::try_from(items.len()).unwrap_or(i64::MAX));
+    if let Some(below) = fill.below() {
+        check(BinaryOperator::GreaterEqual, below, N::from(1), &|| "would index an empty range".to_owned())?;
+    }
+    let distinct = match fill {
+        Fill::Distinct { .. } => elements()?,
+        Fill::Experts { .. } | Fill::Picks { .. } => dims.last().cloned().unwrap_or_else(|| N::from(1)),
+        Fill::Blocks { used, .. } => {
+            let ([rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
+                return Err(format!("`{argument}` must be a table with a row for each sequence").into());
+            };
+            check(BinaryOperator::Equal, rows, length(used), &|| {
+                format!("has {rows} rows for {} sequences", used.len())
+            })?;
+            let most = used.iter().copied().max().unwrap_or_default();
+            check(BinaryOperator::GreaterEqual, width, N::from(most), &|| {
+                format!("has {width} blocks in a row, a sequence needs {most}")
+            })?;
+            N::from(used.iter().fold(0_i64, |sum, blocks| sum.saturating_add(*blocks)))
+        }
+        Fill::Listed { items } => {
+            let elements = elements()?;
+            return check(BinaryOperator::Equal, &elements, length(items), &|| {
+                format!("holds {elements} numbers, {} are known", items.len())
+            });
+        }
+        Fill::Cumulative { total } | Fill::Counts { total } => {
+            return require(total.has_value(), conditions, String::new);
+        }
+        _ => return Ok(()),
+    };
+    fill.below().map_or(Ok(()), |below| {
+        check(BinaryOperator::GreaterEqual, below, distinct.clone(), &|| {
+            format!("needs {distinct} different values, there are {below}")
+        })
+    })
 }

@@ -5,7 +5,8 @@
 //! backwards from an output, lists of lengths or attributes are not compiled.
 
 use super::{
-    Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, DeclaredFill, EntryForm, Expr, ExprValue,
+    Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, TensorSource,
+    arguments::check_fill,
     expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
     resolve::{bind_sizes, logical_inputs},
     shape_rule::{RuleMismatch, require, require_value},
@@ -118,13 +119,14 @@ impl CatalogueEntry {
             dims.get(index).cloned().flatten().ok_or(RuleMismatch::NotConstant)
         };
         for (index, slot) in form.tensors() {
-            if let DeclaredFill::SameAs(other) = &slot.values {
-                let (other, _) = form.tensor(other).ok_or(RuleMismatch::NotConstant)?;
-                let (own, other) = (dims(inputs, index)?, dims(inputs, other)?);
-                let is_same = equal_values(&ExprValue::List(own), &ExprValue::List(other));
-                require(is_same.map_err(ExprErrorKind::from)?, needs, String::new)?;
-            } else {
-                require_fill(&slot.values, &dims(logical, index)?, bindings, needs)?;
+            match &slot.source {
+                TensorSource::SameAs(other) => {
+                    let (other, _) = form.tensor(other).ok_or(RuleMismatch::NotConstant)?;
+                    let (own, other) = (dims(inputs, index)?, dims(inputs, other)?);
+                    let is_same = equal_values(&ExprValue::List(own), &ExprValue::List(other));
+                    require(is_same.map_err(ExprErrorKind::from)?, needs, String::new)?;
+                }
+                TensorSource::Fill(fill) => require_fill(fill, &dims(logical, index)?, bindings, needs)?,
             }
         }
         for argument in form.arguments.values() {
@@ -148,37 +150,17 @@ fn require_at_least(
 }
 
 fn require_fill(
-    fill: &DeclaredFill,
+    fill: &Fill<Expr>,
     dims: &[CompiledNode],
     bindings: &Bindings<CompiledNode>,
     needs: &mut Vec<CompiledNode>,
 ) -> Result<(), RuleMismatch> {
-    let mut bound = |bound: &Expr, distinct: CompiledNode| {
-        let bound = bound.evaluate_number(bindings)?;
-        require_at_least(&bound, &CompiledNode::Constant(1), needs)?;
-        require_at_least(&bound, &distinct, needs)
+    let bound = |bound: &Expr| bound.evaluate_number(bindings).map_err(RuleMismatch::from);
+    let list = |list: &Expr| {
+        let items = list.evaluate_as(bindings, ExprValue::to_items)?;
+        items.iter().map(|item| item.constant().ok_or(RuleMismatch::NotConstant)).collect()
     };
-    match fill {
-        DeclaredFill::Activation
-        | DeclaredFill::Weight
-        | DeclaredFill::Ones
-        | DeclaredFill::Zeros
-        | DeclaredFill::Scales
-        | DeclaredFill::Causal => Ok(()),
-        DeclaredFill::Index(below) | DeclaredFill::Zipf(below) | DeclaredFill::Counting(below) => {
-            bound(below, CompiledNode::Constant(1))
-        }
-        DeclaredFill::Distinct(below) => bound(below, product(dims).map_err(ExprErrorKind::from)?),
-        DeclaredFill::Experts(below) | DeclaredFill::Picks(below) => {
-            bound(below, dims.last().cloned().unwrap_or(CompiledNode::Constant(1)))
-        }
-        DeclaredFill::Cumulative(total) | DeclaredFill::Counts(total) => {
-            require_value(&ExprValue::Number(total.evaluate_number(bindings)?), needs)
-        }
-        DeclaredFill::SameAs(_) | DeclaredFill::Listed(_) | DeclaredFill::Blocks { .. } => {
-            Err(RuleMismatch::NotConstant)
-        }
-    }
+    check_fill(&fill.try_map(bound, list)?, "", dims, needs)
 }
 
 fn require_argument(
@@ -199,9 +181,9 @@ fn require_argument(
             require_at_least(&number, &CompiledNode::Constant(1), needs)?;
             require_at_least(&CompiledNode::Constant(i64::from(u32::MAX)), &number, needs)
         }
-        DeclaredArgument::Tensor { dims, values, .. } => {
+        DeclaredArgument::Tensor { dims, fill, .. } => {
             let dims = dims.shape_nodes(bindings, needs)?.into_iter().next();
-            require_fill(values, &dims.unwrap_or_default(), bindings, needs)
+            require_fill(fill, &dims.unwrap_or_default(), bindings, needs)
         }
         DeclaredArgument::Attribute(_) => Err(RuleMismatch::NotConstant),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CatalogueEntry, DeclaredArgument};
 use crate::{
-    config::{AssetFiles, YamlError, device_profile::from_assets},
+    config::{AssetFiles, YamlError, device_profile::from_assets, yaml},
     domain::KernelName,
 };
 
@@ -28,13 +28,14 @@ impl Catalogue {
                 if let Some(other) =
                     catalogue.aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned())
                 {
-                    return Err(YamlError::at(
-                        &asset.path,
-                        &asset.text,
-                        name,
-                        format!("`{name}` is already a name of `{other}`"),
-                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`",
-                    ));
+                    let problem = format!("`{name}` is already a name of `{other}`");
+                    let hint =
+                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
+                    let index = entry.also_named.iter().position(|other| other == name);
+                    let index = index.map(|index| index.to_string());
+                    let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
+                    let position = yaml::find_value(&asset.text, &path);
+                    return Err(YamlError::at(&asset.path, position, &problem, hint));
                 }
             }
             catalogue.entries.insert(entry.kernel.as_str().to_owned(), entry);

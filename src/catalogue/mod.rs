@@ -14,13 +14,12 @@ mod scaffold;
 mod schema;
 mod shape_rule;
 
-pub use arguments::{CallArgument, ResolvedFill, TensorArgument};
-pub(crate) use blocked_layout::logical_dims;
+pub use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, DimensionRole, EntryCheckMethod,
-    EntryForm, InputSlot, OutputDtype, TensorSlot,
+    CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryCheckMethod, EntryForm, Fill,
+    InputSlot, OutputDtype, TensorSlot, TensorSource,
 };
 pub use expr::{Bindings, CompiledExpr, EvalError, Expr, ExprError, ExprValue, VariableSlot};
 pub use loader::Catalogue;

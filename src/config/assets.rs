@@ -85,15 +85,7 @@ impl AssetFiles {
     pub fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
-        let wrong = |path: &Path, problem: &str, hint: String| {
-            Err(YamlError {
-                file: path.to_owned(),
-                line: None,
-                column: None,
-                problem: problem.to_owned(),
-                hint,
-            })
-        };
+        let wrong = |path: &Path, problem: &str, hint: String| Err(YamlError::of_file(path, problem, hint));
         let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for path in &folders {

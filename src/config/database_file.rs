@@ -4,7 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceProfile, YamlError, yaml};
+use super::{
+    DeviceProfile, YamlError,
+    yaml::{self, Spanned},
+};
 use crate::domain::{DataKind, SoftwareVersions};
 
 /// The content of `database.yaml`.
@@ -24,6 +27,11 @@ pub struct DatabaseFile {
 
 const LAYOUT: u32 = 1;
 
+#[derive(Deserialize)]
+struct Layout {
+    npubench_database: Spanned<u32>,
+}
+
 impl DatabaseFile {
     /// What a new folder of that kind gets.
     #[must_use]
@@ -37,17 +45,14 @@ impl DatabaseFile {
     /// # Errors
     /// [`YamlError`] with the line, also where a newer npubench wrote the file.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
-        let file: Self = yaml::parse(path, text)?;
-        if file.npubench_database > LAYOUT {
-            return Err(YamlError::at(
-                path,
-                text,
-                "npubench_database",
-                format!("layout {}, this npubench knows up to {LAYOUT}", file.npubench_database),
-                "use the npubench that wrote it, or a newer one",
-            ));
+        // The layout is checked first: a newer one may have other keys.
+        let Layout { npubench_database: layout } = yaml::parse(path, text)?;
+        if layout.value > LAYOUT {
+            let problem = format!("layout {}, this npubench reads layouts up to {LAYOUT}", layout.value);
+            let hint = "use the npubench that wrote it, or a newer one";
+            return Err(YamlError::at(path, layout.defined, &problem, hint));
         }
-        Ok(file)
+        yaml::parse(path, text)
     }
 
     /// The text of the file.

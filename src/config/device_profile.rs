@@ -1,6 +1,6 @@
 //! Device profiles: peak rates and memory of a device, and the fastest time they allow.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -76,13 +76,9 @@ impl DeviceProfile {
         let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
             let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
-            return Err(YamlError {
-                file: PathBuf::new(),
-                line: None,
-                column: None,
-                problem: format!("there is no device profile `{name}`"),
-                hint: format!("known profiles: {}", names.join(", ")),
-            });
+            let problem = format!("the device profile `{name}` does not exist");
+            let hint = format!("known profiles: {}", names.join(", "));
+            return Err(YamlError::of_file(Path::new(""), problem, hint));
         };
         yaml::parse(&asset.path, &asset.text)
     }
@@ -121,13 +117,8 @@ impl DeviceProfile {
 }
 
 pub(crate) fn from_assets(error: &AssetError) -> YamlError {
-    YamlError {
-        file: error.path.clone(),
-        line: None,
-        column: None,
-        problem: format!("cannot be read: {}", error.source),
-        hint: "check the folder given with `--assets`".to_owned(),
-    }
+    let problem = format!("cannot be read: {}", error.source);
+    YamlError::of_file(&error.path, problem, "check the folder given with `--assets`")
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 pub(crate) mod assets;
 pub(crate) mod database_file;
 pub(crate) mod device_profile;
-pub(crate) mod locate;
 pub(crate) mod yaml;
 
 pub use assets::{AssetError, AssetFiles};

@@ -1,171 +1,260 @@
-//! Reading YAML into structs, with errors that give file, line, column and the likely word.
+//! Reading YAML into structs, with errors that give file, line, column and the nearest valid name.
+//!
+//! Values that are checked after parsing carry their position as [`Spanned`]; where a type has no place for positions,
+//! [`find_value`] looks a path of keys up in the parsed text.
 
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
+use indexmap::IndexMap;
+use serde::{Deserialize, Deserializer, de};
+use serde_saphyr::{
+    Budget, Error as SaphyrError, MergeKeyPolicy, MessageFormatter, Options, UserMessageFormatter,
+    budget::BudgetBreach,
+};
 
-use crate::domain::nearest_name;
+pub(crate) use serde_saphyr::{Location, Spanned};
 
-/// Bytes of the largest file that is read.
-const LARGEST: usize = 1 << 20;
-/// Deeper nesting than any file needs.
-const DEEPEST: usize = 100;
+use crate::domain::{nearest_name, truncate_for_message};
+
+/// Size limit of a YAML file in bytes.
+const MAX_BYTES: usize = 1 << 20;
+/// Limit of nested lists and mappings.
+const MAX_DEPTH: usize = 100;
 
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{problem}", place(.file, *.line, *.column))]
+#[error("{}{problem}", position_prefix(.file, *.line, *.column))]
 pub struct YamlError {
-    /// The file, or the name it has inside the program; empty where something is in no file.
+    /// The file, or its name inside the program; empty for an error outside of files.
     pub file: PathBuf,
-    /// From 1, where known.
+    /// Line from 1, where known.
     pub line: Option<usize>,
-    /// From 1, where known.
+    /// Column from 1, where known.
     pub column: Option<usize>,
-    /// What is wrong and what was expected.
+    /// The wrong value and the expected one.
     pub problem: String,
-    /// What to do.
+    /// The recommended action.
     pub hint: String,
 }
 
 /// `file:line:column: `, as far as it is known.
-fn place(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
+fn position_prefix(file: &Path, line: Option<usize>, column: Option<usize>) -> String {
     if file.as_os_str().is_empty() {
         return String::new();
     }
-    let behind_colon = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
-    format!("{}{}{}: ", file.display(), behind_colon(line), behind_colon(column))
+    let suffix = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
+    format!("{}{}{}: ", file.display(), suffix(line), suffix(column))
 }
 
 impl YamlError {
-    /// An error found after parsing; the line is the first that holds `needle`.
-    pub(crate) fn at(file: &Path, text: &str, needle: &str, problem: String, hint: &str) -> Self {
-        let line = text.lines().position(|line| !needle.is_empty() && line.contains(needle));
-        let line = line.map(|index| index + 1);
-        Self { file: file.to_owned(), line, column: None, problem, hint: hint.to_owned() }
+    /// An error that belongs to no line.
+    pub(crate) fn of_file(file: &Path, problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line: None, column: None, problem: problem.into(), hint: hint.into() }
+    }
+
+    /// An error at a position of the file. Quoted parts of the problem are truncated, since an expression may fill a
+    /// page.
+    pub(crate) fn at(file: &Path, position: Location, problem: &str, hint: &str) -> Self {
+        let number = |number: u64| usize::try_from(number).ok().filter(|_| position != Location::UNKNOWN);
+        let pieces: Vec<String> = problem.split('`').map(truncate_for_message).collect();
+        Self {
+            line: number(position.line()),
+            column: number(position.column()),
+            ..Self::of_file(file, pieces.join("`"), hint)
+        }
     }
 }
 
-/// Whether a text is YAML, with a key once at most in each mapping.
+/// Checks that a text is one YAML document without duplicate keys.
 ///
 /// # Errors
-/// [`YamlError`] with the line.
+/// [`YamlError`] with the position.
 pub fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
-    parse::<serde_yaml::Value>(file, text).map(drop)
+    parse::<YamlNode>(file, text).map(drop)
 }
 
-/// Parses a file's text.
-pub(crate) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, YamlError> {
-    // Where a field has a wrong name or type, the column is that of the mapping around it, or of its value.
-    parse_with_column(file, text).map_err(|error| YamlError { column: None, ..error })
-}
-
-/// The same, with the column in errors.
-pub(crate) fn parse_with_column<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, YamlError> {
-    // Some editors put a byte-order mark in front.
-    let text = text.trim_start_matches('\u{feff}');
-    check_size(file, text)?;
-    serde_yaml::from_str(text).map_err(|error| {
-        let message = error.to_string();
-        let (line, column) = error.location().map(|location| (location.line(), location.column())).unzip();
-        let hint = did_you_mean(&message).unwrap_or_else(|| "mend the file and try again".to_owned());
-        // The location stands in front of the message already.
-        let problem = message.split(" at line ").next().unwrap_or(&message);
-        let second = line.and_then(|line| second_place(text, line, problem));
-        let (line, column) = second.map_or((line, column), |(line, column)| (Some(line), Some(column)));
-        YamlError { file: file.to_owned(), line, column, problem: rephrase(problem), hint }
+/// Parses a file's text. Duplicate keys and nesting beyond [`MAX_DEPTH`] are errors.
+pub(crate) fn parse<'t, T: Deserialize<'t>>(file: &Path, text: &'t str) -> Result<T, YamlError> {
+    if text.len() > MAX_BYTES {
+        let problem = format!("has {} bytes, the limit is {MAX_BYTES}", text.len());
+        return Err(YamlError::of_file(file, problem, "split the file or remove what is not needed"));
+    }
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
+        let (problem, hint) = describe(&error, text);
+        YamlError::at(file, error.location().unwrap_or(Location::UNKNOWN), &problem, &hint)
     })
 }
 
-/// Refuses what would keep the parser busy for minutes.
-fn check_size(file: &Path, text: &str) -> Result<(), YamlError> {
-    let said = |problem: String, line| YamlError {
-        file: file.to_owned(),
-        line,
-        column: None,
-        problem,
-        hint: "give a file that somebody wrote by hand".to_owned(),
-    };
-    if text.len() > LARGEST {
-        return Err(said(format!("has {} bytes, at most {LARGEST} are read", text.len()), None));
-    }
-    let mut depth = 0_usize;
-    for (index, line) in text.lines().enumerate() {
-        let dashes = line.split_whitespace().take_while(|word| *word == "-").count();
-        for byte in line.bytes() {
-            match byte {
-                b'[' | b'{' => depth += 1,
-                b']' | b'}' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-        }
-        if depth.max(dashes) > DEEPEST {
-            return Err(said("is nested too deeply".to_owned(), Some(index + 1)));
-        }
-    }
-    Ok(())
+fn options() -> Options {
+    let mut budget = Budget::default();
+    budget.max_depth = MAX_DEPTH;
+    budget.flow_nesting_limit = MAX_DEPTH;
+    let mut options = Options::default();
+    options.budget = Some(budget);
+    options.merge_keys = MergeKeyPolicy::AsOrdinary;
+    options.strict_booleans = true;
+    options.with_snippet = false;
+    options
 }
 
-/// What the YAML crate says, in words that are not those of its insides.
-fn rephrase(problem: &str) -> String {
-    if problem.contains("more than one document") {
-        return "holds more than one document; remove what is behind `---`".to_owned();
-    }
-    let mut words = problem.to_owned();
-    if let Some((before, behind)) = problem.split_once("expected struct ") {
-        let rest = behind.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-        words = format!("{before}expected a mapping{rest}");
-    }
-    for (theirs, ours) in [
-        ("invalid type: unit value", "nothing is given"),
-        ("invalid type: sequence", "a list is given"),
-        ("invalid type: map", "a mapping is given"),
-        ("invalid type: ", "wrong type: "),
-        ("expected a sequence", "expected a list"),
-        ("expected u64", "expected a whole number"),
-        ("expected i64", "expected a whole number"),
-        ("duplicate field ", "a second "),
-        ("duplicate entry with key ", "a second key "),
-    ] {
-        words = words.replace(theirs, ours);
-    }
-    words
-}
-
-/// Where a key that stands twice does so for the second time: the parser names the mapping around it.
-fn second_place(text: &str, from: usize, problem: &str) -> Option<(usize, usize)> {
-    let is_twice =
-        ["duplicate field", "duplicate entry", "stands twice"].iter().any(|said| problem.contains(said));
-    let mut quoted = problem.split(['`', '"']).skip(1).step_by(2);
-    let key = quoted.next().filter(|_| is_twice)?;
-    let columns = text.lines().enumerate().skip(from.saturating_sub(1)).filter_map(|(index, line)| {
-        let bare = line.trim_start_matches([' ', '"', '\'']);
-        let rest = bare.strip_prefix(key)?.trim_start_matches(['"', '\'']);
-        rest.starts_with(':').then_some((index + 1, line.len() - line.trim_start().len() + 1))
+/// Problem and hint of a parser error, without its position.
+fn describe(error: &SaphyrError, text: &str) -> (String, String) {
+    let found = error.location().and_then(|at| {
+        let start = usize::try_from(at.span().byte_offset()?).ok()?;
+        let length = usize::try_from(at.span().byte_len()?).ok()?;
+        text.get(start..start.checked_add(length)?)
     });
-    let places: Vec<(usize, usize)> = columns.collect();
-    let column = places.first()?.1;
-    places.into_iter().filter(|place| place.1 == column).nth(1)
+    let found =
+        found.filter(|found| !found.is_empty()).map_or("nothing".to_owned(), |found| format!("`{found}`"));
+    let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut near = None;
+    let problem = match error {
+        SaphyrError::AliasError { error, .. } => return describe(error, text),
+        SaphyrError::SerdeUnknownField { field, expected, .. } => {
+            near = nearest_name(field, expected.iter().copied());
+            format!("unknown key `{field}`, expected one of {}", listed(expected))
+        }
+        SaphyrError::SerdeUnknownVariant { variant, expected, .. } => {
+            near = nearest_name(variant, expected.iter().copied());
+            format!("unknown value `{variant}`, expected one of {}", listed(expected))
+        }
+        SaphyrError::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
+        SaphyrError::DuplicateMappingKey { key: Some(key), .. } => format!("a second key `{key}`"),
+        SaphyrError::InvalidScalar { ty, .. } => format!("found {found}, expected {}", scalar_type(ty)),
+        SaphyrError::InvalidBooleanStrict { .. } => format!("found {found}, expected `true` or `false`"),
+        SaphyrError::NullIntoString { .. } => "no value is given, expected a text".to_owned(),
+        SaphyrError::Unexpected { expected: "sequence start", .. } => {
+            format!("found {found}, expected a list")
+        }
+        SaphyrError::Unexpected { expected: "mapping start", .. } => {
+            format!("found {found}, expected a mapping")
+        }
+        SaphyrError::Unexpected { expected: "string scalar", .. } => {
+            "found a list or a mapping, expected a single value".to_owned()
+        }
+        SaphyrError::MultipleDocuments { .. } => {
+            "a second document starts here; remove it and its `---`".to_owned()
+        }
+        SaphyrError::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
+        other => match UserMessageFormatter.format_message(other).into_owned() {
+            message if message == "recursion limit exceeded" => too_deep(),
+            message => message,
+        },
+    };
+    let hint =
+        near.map_or("correct the file and try again".to_owned(), |near| format!("did you mean `{near}`?"));
+    (problem, hint)
 }
 
-/// The text of a number or a string.
-pub(crate) fn scalar(value: &serde_yaml::Value) -> Option<String> {
-    match value {
-        serde_yaml::Value::String(text) => Some(text.clone()),
-        serde_yaml::Value::Number(number) => Some(number.to_string()),
-        _ => None,
+fn too_deep() -> String {
+    format!("is nested too deeply, the limit is {MAX_DEPTH} levels")
+}
+
+/// A Rust type in terms of YAML.
+fn scalar_type(name: &str) -> &str {
+    match name.as_bytes() {
+        [b'u', ..] => "a whole number from 0",
+        [b'i', ..] => "a whole number",
+        b"floating point" => "a number",
+        _ => name,
     }
 }
 
 /// Prints a value as YAML.
 pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
-    serde_yaml::to_string(value).unwrap_or_default()
+    serde_saphyr::to_string(value).unwrap_or_default()
 }
 
-/// For "unknown field `knd`, expected one of `kind`, `device`": the nearest of the expected words.
-fn did_you_mean(message: &str) -> Option<String> {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let wrong = quoted.next().filter(|_| message.contains("unknown "))?;
-    nearest_name(wrong, quoted).map(|near| format!("did you mean `{near}`?"))
+/// A mapping in the order of the file.
+pub(crate) type YamlMap<T> = IndexMap<Spanned<String>, T>;
+
+/// A value of any kind. Scalars are kept as text.
+#[derive(Clone, Debug)]
+pub(crate) enum YamlNode {
+    Scalar(String),
+    List(Vec<Spanned<YamlNode>>),
+    Map(YamlMap<Spanned<YamlNode>>),
+}
+
+impl YamlNode {
+    /// Returns the text of a scalar.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Scalar(text) => Some(text),
+            Self::List(_) | Self::Map(_) => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for YamlNode {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> de::Visitor<'de> for NodeVisitor {
+    type Value = YamlNode;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar("null".to_owned()))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.to_owned()))
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, items: A) -> Result<YamlNode, A::Error> {
+        Vec::deserialize(de::value::SeqAccessDeserializer::new(items)).map(YamlNode::List)
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, entries: A) -> Result<YamlNode, A::Error> {
+        IndexMap::deserialize(de::value::MapAccessDeserializer::new(entries)).map(YamlNode::Map)
+    }
+}
+
+/// Returns the position of the value at a path of keys and list indices, such as `faults`, `0`, `times`. A key that is
+/// missing stands for the value that lacks it, and an index of a value that is no list for that value.
+pub(crate) fn find_value(text: &str, path: &[&str]) -> Location {
+    let Ok(mut node) = serde_saphyr::from_str_with_options::<Spanned<YamlNode>>(text, options()) else {
+        return Location::UNKNOWN;
+    };
+    for step in path {
+        let next = match &mut node.value {
+            YamlNode::Scalar(_) => None,
+            YamlNode::List(items) => {
+                step.parse().ok().filter(|at| *at < items.len()).map(|at| items.swap_remove(at))
+            }
+            YamlNode::Map(entries) => {
+                let at = entries.keys().position(|key| key.value == *step);
+                at.and_then(|at| entries.swap_remove_index(at)).map(|(_, value)| value)
+            }
+        };
+        let Some(next) = next else { break };
+        node = next;
+    }
+    node.defined
 }
 
 /// Splits at commas that are not inside brackets or parentheses.
@@ -184,30 +273,4 @@ pub(crate) fn split_outside_brackets(text: &str) -> Vec<&str> {
     }
     parts.push(&text[start..]);
     parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its field names matter")]
-    struct Sample {
-        kernel: String,
-        schema: Option<String>,
-    }
-
-    #[test]
-    fn unknown_keys_name_line_and_likely_word() {
-        let error = parse::<Sample>(Path::new("a.yaml"), "kernel: Add\nshema: x\n").expect_err("a wrong key");
-        assert_eq!((error.line, error.hint.as_str()), (Some(2), "did you mean `schema`?"));
-        assert!(error.to_string().starts_with("a.yaml:2: unknown field `shema`"), "{error}");
-    }
-
-    #[test]
-    fn text_that_is_no_yaml_has_a_line() {
-        let error = parse::<Sample>(Path::new("a.yaml"), "kernel: [\n").expect_err("not closed");
-        assert!(error.line.is_some(), "{error}");
-    }
 }

@@ -42,6 +42,15 @@ impl TensorFormat {
         }
     }
 
+    /// The name of a blocked layout; `None` for row-major.
+    #[must_use]
+    pub fn private(&self) -> Option<&str> {
+        match self {
+            Self::Private(name) => Some(name),
+            Self::Base(_) => None,
+        }
+    }
+
     /// Whether two formats lay elements out alike.
     #[must_use]
     pub fn same_layout(&self, other: &Self) -> bool {

@@ -42,6 +42,22 @@ fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> M
     ModelFileError { key, problem: problem.into(), hint }
 }
 
+/// Path of keys to a size of the model in its file.
+fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
+    let attention = if is_grouped { "gqa" } else { "mla" };
+    match size {
+        "experts" | "top_k" | "shared_experts" | "dense_layers" => vec!["moe", size],
+        "moe_intermediate_size" => vec!["moe", "intermediate_size"],
+        "index_heads" => vec![attention, "indexer", "heads"],
+        "index_head_dim" => vec![attention, "indexer", "head_dim"],
+        "index_top_k" => vec![attention, "indexer", "top_k"],
+        size if size.ends_with("heads") || size.ends_with("_dim") || size.ends_with("_rank") => {
+            vec![attention, size]
+        }
+        size => vec![size],
+    }
+}
+
 impl LlmModel {
     /// Reads a model file's text.
     ///
@@ -49,15 +65,11 @@ impl LlmModel {
     /// [`YamlError`] with the line, also where sizes contradict each other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: ModelFile = yaml::parse(path, text)?;
-        let at = |fault: ModelFileError| {
-            let place = match fault.key {
-                "moe_intermediate_size" => "moe",
-                "index_heads" | "index_head_dim" | "index_top_k" => "indexer",
-                key => key,
-            };
-            YamlError::at(path, text, &format!("{place}:"), fault.problem, fault.hint)
+        let at = |error: ModelFileError| {
+            let position = yaml::find_value(text, &key_path(error.key, file.gqa.is_some()));
+            YamlError::at(path, position, &error.problem, error.hint)
         };
-        let attention = match (file.gqa, file.mla) {
+        let attention = match (file.gqa.clone(), file.mla.clone()) {
             (Some(gqa), None) => LlmAttention::Grouped(gqa),
             (None, Some(mla)) => LlmAttention::Latent(mla),
             (Some(_), Some(_)) => {

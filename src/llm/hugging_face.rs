@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{
     ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, SparseIndexer,
-    json::UniqueKeys,
 };
-use crate::config::YamlError;
+use crate::config::{YamlError, yaml};
 
 /// How a family's `config.json` speaks of attention.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,23 +61,20 @@ impl LlmModel {
     /// [`YamlError`] with the file and the key that is missing or wrong, or the architecture that is not
     /// known.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
-        let said = |problem: String, hint: &str| YamlError::at(path, "", "", problem, hint);
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| said(format!("cannot be read: {error}"), "give the path of a config.json"))?;
-        let UniqueKeys(value) = serde_json::from_str(&text).map_err(|error| {
-            let (problem, hint) = if error.is_data() {
-                (error.to_string(), "keep the one that is right")
-            } else {
-                (format!("is no JSON: {error}"), "download the model's config.json again")
-            };
-            said(problem, hint)
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")
         })?;
+        let hint = "correct the file, or download the model's config.json again";
+        // JSON is YAML, and the YAML parser refuses duplicate keys.
+        let value = yaml::parse(path, &text).map_err(|error| YamlError { hint: hint.to_owned(), ..error })?;
         let Value::Object(outer) = value else {
-            return Err(said("is no JSON object".to_owned(), "give the path of a model's config.json"));
+            let hint = "give the path of a model's config.json";
+            return Err(YamlError::of_file(path, "is no JSON object", hint));
         };
-        // Models that also see or hear keep the language model's sizes in a part of their own.
+        // Multimodal models keep the sizes of the language model in `text_config`.
         let part = outer.get("text_config").and_then(Value::as_object);
-        let config = HuggingFaceConfig { path, text: &text, values: part.unwrap_or(&outer) };
+        let prefix = part.map(|_| "text_config");
+        let config = HuggingFaceConfig { path, text: &text, prefix, values: part.unwrap_or(&outer) };
         let kind = outer.get("model_type").and_then(Value::as_str).unwrap_or_default();
         if part.is_none() && IN_PARTS.contains(&kind) {
             let problem = format!("a `{kind}` keeps its language model in `text_config`, which is missing");
@@ -102,6 +98,8 @@ impl LlmModel {
 struct HuggingFaceConfig<'a> {
     path: &'a Path,
     text: &'a str,
+    /// Key of the mapping that holds the values, if it is not the whole file.
+    prefix: Option<&'static str>,
     values: &'a Map<String, Value>,
 }
 
@@ -273,7 +271,8 @@ impl HuggingFaceConfig<'_> {
     }
 
     fn fault(&self, key: &str, problem: String, hint: &str) -> YamlError {
-        YamlError::at(self.path, self.text, &format!("\"{key}\""), problem, hint)
+        let keys: Vec<&str> = self.prefix.into_iter().chain([key]).collect();
+        YamlError::at(self.path, yaml::find_value(self.text, &keys), &problem, hint)
     }
 
     /// The model's id where the cache's folders tell it, else the name of the folder.

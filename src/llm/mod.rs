@@ -6,7 +6,6 @@
 
 mod file;
 mod hugging_face;
-mod json;
 mod parallel_layout;
 mod products;
 
@@ -219,7 +218,7 @@ fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Yaml
     let listed = known.collect::<Vec<_>>().join(", ");
     let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
     let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
-    YamlError::at(Path::new(""), "", "", format!("there is no model `{name}`"), &hint)
+    YamlError::of_file(Path::new(""), format!("the model `{name}` does not exist"), hint)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    catalogue::{CallArgument, Catalogue, NotReplayable, ResolvedCall, ResolvedFill},
+    catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
     domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
@@ -87,16 +87,11 @@ impl RunPlan {
             return;
         }
         for PlannedCase { reading, .. } in &mut self.cases {
-            let is_routed = |supplied: &CallArgument| match supplied {
-                CallArgument::Tensor(tensor) => {
-                    matches!(
-                        tensor.fill,
-                        ResolvedFill::Experts(_) | ResolvedFill::Counts(_) | ResolvedFill::Cumulative(_)
-                    )
-                }
-                _ => false,
-            };
-            if reading.arguments.iter().any(|(_, supplied)| is_routed(supplied)) {
+            let mut tensors = reading.arguments.iter().flat_map(|argument| argument.value.tensors());
+            let is_routed = tensors.any(|tensor| {
+                matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
+            });
+            if is_routed {
                 reading.notes.push(format!("experts are named with a skew of {skew}"));
             }
         }
@@ -221,10 +216,7 @@ fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
 
 /// How many processes a call talks to, itself included; each has a device.
 fn ranks(reading: &ResolvedCall) -> usize {
-    let group = reading.arguments.iter().find_map(|(_, supplied)| match supplied {
-        CallArgument::ProcessGroup(ranks) => usize::try_from(*ranks).ok(),
-        _ => None,
-    });
+    let group = group_size(&reading.arguments).and_then(|ranks| usize::try_from(ranks).ok());
     group.unwrap_or(1).max(1)
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    catalogue::{CallArgument, ResolvedCall, ResolvedFill, TensorArgument},
+    catalogue::{CallArgument, ResolvedCall, group_size},
     domain::{CaseId, DataKind, Dtype, IdentifiedCase, Tensor, TensorFormat},
 };
 
@@ -54,8 +54,7 @@ impl Manifest {
     /// How many processes its cases talk to, the most where they differ; `None` where no case talks to any.
     #[must_use]
     pub fn group_size(&self) -> Option<i64> {
-        let arguments = self.cases.iter().flat_map(|case| &case.arguments);
-        arguments.filter_map(|argument| argument.process_group).max()
+        self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
     }
 }
 
@@ -108,77 +107,60 @@ pub struct ManifestCase {
     /// Its shapes in words, for whoever reads the manifest.
     #[serde(default)]
     pub shapes: String,
-    /// Which form of the catalogue's entry the call takes.
-    pub reading: String,
-    /// What the call is given.
-    pub arguments: Vec<ManifestArgument>,
-    /// Shapes that it must return, where they are known.
-    pub outputs: Vec<Vec<u64>>,
+    /// Form of the catalogue's entry.
+    pub form: String,
+    /// The arguments of the call.
+    pub arguments: Vec<CallArgument>,
+    /// Shapes of the tensors that the call returns.
+    pub returns: Vec<Vec<u64>>,
+    /// The profiler's record of each launch.
+    pub record: ExpectedRecord,
 }
 
-/// One argument of a call: its name and exactly one of `tensor`, `tensors`, `destination`, `same_as`,
-/// `process_group`, `dtype` and `value`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ManifestArgument {
-    /// Its name.
-    pub name: String,
-    /// A tensor with values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tensor: Option<ManifestTensor>,
-    /// A list of several tensors.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tensors: Vec<ManifestTensor>,
-    /// A tensor that the call writes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub destination: Option<ManifestTensor>,
-    /// The argument whose tensor it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub same_as: Option<String>,
-    /// A type of torch, by its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<String>,
-    /// The name of the group of so many processes that the kernel talks to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process_group: Option<i64>,
-    /// Whether the call takes a list of such tensors.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub listed: bool,
-    /// Anything else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<serde_json::Value>,
+/// The profiler's record of a launch, and the least work that the kernel does in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedRecord {
+    /// Input slots; `None` for one without a tensor.
+    pub inputs: Vec<Option<RecordedTensor>>,
+    /// Outputs.
+    pub outputs: Vec<RecordedTensor>,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes moved.
+    pub bytes: f64,
 }
 
-/// A tensor to build.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ManifestTensor {
-    /// As it lies in memory, without blocks.
-    pub shape: Vec<u64>,
-    /// Torch's name of the type.
+/// A tensor by the profiler's names of type and format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedTensor {
+    /// Dimensions in memory, of blocks too.
+    pub dims: Vec<u64>,
+    /// Type, such as `DT_BF16`.
     pub dtype: String,
-    /// What it is filled with: `empty`, or the catalogue's word.
-    pub fill: String,
-    /// What values are below, or how many items are shared, by `fill`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bound: Option<i64>,
-    /// The numbers themselves, or how many blocks each row uses, by `fill`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub items: Vec<i64>,
-    /// Whether it stays on the host.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub on_host: bool,
-    /// The blocked format that it is cast to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
-    /// Whether the call sees the last two dimensions swapped.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub transposed: bool,
+    /// Format, such as `ND`.
+    pub format: String,
+}
+
+impl From<&Tensor> for RecordedTensor {
+    fn from(tensor: &Tensor) -> Self {
+        let Tensor { dims, dtype, format } = tensor;
+        Self { dims: dims.clone(), dtype: dtype.as_str().to_owned(), format: format.as_str().to_owned() }
+    }
+}
+
+impl RecordedTensor {
+    /// The tensor; `None` where type or format stand for an empty slot.
+    #[must_use]
+    pub fn tensor(&self) -> Option<Tensor> {
+        let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
+        Some(Tensor { dims: self.dims.clone(), dtype, format })
+    }
 }
 
 impl ManifestCase {
     /// Puts a case, as the catalogue reads it, into the form that the script reads.
     #[must_use]
     pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
-        let arguments = reading.arguments.iter().map(|(name, supplied)| argument(name, supplied)).collect();
         Self {
             ordinal,
             // Torch takes seeds of 63 bits.
@@ -186,83 +168,15 @@ impl ManifestCase {
             case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
-            reading: reading.form.clone(),
-            arguments,
-            outputs: reading.returns.clone(),
+            form: reading.form.clone(),
+            arguments: reading.arguments.clone(),
+            returns: reading.returns.clone(),
+            record: ExpectedRecord {
+                inputs: case.inputs.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect(),
+                outputs: reading.outputs.iter().map(RecordedTensor::from).collect(),
+                flops: reading.work.flops,
+                bytes: reading.work.bytes,
+            },
         }
-    }
-}
-
-fn argument(name: &str, supplied: &CallArgument) -> ManifestArgument {
-    let mut argument = ManifestArgument { name: name.to_owned(), ..ManifestArgument::default() };
-    match supplied {
-        CallArgument::Tensor(supplied) => {
-            argument.tensor = Some(built(supplied));
-            argument.listed = supplied.listed;
-        }
-        CallArgument::Same(other) => argument.same_as = Some(other.clone()),
-        CallArgument::Tensors(several) => argument.tensors = several.iter().map(built).collect(),
-        CallArgument::ProcessGroup(ranks) => argument.process_group = Some(*ranks),
-        CallArgument::Dtype(name) => argument.dtype = Some(name.clone()),
-        CallArgument::Destination(described) => argument.destination = Some(tensor(described, "empty")),
-        // 2 and 1.5 are exact in every type, and neither is a value that a kernel may skip.
-        CallArgument::Number(dtype) if dtype.is_float() => argument.value = Some(1.5.into()),
-        CallArgument::Number(Dtype::Bool) => argument.value = Some(true.into()),
-        CallArgument::Number(_) => argument.value = Some(2.into()),
-        CallArgument::Constant(value) => argument.value = Some(value.clone()),
-    }
-    argument
-}
-
-fn built(supplied: &TensorArgument) -> ManifestTensor {
-    let TensorArgument { tensor: described, logical, transposed, fill, on_host, .. } = supplied;
-    let items = match fill {
-        ResolvedFill::Listed(items) | ResolvedFill::Blocks { used: items, .. } => items.clone(),
-        _ => Vec::new(),
-    };
-    let (word, bound) = match fill {
-        ResolvedFill::Activation => ("activation", None),
-        ResolvedFill::Weight => ("weight", None),
-        ResolvedFill::Ones => ("ones", None),
-        ResolvedFill::Zeros => ("zeros", None),
-        ResolvedFill::Scales => ("scales", None),
-        ResolvedFill::Causal => ("causal", None),
-        ResolvedFill::Index(bound) => ("index", Some(*bound)),
-        ResolvedFill::Zipf(bound) => ("zipf", Some(*bound)),
-        ResolvedFill::Counting(bound) => ("counting", Some(*bound)),
-        ResolvedFill::Distinct(bound) => ("distinct", Some(*bound)),
-        ResolvedFill::Experts(bound) => ("experts", Some(*bound)),
-        ResolvedFill::Cumulative(total) => ("cumulative", Some(*total)),
-        ResolvedFill::Counts(total) => ("counts", Some(*total)),
-        ResolvedFill::Picks(bound) => ("picks", Some(*bound)),
-        ResolvedFill::Listed(_) => ("listed", None),
-        ResolvedFill::Blocks { below, .. } => ("blocks", Some(*below)),
-    };
-    let format = match &described.format {
-        TensorFormat::Private(name) => Some(name.clone()),
-        TensorFormat::Base(_) => None,
-    };
-    let shape = logical.clone();
-    ManifestTensor {
-        shape,
-        bound,
-        items,
-        on_host: *on_host,
-        format,
-        transposed: *transposed,
-        ..tensor(described, word)
-    }
-}
-
-fn tensor(described: &Tensor, fill: &str) -> ManifestTensor {
-    ManifestTensor {
-        shape: described.dims.clone(),
-        dtype: described.dtype.torch_name().unwrap_or_default().to_owned(),
-        fill: fill.to_owned(),
-        bound: None,
-        items: Vec::new(),
-        on_host: false,
-        format: None,
-        transposed: false,
     }
 }

@@ -9,7 +9,7 @@ mod manifest;
 mod replay;
 
 pub use collect::{CollectScript, collect_script, shell_quoted};
-pub use manifest::{Manifest, ManifestArgument, ManifestCase, ManifestTensor, SentinelLengths};
+pub use manifest::{ExpectedRecord, Manifest, ManifestCase, RecordedTensor, SentinelLengths};
 pub use replay::{RenderError, call_digest, replay_script};
 
 /// File names inside the folder of a collection.

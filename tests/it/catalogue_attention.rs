@@ -92,7 +92,7 @@ const WRONG: [(&str, &str); 29] = [
     ),
     (
         "PagedCacheLoadNdKernel 9 64,128,1,512;64,128,1,64;4,1;4;600,1,512;600,1,64;4 BF16;BF16;INT32;INT32;BF16;BF16;INT32 600,1,512;600,1,64 BF16;BF16",
-        "a sequence needs 2 blocks, a row of `block_table` has 1",
+        "`block_table` has 1 blocks in a row, a sequence needs 2",
     ),
     (
         "AddRmsNorm 9 8,512;8,512;256 BF16;BF16;BF16 8,512;8,1;8,512 BF16;FLOAT;BF16",
@@ -415,21 +415,21 @@ fn values_mean_something() {
         (
             FIA,
             "block_table",
-            &[r#""fill":"blocks""#, r#""bound":232"#, r#""items":[29,29,29,29,29,29,29,29]"#],
+            &[r#""fill":"blocks""#, r#""below":232"#, r#""used":[29,29,29,29,29,29,29,29]"#],
         ),
         (FIA, "actual_seq_lengths_kv", &[r#""value":[3593,3593,3593,3593,3593,3593,3593,3593]"#]),
         (FIA, "value", &[r#""same_as":"key""#]),
-        ("KvRmsNormRopeCache", "index", &[r#""fill":"distinct""#, r#""bound":65536"#]),
-        ("ReshapeAndCacheNdKernel", "slot_indices", &[r#""fill":"distinct""#, r#""bound":65536"#]),
-        ("PagedCacheLoadNdKernel", "context_lens", &[r#""fill":"counts""#, r#""bound":9000"#]),
-        ("PagedCacheLoadNdKernel", "block_table", &[r#""fill":"blocks""#, r#""items":[36,36]"#]),
+        ("KvRmsNormRopeCache", "index", &[r#""fill":"distinct""#, r#""below":65536"#]),
+        ("ReshapeAndCacheNdKernel", "slot_indices", &[r#""fill":"distinct""#, r#""below":65536"#]),
+        ("PagedCacheLoadNdKernel", "context_lens", &[r#""fill":"counts""#, r#""total":9000"#]),
+        ("PagedCacheLoadNdKernel", "block_table", &[r#""fill":"blocks""#, r#""used":[36,36]"#]),
         ("ApplyTopKTopPCustom", "k", &[r#""fill":"listed""#, r#""items":[50,50,50,50,50,50,50,50]"#]),
-        ("ScatterNdUpdate", "indices", &[r#""fill":"distinct""#, r#""bound":131072"#]),
+        ("ScatterNdUpdate", "indices", &[r#""fill":"distinct""#, r#""below":131072"#]),
         ("LightningIndexer", "actual_seq_lengths_query", &[r#""fill":"listed""#, r#""items":[3,6,8]"#]),
         ("LightningIndexer", "actual_seq_lengths_key", &[r#""items":[4096,4096,4096]"#]),
-        ("SparseFlashAttention", "sparse_indices", &[r#""fill":"picks""#, r#""bound":4094"#]),
+        ("SparseFlashAttention", "sparse_indices", &[r#""fill":"picks""#, r#""below":4094"#]),
         ("RINGMLAPrefillBF16Kernel", "seqlen", &[r#""items":[512]"#, r#""on_host":true"#]),
-        ("split_qkv_rmsnorm_rope_kernel", "positions", &[r#""fill":"index""#, r#""bound":2048"#]),
+        ("split_qkv_rmsnorm_rope_kernel", "positions", &[r#""fill":"index""#, r#""below":2048"#]),
     ] {
         let manifest = context.run(&["render", kernel, "--db", "db", "--manifest"]).stdout;
         let manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");

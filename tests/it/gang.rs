@@ -134,7 +134,7 @@ fn every_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
     assert_eq!(profiles.len(), 4, "msprof leaves a profile per process");
     let arguments = manifest(folder)["cases"][0]["arguments"].clone();
     let experts = arguments.as_array().expect("a list").iter().find(|given| given["name"] == "expert_idx");
-    assert_eq!(experts.expect("is there")["tensor"]["bound"], 64, "16 experts on each of 4 ranks");
+    assert_eq!(experts.expect("is there")["tensor"]["below"], 64, "16 experts on each of 4 ranks");
 }
 
 #[test]
@@ -170,14 +170,19 @@ fn the_stand_in_refuses_local_experts_that_are_none_and_ranks_that_disagree() {
     // Ids beyond those of all ranks.
     let context = database(&[64], &["2"]);
     let template = fs::read_to_string(TEMPLATE).expect("it ships");
-    let first = "first = self.rank * count\n";
+    let first = "[(self.rank * count + place) % below for";
     assert!(template.contains(first));
-    let wrong = template.replace("[(first + place) % bound for", "[(first + place) % (2 * bound) for");
+    let wrong = template.replace(first, "[(self.rank * count + place) % (2 * below) for");
     assert_ne!(wrong, template);
     context.write("assets/templates/replay.py.hbs", &wrong);
     let run = ["--devices", "0-1", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
     let ran = rehearse(&context, &run);
-    assert!(ran.stderr.contains("`expert_idx` must lie in [0, 32)"), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stderr.contains("`expert_idx`: the manifest has values in [0, 31]"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
     // A rank with fewer tokens than the others.
     let context = database(&[64], &["2"]);
     let tokens = "for spec in case[\"arguments\"]:\n";
@@ -188,7 +193,7 @@ fn the_stand_in_refuses_local_experts_that_are_none_and_ranks_that_disagree() {
     context.write("assets/templates/replay.py.hbs", &template.replace(tokens, &fewer));
     let ran = rehearse(&context, &run);
     assert!(
-        ran.stderr.contains("the ranks of a group launch different kernels"),
+        ran.stderr.contains("the manifest has a contiguous bfloat16[64,"),
         "{}{}",
         ran.stdout,
         ran.stderr

@@ -361,7 +361,7 @@ fn render_prints_a_script_that_python_reads() {
         .as_array()
         .expect("cases")
         .iter()
-        .filter_map(|case| case["reading"].as_str())
+        .filter_map(|case| case["form"].as_str())
         .collect();
     assert!(readings.contains(&"A x B^T") && readings.contains(&"A^T x B"), "{readings:?}");
 }

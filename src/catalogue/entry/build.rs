@@ -3,108 +3,190 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot, OutputDtype,
-    TensorSlot,
-    checks::{check_api, check_form, check_forms, check_roles},
+    CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, InputSlot, OutputDtype,
+    TensorSlot, TensorSource,
+    checks::{check_api, check_form, check_roles, check_slots},
     lists::expanded,
-    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawValues},
+    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput},
 };
 use crate::{
-    catalogue::{Expr, ExprError, OperatorSchema, ReturnShapes, RuleError, SchemaError, ShapeRule},
+    catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
     config::{YamlError, yaml},
-    domain::{CaseAttributes, Dtype, KernelName, KernelNameError},
+    domain::{CaseAttributes, Dtype, KernelName},
 };
 
-/// What is wrong with an entry, before it is tied to a line.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EntryError {
-    #[error(transparent)]
-    Kernel(#[from] KernelNameError),
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    #[error(transparent)]
-    Rule(#[from] RuleError),
-    #[error(transparent)]
-    Expr(#[from] ExprError),
-    #[error("{problem}")]
-    Other { needle: String, problem: String },
+/// An error of an entry with the place of the faulty value.
+pub(crate) struct EntryError {
+    problem: String,
+    /// An argument of the call: where it is declared, the path starts. Without one it starts at the file's top.
+    argument: Option<String>,
+    /// Keys and list indices.
+    path: Vec<String>,
 }
 
-pub(crate) fn fault(needle: &str, problem: String) -> EntryError {
-    EntryError::Other { needle: needle.to_owned(), problem }
+impl<E: std::error::Error> From<E> for EntryError {
+    fn from(error: E) -> Self {
+        Self { problem: error.to_string(), argument: None, path: Vec::new() }
+    }
+}
+
+/// An error of the value itself.
+pub(crate) fn value_fault(problem: impl Into<String>) -> EntryError {
+    EntryError { problem: problem.into(), argument: None, path: Vec::new() }
+}
+
+/// An error of the value below a key.
+pub(crate) fn fault(key: &str, problem: impl Into<String>) -> EntryError {
+    EntryError { problem: problem.into(), argument: None, path: vec![key.to_owned()] }
+}
+
+/// An error of a key of an argument's declaration.
+pub(crate) fn argument_fault(argument: &str, key: &str, problem: impl Into<String>) -> EntryError {
+    EntryError { argument: Some(argument.to_owned()), ..fault(key, problem) }
+}
+
+/// Adds the position of a value to the errors found in it.
+pub(crate) trait Below<T> {
+    /// Puts a key or a list index in front of the path of the error.
+    fn below(self, step: impl ToString) -> Result<T, EntryError>;
+}
+
+impl<T, E: Into<EntryError>> Below<T> for Result<T, E> {
+    fn below(self, step: impl ToString) -> Result<T, EntryError> {
+        self.map_err(|error| {
+            let mut error = error.into();
+            error.path.insert(0, step.to_string());
+            error
+        })
+    }
 }
 
 /// Parses and checks an entry.
 pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
     let raw: RawEntry = yaml::parse(file, text)?;
-    build(raw, file).map_err(|error| {
-        let needle = match &error {
-            EntryError::Kernel(_) => "kernel:".to_owned(),
-            EntryError::Schema(_) => "schema:".to_owned(),
-            EntryError::Rule(RuleError::NoArrow(rule) | RuleError::Term { rule, .. }) => rule.clone(),
-            EntryError::Rule(RuleError::TwoSequences(slot)) => slot.clone(),
-            EntryError::Rule(RuleError::Expr(inner)) | EntryError::Expr(inner) => expr_text(inner),
-            EntryError::Other { needle, .. } => needle.clone(),
+    build(&raw, file).map_err(|error| {
+        let path = match &error.argument {
+            Some(argument) => declaration_path(&raw, argument, &error.path),
+            None => error.path,
         };
-        YamlError::at(file, text, &needle, error.to_string(), "docs/adding-a-kernel.md explains every key")
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let hint = "docs/adding-a-kernel.md explains every key";
+        YamlError::at(file, yaml::find_value(text, &path), &error.problem, hint)
     })
 }
 
-fn expr_text(error: &ExprError) -> String {
-    match error {
-        ExprError::Syntax { source_text, .. } | ExprError::Value { source_text, .. } => source_text.clone(),
-        ExprError::Unknown(text) | ExprError::NotConstant(text) => text.clone(),
-    }
+/// Path of the declaration of an argument: in the form that `path` leads to if it has one, else in the entry.
+fn declaration_path(raw: &RawEntry, argument: &str, path: &[String]) -> Vec<String> {
+    let slot_of = |slots: &[Option<RawInput>]| {
+        let named = |slot: &Option<RawInput>| slot.as_ref()?.argument.clone();
+        slots.iter().position(|slot| named(slot).is_some_and(|name| name == argument))
+    };
+    let (index, key) = match path {
+        [forms, index, key] if forms == "forms" => (Some(index), key.as_str()),
+        [.., key] => (None, key.as_str()),
+        [] => (None, ""),
+    };
+    let form = index.and_then(|index| Some((index.as_str(), raw.forms.get(index.parse::<usize>().ok()?)?)));
+    let own = form.and_then(|(index, form)| {
+        let steps = if form.arguments.contains_key(argument) {
+            vec!["arguments".to_owned(), argument.to_owned(), key.to_owned()]
+        } else if let Some(slot) = form.inputs.as_deref().and_then(slot_of) {
+            vec!["inputs".to_owned(), slot.to_string(), key.to_owned()]
+        } else {
+            let slot = form.transposed.iter().position(|name| name == argument)?;
+            vec!["transposed".to_owned(), slot.to_string()]
+        };
+        Some([vec!["forms".to_owned(), index.to_owned()], steps].concat())
+    });
+    own.unwrap_or_else(|| match slot_of(&raw.inputs) {
+        Some(slot) => vec!["inputs".to_owned(), slot.to_string(), key.to_owned()],
+        None => vec!["arguments".to_owned(), argument.to_owned(), key.to_owned()],
+    })
 }
 
-fn build(raw: RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
-    let kernel = KernelName::new(&raw.kernel)?;
+fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
+    let kernel = KernelName::new(&raw.kernel).below("kernel")?;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     if stem != kernel.file_stem() {
-        return Err(fault("kernel:", format!("kernel `{kernel}` stands in a file named for `{stem}`")));
+        return Err(fault("kernel", format!("kernel `{kernel}` is declared in a file named `{stem}`")));
     }
     if !is_python_path(&raw.api) {
         let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
-        return Err(fault("api:", problem));
+        return Err(fault("api", problem));
     }
     if raw.summary.starts_with("TODO") {
-        return Err(fault("summary:", "this is a draft; complete what is marked TODO".to_owned()));
+        return Err(fault("summary", "this is a draft; complete what is marked TODO"));
     }
-    let schema = OperatorSchema::parse(&raw.schema)?;
-    let slots = raw.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&raw.inputs]);
-    let mut named = slots.flatten().flatten().filter_map(|slot| slot.argument.as_ref());
-    if let Some(name) = named.find(|name| schema.argument(name).is_none()) {
-        return Err(no_such_argument(&schema, name));
+    let schema = OperatorSchema::parse(&raw.schema).below("schema")?;
+    check_parts(&raw.inputs, &raw.outputs, &raw.arguments, raw, &schema)?;
+    for (index, form) in raw.forms.iter().enumerate() {
+        let inputs = form.inputs.as_deref().unwrap_or_default();
+        let outputs = form.outputs.as_deref().unwrap_or_default();
+        check_parts(inputs, outputs, &form.arguments, raw, &schema).below(index).below("forms")?;
     }
+    // Forms with the index of their declaration: a form of lists is expanded to several.
     let mut forms = Vec::new();
-    for form in &raw.forms {
-        for form in expanded(form, &raw)? {
-            forms.push(form);
-        }
+    for (index, form) in raw.forms.iter().enumerate() {
+        let expanded = expanded(form, raw).below(index).below("forms")?;
+        forms.extend(expanded.into_iter().map(|form| (index, form)));
     }
+    let (indices, forms): (Vec<usize>, Vec<EntryForm>) = forms.into_iter().unzip();
     let entry = CatalogueEntry {
         kernel,
-        summary: raw.summary,
-        api: raw.api,
+        summary: raw.summary.clone(),
+        api: raw.api.clone(),
         schema,
-        schema_text: raw.schema,
-        also_named: raw.also_named,
+        schema_text: raw.schema.clone(),
+        also_named: raw.also_named.clone(),
         unit: raw.unit,
-        needs: needs(raw.needs)?,
+        needs: needs(&raw.needs).below("needs")?,
         judged_by: raw.judged_by,
         forms,
-        flops: raw.cost.flops.as_deref().map(Expr::parse).transpose()?,
-        bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose()?,
-        assumption: raw.leaves_open,
-        also_launches: raw.beside,
-        roles: raw.roles,
+        flops: raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?,
+        bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?,
+        assumption: raw.leaves_open.clone(),
+        also_launches: raw.beside.clone(),
+        roles: raw.roles.clone(),
         file: file.to_owned(),
     };
     check_api(&entry)?;
-    check_forms(&entry)?;
+    if entry.forms.is_empty() {
+        return Err(fault("forms", "there is no form, so no case can be replayed"));
+    }
+    for (index, form) in indices.iter().zip(&entry.forms) {
+        check_slots(form).below("shapes").below(index).below("forms")?;
+    }
     check_roles(&entry)?;
-    entry.forms.iter().try_for_each(|form| check_form(&entry, form))?;
+    for (index, form) in indices.iter().zip(&entry.forms) {
+        check_form(&entry, form).below(index).below("forms")?;
+    }
     Ok(entry)
+}
+
+/// Parses the slots and arguments of an entry or a form, so that errors have their path in the file: forms of lists
+/// have other indices.
+fn check_parts(
+    inputs: &[Option<RawInput>],
+    outputs: &[RawOutput],
+    arguments: &BTreeMap<String, RawArgument>,
+    entry: &RawEntry,
+    schema: &OperatorSchema,
+) -> Result<(), EntryError> {
+    for (index, slot) in inputs.iter().enumerate() {
+        let argument = slot.as_ref().and_then(|slot| slot.argument.as_ref());
+        if let Some(name) = argument.filter(|name| schema.argument(name).is_none()) {
+            let error = fault("argument", no_such_argument(schema, name));
+            return Err(error).below(index).below("inputs");
+        }
+        input_slot(slot).below(index).below("inputs")?;
+    }
+    for (index, output) in outputs.iter().enumerate() {
+        output_dtype(output, entry).below(index).below("outputs")?;
+    }
+    for (name, argument) in arguments {
+        other_argument(name, argument).below(name).below("arguments")?;
+    }
+    Ok(())
 }
 
 /// `torch.mm`, `torch.nn.functional.embedding`, `torch_npu.npu_swiglu`: nothing else is rendered.
@@ -121,16 +203,15 @@ pub(crate) fn is_identifier(part: &str) -> bool {
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn needs(raw: RawNeeds) -> Result<CallRequirements, EntryError> {
-    if let Some(module) = raw
-        .modules
-        .iter()
-        .find(|module| !module.strip_suffix("()").unwrap_or(module).split('.').all(is_identifier))
-    {
-        return Err(fault(module, format!("`{module}` is not the name of a Python module")));
+fn needs(raw: &RawNeeds) -> Result<CallRequirements, EntryError> {
+    let is_module =
+        |module: &String| module.strip_suffix("()").unwrap_or(module).split('.').all(is_identifier);
+    if let Some(index) = raw.modules.iter().position(|module| !is_module(module)) {
+        let problem = format!("`{}` is not the name of a Python module", raw.modules[index]);
+        return Err(fault(&index.to_string(), problem)).below("modules");
     }
     Ok(CallRequirements {
-        modules: raw.modules,
+        modules: raw.modules.clone(),
         custom_operators: raw.custom_operators,
         graph: raw.graph,
         several_devices: raw.several_devices,
@@ -138,10 +219,16 @@ fn needs(raw: RawNeeds) -> Result<CallRequirements, EntryError> {
 }
 
 pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
-    let inferred = raw.infer.iter().map(|(name, text)| Ok((name.clone(), Expr::parse(text)?)));
+    let inferred = raw
+        .infer
+        .iter()
+        .map(|(name, text)| Ok((name.clone(), Expr::parse(text).below(name).below("infer")?)));
     let inferred = inferred.collect::<Result<_, EntryError>>()?;
-    let rule = ShapeRule::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone())?
-        .with_inferred(inferred);
+    for (index, condition) in raw.conditions.iter().enumerate() {
+        Expr::parse(condition).below(index).below("where")?;
+    }
+    let rule = ShapeRule::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone());
+    let rule = rule.below("shapes")?.with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // Slots at the end that a rule leaves out need not be told.
@@ -155,50 +242,59 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
         arguments.insert(name.clone(), other_argument(name, argument)?);
     }
     if let Some(column) = raw.with.keys().find(|column| CaseAttributes::name_of(column).is_none()) {
-        return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+        return Err(fault(column, format!("`{column}` is no attribute column"))).below("with");
     }
     let with = raw.with.clone();
-    let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose()?;
-    let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose()?;
-    let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose()?;
-    let quantises = raw.quantises.iter().map(|name| KernelName::new(name)).collect::<Result<_, _>>()?;
+    let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose().below("returns")?;
+    let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?;
+    let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?;
+    let quantises = raw.quantises.iter().enumerate();
+    let quantises = quantises.map(|(index, name)| KernelName::new(name).below(index).below("quantises"));
+    let quantises = quantises.collect::<Result<_, _>>()?;
     let of_list = false;
     Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list, flops, bytes, quantises })
 }
 
 fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
-    let known = |name: &String| match Dtype::parse(name) {
-        Some(dtype) if dtype.torch_name().is_some() => Ok(dtype),
-        _ => Err(fault(name, format!("`{name}` is not a type of torch"))),
-    };
-    names.iter().map(known).collect()
+    names.iter().enumerate().map(|(index, name)| dtype_of(name).below(index)).collect()
+}
+
+fn dtype_of(name: &str) -> Result<Dtype, EntryError> {
+    let dtype = Dtype::parse(name).filter(|dtype| dtype.torch_name().is_some());
+    dtype.ok_or_else(|| value_fault(format!("`{name}` is not a type of torch")))
 }
 
 fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
     let Some(raw) = raw else { return Ok(InputSlot::Ignored) };
-    let dtypes = dtypes_of(&raw.dtypes)?;
+    let dtypes = dtypes_of(&raw.dtypes).below("dtypes")?;
     if let (Some(dtype), None, None) = (&raw.left_out, &raw.argument, &raw.host_dims) {
-        let dtype = dtypes_of(std::slice::from_ref(dtype))?.into_iter().next();
-        return dtype
-            .map(InputSlot::Omitted)
-            .ok_or_else(|| fault("left_out:", "`left_out:` says the type".to_owned()));
+        return dtype_of(dtype).below("left_out").map(InputSlot::Omitted);
     }
     if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
         let [dtype] = &dtypes[..] else {
-            return Err(fault(dims, format!("`made: {dims}` needs `dtypes:` with one type")));
+            return Err(fault("made", format!("`made: {dims}` needs `dtypes:` with one type")));
         };
-        return Ok(InputSlot::Intermediate { dims: Expr::parse(dims)?, dtype: dtype.clone() });
+        return Ok(InputSlot::Intermediate { dims: Expr::parse(dims).below("made")?, dtype: dtype.clone() });
     }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
             argument: argument.clone(),
-            values: match &raw.same_as {
-                Some(other) => DeclaredFill::SameAs(other.clone()),
-                None => values(argument, raw.values, &FillDetails::of_input(raw))?,
+            source: match &raw.same_as {
+                Some(other) => TensorSource::SameAs(other.clone()),
+                None => TensorSource::Fill(tensor_fill(
+                    argument,
+                    raw.values,
+                    [
+                        ("below", &raw.below),
+                        ("total", &raw.total),
+                        ("used", &raw.used),
+                        ("items", &raw.items),
+                    ],
+                )?),
             },
             dtypes,
             same_type_as: raw.same_type_as.clone(),
-            number_for: dtypes_of(&raw.number_for)?,
+            number_for: dtypes_of(&raw.number_for).below("number_for")?,
             formats: raw.formats.clone(),
             shown_whole: raw.shown_whole,
         })),
@@ -207,137 +303,73 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
             if dims == "scalar" {
                 return Ok(InputSlot::Omitted(dtype));
             }
-            Ok(InputSlot::Host { dims: Expr::parse(dims)?, dtype })
+            Ok(InputSlot::Host { dims: Expr::parse(dims).below("host_dims")?, dtype })
         }
-        _ => Err(fault(
-            "inputs:",
-            "each input has one of `argument:`, `host_dims:`, `made:` and `left_out:`".to_owned(),
-        )),
+        _ => {
+            let problem = "each input has one of `argument:`, `host_dims:`, `made:` and `left_out:`";
+            Err(fault("argument", problem))
+        }
     }
 }
 
-fn values(
+/// Parses `values:` with the keys beside it.
+fn tensor_fill(
     argument: &str,
-    values: Option<RawValues>,
-    details: &FillDetails<'_>,
-) -> Result<DeclaredFill, EntryError> {
-    let Some(values) = values else {
-        let problem = format!("`{argument}` needs `values:`, such as activation, weight, ones or index");
-        return Err(fault(argument, problem));
+    kind: Option<FillKind>,
+    keys: [(&'static str, &Option<String>); 4],
+) -> Result<Fill<Expr>, EntryError> {
+    let kind = kind.ok_or_else(|| {
+        fault("values", format!("`{argument}` needs `values:`, such as activation, weight, ones or index"))
+    })?;
+    let given = keys.into_iter().filter_map(|(key, text)| Some((key, text.clone()?)));
+    let fields: BTreeMap<&str, String> = given.chain([("fill", kind.to_string())]).collect();
+    let fill: Fill<String> = serde_json::from_value(serde_json::json!(fields))
+        .map_err(|error| fault("values", format!("`{argument}` with `values: {kind}`: {error}")))?;
+    let used = serde_json::to_value(&fill).unwrap_or_default();
+    if let Some(key) = fields.keys().find(|key| used.get(key).is_none()) {
+        return Err(fault(key, format!("`{key}:` of `{argument}` cannot be combined with `values: {kind}`")));
+    }
+    let parse = |text: &String| {
+        let key = fields.iter().find(|(_, other)| *other == text).map_or("values", |(key, _)| key);
+        Expr::parse(text).below(key)
     };
-    let wanted: &[&str] = match values {
-        RawValues::Index
-        | RawValues::Zipf
-        | RawValues::Counting
-        | RawValues::Distinct
-        | RawValues::Experts
-        | RawValues::Picks => &["below"],
-        RawValues::Cumulative | RawValues::Counts => &["total"],
-        RawValues::Listed => &["items"],
-        RawValues::Blocks => &["below", "used"],
-        _ => &[],
-    };
-    let FillDetails { below, total, used, items } = *details;
-    for (key, why, given) in [
-        ("below", "over which range", below),
-        ("total", "how many items are shared", total),
-        ("used", "how many blocks each sequence uses", used),
-        ("items", "which numbers", items),
-    ] {
-        match (wanted.contains(&key), given) {
-            (true, None) => {
-                let problem = format!("`{argument}` is {values:?}: `{key}:` must say {why}");
-                return Err(fault(argument, problem));
-            }
-            (false, Some(_)) => {
-                return Err(fault(key, format!("`{key}:` of `{argument}` does not go with `{values:?}`")));
-            }
-            _ => {}
-        }
-    }
-    let bound = || Expr::parse(below.or(total).or(items).unwrap_or_default());
-    Ok(match values {
-        RawValues::Activation => DeclaredFill::Activation,
-        RawValues::Weight => DeclaredFill::Weight,
-        RawValues::Ones => DeclaredFill::Ones,
-        RawValues::Zeros => DeclaredFill::Zeros,
-        RawValues::Scales => DeclaredFill::Scales,
-        RawValues::Causal => DeclaredFill::Causal,
-        RawValues::Index => DeclaredFill::Index(bound()?),
-        RawValues::Zipf => DeclaredFill::Zipf(bound()?),
-        RawValues::Counting => DeclaredFill::Counting(bound()?),
-        RawValues::Distinct => DeclaredFill::Distinct(bound()?),
-        RawValues::Experts => DeclaredFill::Experts(bound()?),
-        RawValues::Cumulative => DeclaredFill::Cumulative(bound()?),
-        RawValues::Counts => DeclaredFill::Counts(bound()?),
-        RawValues::Picks => DeclaredFill::Picks(bound()?),
-        RawValues::Listed => DeclaredFill::Listed(bound()?),
-        RawValues::Blocks => {
-            DeclaredFill::Blocks { below: bound()?, used: Expr::parse(used.unwrap_or_default())? }
-        }
-    })
-}
-
-/// What stands beside `values:`.
-struct FillDetails<'a> {
-    below: Option<&'a str>,
-    total: Option<&'a str>,
-    used: Option<&'a str>,
-    items: Option<&'a str>,
-}
-
-impl<'a> FillDetails<'a> {
-    fn of_input(raw: &'a RawInput) -> Self {
-        let RawInput { below, total, used, items, .. } = raw;
-        Self {
-            below: below.as_deref(),
-            total: total.as_deref(),
-            used: used.as_deref(),
-            items: items.as_deref(),
-        }
-    }
-
-    fn of_argument(raw: &'a RawArgument) -> Self {
-        let RawArgument { below, total, used, items, .. } = raw;
-        Self {
-            below: below.as_deref(),
-            total: total.as_deref(),
-            used: used.as_deref(),
-            items: items.as_deref(),
-        }
-    }
+    fill.try_map(parse, parse)
 }
 
 fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, EntryError> {
     let mut found: Vec<DeclaredArgument> = Vec::new();
     found.extend(raw.constant.clone().map(DeclaredArgument::Constant));
     if let Some(text) = &raw.expression {
-        found.push(DeclaredArgument::Expression(Expr::parse(text)?));
+        found.push(DeclaredArgument::Expression(Expr::parse(text).below("expression")?));
     }
     if let Some(text) = &raw.inverse_root {
-        found.push(DeclaredArgument::InverseRoot(Expr::parse(text)?));
+        found.push(DeclaredArgument::InverseRoot(Expr::parse(text).below("inverse_root")?));
     }
     found.extend(raw.destination.map(DeclaredArgument::Destination));
     found.extend(
         raw.dtype_of_output.map(|output| DeclaredArgument::DtypeOf { output, quantised: raw.quantised }),
     );
     if let Some(ranks) = &raw.process_group {
-        found.push(DeclaredArgument::ProcessGroup(Expr::parse(ranks)?));
+        found.push(DeclaredArgument::ProcessGroup(Expr::parse(ranks).below("process_group")?));
     }
     if let Some(column) = &raw.attribute {
         if CaseAttributes::name_of(column).is_none() {
-            return Err(fault(column, format!("`{column}` is no column that says what shapes do not carry")));
+            return Err(fault("attribute", format!("`{column}` is no attribute column")));
         }
         found.push(DeclaredArgument::Attribute(column.clone()));
     }
     if let Some(dims) = &raw.tensor {
-        let dtype = dtypes_of(raw.dtype.as_slice())?.into_iter().next();
-        let dtype = dtype.ok_or_else(|| fault(name, format!("tensor `{name}` needs a `dtype:`")))?;
-        let values = values(name, raw.values, &FillDetails::of_argument(raw))?;
+        let dtype = raw.dtype.as_deref().map(dtype_of).transpose().below("dtype")?;
+        let dtype = dtype.ok_or_else(|| fault("dtype", format!("tensor `{name}` needs a `dtype:`")))?;
+        let fill = tensor_fill(
+            name,
+            raw.values,
+            [("below", &raw.below), ("total", &raw.total), ("used", &raw.used), ("items", &raw.items)],
+        )?;
         found.push(DeclaredArgument::Tensor {
-            dims: ReturnShapes::parse(dims)?,
+            dims: ReturnShapes::parse(dims).below("tensor")?,
             dtype,
-            values,
+            fill,
             on_host: raw.on_host,
         });
     }
@@ -348,7 +380,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
                 "argument `{name}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
                  `dtype_of_output:`, `attribute:`, `process_group:`, `tensor:`"
             );
-            Err(fault(name, problem))
+            Err(value_fault(problem))
         }
     }
 }
@@ -356,16 +388,13 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
 fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryError> {
     let text = match raw {
         RawOutput::Recorded { recorded, .. } if recorded.is_empty() => {
-            return Err(fault(
-                "recorded",
-                "`recorded:` lists the types that the output can be of".to_owned(),
-            ));
+            return Err(fault("recorded", "`recorded:` must list the types that the output can have"));
         }
         RawOutput::Recorded { recorded, unlike: None } => {
-            return Ok(OutputDtype::Recorded(dtypes_of(recorded)?));
+            return Ok(OutputDtype::Recorded(dtypes_of(recorded).below("recorded")?));
         }
         RawOutput::Recorded { recorded, unlike: Some(other) } => {
-            return Ok(OutputDtype::RecordedUnlike(dtypes_of(recorded)?, other.clone()));
+            return Ok(OutputDtype::RecordedUnlike(dtypes_of(recorded).below("recorded")?, other.clone()));
         }
         RawOutput::Word(text) => text,
     };
@@ -379,13 +408,13 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryE
             Some(dtype) if dtype.torch_name().is_some() => Ok(OutputDtype::Fixed(dtype)),
             _ => {
                 let problem = format!("`{other}` is neither an argument, `promoted` nor a type");
-                Err(fault("outputs:", problem))
+                Err(value_fault(problem))
             }
         },
     }
 }
 
-pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> EntryError {
+pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> String {
     let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
-    fault(name, format!("the schema has no argument `{name}`; it has {}", names.join(", ")))
+    format!("the schema has no argument `{name}`; it has {}", names.join(", "))
 }

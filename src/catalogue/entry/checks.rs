@@ -1,10 +1,10 @@
-//! What an entry's parts must say of each other: the function, the schema, the forms and the slots.
+//! Checks of the parts of an entry against each other: the function, the schema, the forms and the slots.
 
 use std::collections::BTreeSet;
 
 use super::{
-    CatalogueEntry, DeclaredArgument, DeclaredFill, EntryForm, InputSlot,
-    build::{EntryError, fault, no_such_argument},
+    CatalogueEntry, DeclaredArgument, EntryForm, InputSlot, TensorSource,
+    build::{Below as _, EntryError, argument_fault, fault, no_such_argument, value_fault},
 };
 use crate::catalogue::{OperatorSchema, SchemaType};
 
@@ -18,48 +18,44 @@ pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
     }
     let problem =
         format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
-    Err(fault("api:", problem))
+    Err(fault("api", problem))
 }
 
-pub(crate) fn check_forms(entry: &CatalogueEntry) -> Result<(), EntryError> {
-    if entry.forms.is_empty() {
-        return Err(fault("forms:", "there is no form, so nothing can be replayed".to_owned()));
-    }
-    for form in &entry.forms {
-        let rule = &form.rule;
-        let counts = [
-            ("input", rule.input_count(), form.inputs.len()),
-            ("output", rule.output_count(), form.output_dtypes.len()),
-        ];
-        for (side, in_form, declared) in counts {
-            if in_form != declared {
-                let problem =
-                    format!("form `{}` has {in_form} {side} slots, `{side}s:` has {declared}", rule.name);
-                return Err(fault(rule.source(), problem));
-            }
-        }
-        let unused = form.inputs.iter().enumerate();
-        let mut unused =
-            unused.filter(|(index, slot)| rule.takes_slot(*index) && matches!(slot, InputSlot::Ignored));
-        if let Some((index, _)) = unused.next() {
+/// Checks that a form's rule has as many slots as are declared, and shapes for those only that are used.
+pub(crate) fn check_slots(form: &EntryForm) -> Result<(), EntryError> {
+    let rule = &form.rule;
+    let counts = [
+        ("input", rule.input_count(), form.inputs.len()),
+        ("output", rule.output_count(), form.output_dtypes.len()),
+    ];
+    for (side, in_form, declared) in counts {
+        if in_form != declared {
             let problem =
-                format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
-            return Err(fault(rule.source(), problem));
+                format!("form `{}` has {in_form} {side} slots, `{side}s:` has {declared}", rule.name);
+            return Err(value_fault(problem));
         }
+    }
+    let mut slots = form.inputs.iter().enumerate();
+    let unused = slots.find(|(index, slot)| rule.takes_slot(*index) && matches!(slot, InputSlot::Ignored));
+    if let Some((index, _)) = unused {
+        let problem =
+            format!("form `{}` has a shape for slot {index}, which `inputs:` leaves out", rule.name);
+        return Err(value_fault(problem));
     }
     Ok(())
 }
 
-/// Roles are those of dimensions that some form names.
+/// Checks that each role belongs to a dimension of a form.
 pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let names: BTreeSet<&str> = entry.forms.iter().flat_map(|form| form.rule.bound_names()).collect();
     let Some(name) = entry.roles.keys().find(|name| !names.contains(name.as_str())) else { return Ok(()) };
     let known = names.into_iter().collect::<Vec<_>>().join(", ");
-    Err(fault("roles:", format!("no form has a dimension `{name}`; there are {known}")))
+    let problem = format!("no form has a dimension `{name}`; the dimensions are {known}");
+    Err(fault(name, problem)).below("roles")
 }
 
-/// Every argument of the call exists in the schema, every one without default is given once, and constants
-/// are of the types that it takes.
+/// Checks that all arguments of the call exist in the schema, that those without default are given once, and that
+/// constants have the types of the schema.
 pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
     let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
@@ -68,50 +64,50 @@ pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(),
     form.arguments.iter().try_for_each(|(name, argument)| check_argument(&entry.schema, name, argument))
 }
 
-/// What is given exists, once, and nothing is missing.
+/// Checks that given arguments exist and are given once, and that none is missing.
 fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
     let transposed = form.rule.transposed.iter().map(String::as_str);
     for name in given.iter().copied().chain(transposed) {
         if entry.schema.argument(name).is_none() {
-            return Err(no_such_argument(&entry.schema, name));
+            return Err(argument_fault(name, "argument", no_such_argument(&entry.schema, name)));
         }
     }
     for (index, name) in given.iter().enumerate() {
         let is_list = entry.schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
         if given[..index].contains(name) && !(is_list && form.tensor(name).is_some()) {
-            return Err(fault(name, format!("argument `{name}` is given twice")));
+            return Err(argument_fault(name, "argument", format!("argument `{name}` is given twice")));
         }
     }
     let missing = entry.schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
     if let Some(argument) = missing {
         let problem = format!("argument `{}` has no default and is not given", argument.name);
-        return Err(fault("schema:", problem));
+        return Err(value_fault(problem));
     }
     Ok(())
 }
 
-/// Where one tensor is said to be like another, there is that other.
+/// Checks that the other tensors to which slots refer exist.
 fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
-    let others = form.tensors().filter_map(|(_, slot)| slot.same_type_as.as_deref());
-    if let Some(name) = others.into_iter().find(|name| form.tensor(name).is_none()) {
-        let problem =
-            format!("form `{}` has no tensor `{name}` whose type another could have", form.rule.name);
-        return Err(fault(name, problem));
-    }
     for (_, slot) in form.tensors() {
-        let place = |name: &str| entry.schema.arguments.iter().position(|argument| argument.name == name);
-        if let DeclaredFill::SameAs(other) = &slot.values
-            && (form.tensor(other).is_none() || place(other) >= place(&slot.argument))
+        let (argument, index_of) = (&slot.argument, |name: &str| {
+            entry.schema.arguments.iter().position(|argument| argument.name == name)
+        });
+        if let Some(other) = slot.same_type_as.as_deref().filter(|name| form.tensor(name).is_none()) {
+            let problem = format!("form `{}` has no tensor `{other}` to take the type from", form.rule.name);
+            return Err(argument_fault(argument, "same_type_as", problem));
+        }
+        if let TensorSource::SameAs(other) = &slot.source
+            && (form.tensor(other).is_none() || index_of(other) >= index_of(argument))
         {
             let problem =
-                format!("`{}` cannot be the same as `{other}`, no tensor in front of it", slot.argument);
-            return Err(fault(other, problem));
+                format!("`{argument}` cannot be the same as `{other}`, which is no tensor before it");
+            return Err(argument_fault(argument, "same_as", problem));
         }
     }
     Ok(())
 }
 
-/// What is given is of the type that the schema takes.
+/// Checks that an argument has the type of the schema.
 fn check_argument(
     schema: &OperatorSchema,
     name: &str,
@@ -124,12 +120,13 @@ fn check_argument(
         {
             let problem =
                 format!("argument `{name}` is {:?} in the schema, which `{constant}` is not", declared.kind);
-            Err(fault(name, problem))
+            Err(argument_fault(name, "constant", problem))
         }
         DeclaredArgument::Tensor { .. }
             if !matches!(declared.kind, SchemaType::Tensor | SchemaType::TensorList) =>
         {
-            Err(fault(name, format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind)))
+            let problem = format!("argument `{name}` is {:?} in the schema, no tensor", declared.kind);
+            Err(argument_fault(name, "tensor", problem))
         }
         _ => Ok(()),
     }

@@ -43,7 +43,8 @@ impl<'a> ListTerm<'a> {
         if is_list {
             return Ok(Self { place, term, name });
         }
-        Err(fault(term, format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions")))
+        let problem = format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions");
+        Err(fault("shapes", problem))
     }
 
     /// Its slots in a list of that length, and the names that stand for its name in expressions.

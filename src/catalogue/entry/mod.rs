@@ -2,6 +2,7 @@
 
 mod build;
 mod checks;
+mod fill;
 mod lists;
 mod raw;
 
@@ -9,6 +10,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
+
+pub use fill::Fill;
+pub(crate) use fill::FillKind;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
@@ -192,8 +196,8 @@ pub enum InputSlot {
 pub struct TensorSlot {
     /// The argument's name in the schema.
     pub argument: String,
-    /// What it is filled with.
-    pub values: DeclaredFill,
+    /// Its values.
+    pub source: TensorSource,
     /// Types that the kernel takes; any where empty.
     pub dtypes: Vec<Dtype>,
     /// Another argument whose type it must have.
@@ -206,49 +210,13 @@ pub struct TensorSlot {
     pub shown_whole: bool,
 }
 
-/// What a tensor is filled with, seeded.
+/// Source of a tensor argument.
 #[derive(Clone, Debug)]
-pub enum DeclaredFill {
-    /// N(0,1); whole numbers in [-8, 8) for integer types; both values for `BOOL`.
-    Activation,
-    /// As activations, scaled by the root of the last dimension so that products keep their size.
-    Weight,
-    /// Ones, as norm weights are at the start of training.
-    Ones,
-    /// Zeros.
-    Zeros,
-    /// Quantisation scales of realistic size: 0.01, which integers of 64 bits carry as the bits of a float.
-    Scales,
-    /// Whole numbers, uniform over [0, bound).
-    Index(Expr),
-    /// Whole numbers in [0, bound), small ones often: the n-th has a share of 1/n, as words of a language.
-    Zipf(Expr),
-    /// 0, 1, 2 … below the bound, and again.
-    Counting(Expr),
-    /// Different whole numbers in [0, bound), in random order.
-    Distinct(Expr),
-    /// Different experts of [0, bound) in each row, spread evenly over all rows unless a run asks for skew.
-    Experts(Expr),
-    /// Where each of as many groups ends that share so many items evenly.
-    Cumulative(Expr),
-    /// How many items each of as many groups has that share so many evenly.
-    Counts(Expr),
-    /// 1 above the diagonal, 0 elsewhere: what a causal mask hides.
-    Causal,
-    /// Different whole numbers in [0, bound) in each row, in random order: what a selection keeps.
-    Picks(Expr),
-    /// The numbers of a list, such as lengths.
-    Listed(Expr),
-    /// It is the tensor of that argument itself, as latent attention takes its keys for values.
+pub enum TensorSource {
+    /// A new tensor with these values.
+    Fill(Fill<Expr>),
+    /// The tensor of that other argument, as latent attention passes its keys as values.
     SameAs(String),
-    /// Which blocks of a pool hold each sequence: as many in each row as that sequence uses, each once, in
-    /// order; 0 behind them.
-    Blocks {
-        /// Blocks of the pool.
-        below: Expr,
-        /// How many each sequence uses.
-        used: Expr,
-    },
 }
 
 /// Where an argument that is no input slot comes from.
@@ -279,8 +247,8 @@ pub enum DeclaredArgument {
         dims: ReturnShapes,
         /// Its type.
         dtype: Dtype,
-        /// What it is filled with.
-        values: DeclaredFill,
+        /// Its values.
+        fill: Fill<Expr>,
         /// Whether it stays on the host, where the call reads it.
         on_host: bool,
     },

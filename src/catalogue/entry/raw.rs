@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{DimensionRole, EntryCheckMethod};
+use super::{DimensionRole, EntryCheckMethod, FillKind};
 use crate::config::device_profile::ComputeUnit;
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ pub(crate) struct RawNeeds {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawInput {
     pub(crate) argument: Option<String>,
-    pub(crate) values: Option<RawValues>,
+    pub(crate) values: Option<FillKind>,
     pub(crate) below: Option<String>,
     pub(crate) total: Option<String>,
     #[serde(default)]
@@ -71,27 +71,6 @@ pub(crate) struct RawInput {
     pub(crate) items: Option<String>,
     pub(crate) left_out: Option<String>,
     pub(crate) same_as: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RawValues {
-    Activation,
-    Weight,
-    Ones,
-    Zeros,
-    Scales,
-    Index,
-    Zipf,
-    Counting,
-    Distinct,
-    Experts,
-    Cumulative,
-    Counts,
-    Causal,
-    Picks,
-    Listed,
-    Blocks,
 }
 
 /// An argument's name, `promoted`, a type, or `{recorded: [types], unlike: argument}`.
@@ -148,7 +127,7 @@ pub(crate) struct RawArgument {
     pub(crate) process_group: Option<String>,
     pub(crate) tensor: Option<String>,
     pub(crate) dtype: Option<String>,
-    pub(crate) values: Option<RawValues>,
+    pub(crate) values: Option<FillKind>,
     pub(crate) below: Option<String>,
     pub(crate) total: Option<String>,
     pub(crate) used: Option<String>,

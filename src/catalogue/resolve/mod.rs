@@ -23,8 +23,8 @@ pub struct ResolvedCall {
     pub form: String,
     /// Assumptions about what the shapes do not determine.
     pub notes: Vec<String>,
-    /// Arguments with their names, in the schema's order.
-    pub arguments: Vec<(String, CallArgument)>,
+    /// Arguments in the schema's order.
+    pub arguments: Vec<CallArgument>,
     /// Outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
     /// Shapes of the tensors that the call returns in Python.

@@ -1,39 +1,41 @@
-//! A parsed pattern bound to a model, or to none: its axes have values, its expressions are compiled.
+//! A parsed pattern bound to a model, or used without one: its axes get values, its expressions are compiled.
 
 use super::{
     AttributeTemplate, CandidateSpace, GridAxis, ModelValues, SlotTemplate, TensorTemplate,
-    pattern::{AxisSource, HINT, ParsedPattern, ParsedTensor, PatternContext},
+    pattern::{AxisSource, HINT, ParsedAxis, ParsedPattern, ParsedTensor, PatternContext},
 };
 use crate::{
     catalogue::{CompiledExpr, Expr, ExprError, VariableSlot},
-    config::YamlError,
+    config::{YamlError, yaml::Spanned},
     domain::KernelName,
 };
 
 /// A pattern and the model that gives it values.
 #[derive(Clone, Copy)]
 pub(crate) struct PatternBinding<'a> {
-    pub(crate) words: &'a PatternContext<'a>,
-    pub(crate) parts: &'a ParsedPattern,
+    pub(crate) context: &'a PatternContext<'a>,
+    pub(crate) pattern: &'a ParsedPattern,
     pub(crate) model: Option<&'a ModelValues>,
 }
 
 impl PatternBinding<'_> {
-    /// The space of a kernel.
-    pub(crate) fn space(&self, kernel: &KernelName, grid: &str) -> Result<CandidateSpace, YamlError> {
-        let axes = self.axes()?;
+    /// Returns the space of a kernel.
+    pub(crate) fn bind(&self, kernel: &KernelName, grid: &str) -> Result<CandidateSpace, YamlError> {
+        let axes = self.pattern.axes.iter().map(|axis| self.bind_axis(axis));
+        let axes = axes.collect::<Result<Vec<_>, _>>()?;
         let mut names: Vec<String> = axes.iter().flat_map(|axis| axis.names.clone()).collect();
-        let derived = self.derived(&mut names)?;
-        let conditions = self.parts.conditions.iter().map(|expr| self.condition(expr, &names));
+        let derived = self.order_derived(&mut names)?;
+        let conditions = self.pattern.conditions.iter().map(|expr| self.compile_condition(expr, &names));
+        let attributes = self.pattern.attributes.iter();
         Ok(CandidateSpace {
             kernel: kernel.clone(),
             grid: grid.to_owned(),
-            pattern: self.words.name.to_owned(),
+            pattern: self.context.name.value.clone(),
             model: self.model.map(|model| model.id.clone()),
             conditions: conditions.collect::<Result<_, _>>()?,
-            inputs: self.side("inputs", &self.parts.inputs, &names)?,
-            outputs: self.side("outputs", &self.parts.outputs, &names)?,
-            attributes: self.parts.attributes.clone(),
+            inputs: self.compile_side(&self.pattern.inputs, &names)?,
+            outputs: self.compile_side(&self.pattern.outputs, &names)?,
+            attributes: attributes.map(|(column, cell)| (column.clone(), cell.value.clone())).collect(),
             constants: self.constants_of_attributes(&names),
             axes,
             derived,
@@ -41,29 +43,26 @@ impl PatternBinding<'_> {
         })
     }
 
-    fn axes(&self) -> Result<Vec<GridAxis>, YamlError> {
-        let axes = self.parts.axes.iter().map(|(names, source)| {
-            let values = match source {
-                AxisSource::Values(values) => values.clone(),
-                AxisSource::Table { name, beside: None } => self.column_values(name, names.len())?,
-                AxisSource::Table { name, beside: Some(beside) } => self.values_beside(name, beside),
-            };
-            Ok(GridAxis { names: names.clone(), values })
-        });
-        axes.collect()
+    fn bind_axis(&self, axis: &ParsedAxis) -> Result<GridAxis, YamlError> {
+        let values = match &axis.source {
+            AxisSource::Values(values) => values.clone(),
+            AxisSource::Table { name, beside: None } => self.column_values(name, axis)?,
+            AxisSource::Table { name, beside: Some(beside) } => self.values_beside(name, beside),
+        };
+        Ok(GridAxis { names: axis.names.clone(), values })
     }
 
-    fn column_values(&self, name: &str, width: usize) -> Result<Vec<i64>, YamlError> {
-        let table = self.model.and_then(|model| model.tables.get(name));
+    fn column_values(&self, name: &str, axis: &ParsedAxis) -> Result<Vec<i64>, YamlError> {
+        let (table, width) = (self.model.and_then(|model| model.tables.get(name)), axis.names.len());
         if let Some(table) = table.filter(|table| table.width == width) {
             return Ok(table.numbers.clone());
         }
         let has = table.map_or(0, |table| table.width);
         let problem = format!("table `{name}` has {has} columns for {width} names");
-        Err(self.words.error("axes", name, &problem, HINT))
+        Err(self.context.error(axis.position, &problem, HINT))
     }
 
-    /// Values of the file with those of a model that has any, ascending.
+    /// Returns the values of the file and those of the model's table, if it has it, in ascending order.
     fn values_beside(&self, name: &str, beside: &[i64]) -> Vec<i64> {
         let table = self.model.and_then(|model| model.tables.get(name)).filter(|table| table.width == 1);
         let mut values = beside.to_vec();
@@ -73,86 +72,86 @@ impl PatternBinding<'_> {
         values
     }
 
-    /// Puts what is derived into an order in which each can be computed; their names join the others.
-    fn derived(&self, names: &mut Vec<String>) -> Result<Vec<CompiledExpr>, YamlError> {
-        let mut formulas = Vec::new();
-        let mut left: Vec<(&String, &Expr)> = self.parts.derived.iter().collect();
+    /// Compiles derived names in an order in which each can be computed, and appends them to `names`.
+    fn order_derived(&self, names: &mut Vec<String>) -> Result<Vec<CompiledExpr>, YamlError> {
+        let mut compiled = Vec::new();
+        let mut left: Vec<(&String, &Spanned<Expr>)> = self.pattern.derived.iter().collect();
         while !left.is_empty() {
-            let is_ready = |(_, expr): &&(&String, &Expr)| {
-                expr.variable_names().iter().all(|name| self.place(name, names).is_some())
+            let is_ready = |(_, expr): &&(&String, &Spanned<Expr>)| {
+                expr.value.variable_names().iter().all(|name| self.find_variable(name, names).is_some())
             };
             let Some((name, expr)) = left.iter().find(is_ready).copied() else {
-                let problem = format!("`{}` needs itself", left[0].0);
-                let hint = "derive it from axes and constants";
-                return Err(self.words.error("let", left[0].0, &problem, hint));
+                let (name, expr) = left[0];
+                let problem = format!("`{name}` depends on itself");
+                return Err(self.context.error(expr.defined, &problem, "derive it from axes and constants"));
             };
-            formulas.push(self.number("let", expr, names)?);
+            compiled.push(self.compile_number(expr, names)?);
             names.push(name.clone());
             left.retain(|(other, _)| *other != name);
         }
-        Ok(formulas)
+        Ok(compiled)
     }
 
-    fn side(
+    fn compile_side(
         &self,
-        key: &str,
         slots: &[Option<ParsedTensor>],
         names: &[String],
     ) -> Result<Vec<SlotTemplate>, YamlError> {
         let slots = slots.iter().map(|slot| {
             let Some(ParsedTensor { dims, dtype, format }) = slot else { return Ok(None) };
-            let dims = dims.iter().map(|expr| self.number(key, expr, names)).collect::<Result<_, _>>()?;
+            let dims = dims.iter().map(|expr| self.compile_number(expr, names)).collect::<Result<_, _>>()?;
             Ok(Some(TensorTemplate { dims, dtype: dtype.clone(), format: format.clone() }))
         });
         slots.collect()
     }
 
-    /// What attributes are computed from besides the numbers of a candidate.
+    /// Returns the constants in expressions of attributes, with their values.
     fn constants_of_attributes(&self, names: &[String]) -> Vec<(String, i64)> {
-        let expressions = self.parts.attributes.iter().filter_map(|(_, cell)| match cell {
+        let expressions = self.pattern.attributes.iter().filter_map(|(_, cell)| match &cell.value {
             AttributeTemplate::Expression(expr) => Some(expr),
             AttributeTemplate::Text(_) => None,
         });
-        let constants =
-            expressions.flat_map(Expr::variable_names).filter_map(|name| match self.place(name, names) {
+        let constants = expressions.flat_map(Expr::variable_names).filter_map(|name| {
+            match self.find_variable(name, names) {
                 Some(VariableSlot::Is(number)) => Some((name.to_owned(), number)),
                 _ => None,
-            });
+            }
+        });
         constants.collect()
     }
 
-    fn place(&self, name: &str, names: &[String]) -> Option<VariableSlot> {
+    fn find_variable(&self, name: &str, names: &[String]) -> Option<VariableSlot> {
         let at = names.iter().position(|known| known == name).map(VariableSlot::At);
-        let constant = || self.words.constants.get(name).copied();
+        let constant = || self.context.constants.get(name).copied();
         let of_model = || self.model.and_then(|model| model.numbers.get(name)).copied();
         at.or_else(|| constant().or_else(of_model).map(VariableSlot::Is))
     }
 
-    fn compile(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        CompiledExpr::compile(expr, &|name| self.place(name, names)).map_err(|error| {
+    fn compile_expr(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
+        CompiledExpr::compile(&expr.value, &|name| self.find_variable(name, names)).map_err(|error| {
             let problem = match error {
-                ExprError::Unknown(name) => format!("`{name}` in `{expr}` stands for nothing"),
+                ExprError::Unknown(name) => format!("`{name}` in `{}` is not defined", expr.value),
                 error => error.to_string(),
             };
-            self.words.error(key, &expr.to_string(), &problem, HINT)
+            self.context.error(expr.defined, &problem, HINT)
         })
     }
 
-    fn number(&self, key: &str, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        let formula = self.compile(key, expr, names)?;
-        if formula.is_comparison() {
-            let problem = format!("`{expr}` is a comparison, expected a number");
-            return Err(self.words.error(key, formula.source(), &problem, HINT));
+    fn compile_number(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
+        let compiled = self.compile_expr(expr, names)?;
+        if compiled.is_comparison() {
+            let problem = format!("`{}` is a comparison, expected a number", expr.value);
+            return Err(self.context.error(expr.defined, &problem, HINT));
         }
-        Ok(formula)
+        Ok(compiled)
     }
 
-    fn condition(&self, expr: &Expr, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        let formula = self.compile("where", expr, names)?;
-        if formula.is_comparison() {
-            return Ok(formula);
+    fn compile_condition(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
+        let compiled = self.compile_expr(expr, names)?;
+        if compiled.is_comparison() {
+            return Ok(compiled);
         }
-        let problem = format!("`{expr}` is a number, expected a comparison");
-        Err(self.words.error("where", formula.source(), &problem, HINT))
+        let problem = format!("`{}` is a number, expected a comparison", expr.value);
+        Err(self.context.error(expr.defined, &problem, HINT))
     }
 }

@@ -8,18 +8,22 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 
-use super::{LadderSegment, SegmentSpacing, pattern::HINT, raw::OrderedMap};
+use super::{LadderSegment, SegmentSpacing, pattern::HINT};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
-    config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
+    config::{
+        AssetFiles, YamlError,
+        device_profile::from_assets,
+        yaml::{self, Location, Spanned, YamlMap},
+    },
     domain::{Case, KernelName, did_you_mean_or},
 };
 
 /// The file's name among the grids.
 pub(crate) const FILE: &str = "density.yaml";
 
-/// A segment that asks for more points than this asks for nothing that anybody would measure.
-const MOST: usize = 1 << 16;
+/// Limit of the points of one segment.
+const MAX_POINTS: usize = 1 << 16;
 
 /// How dense the values of an axis must be.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,11 +67,11 @@ pub struct AxisPoint {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawFile {
+struct RawDensityFile {
     #[serde(rename = "summary")]
     _summary: String,
-    standards: OrderedMap<RawStandard>,
-    kernels: OrderedMap<RawReading>,
+    standards: YamlMap<RawStandard>,
+    kernels: YamlMap<RawKernelGroup>,
 }
 
 #[derive(Deserialize)]
@@ -76,27 +80,27 @@ struct RawStandard {
     #[serde(rename = "summary")]
     _summary: Option<String>,
     #[serde(default)]
-    segments: Vec<String>,
+    segments: Vec<Spanned<String>>,
     #[serde(default)]
-    required: Vec<i64>,
+    required: Vec<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawReading {
-    kernels: Vec<String>,
-    axes: OrderedMap<RawAxis>,
+struct RawKernelGroup {
+    kernels: Vec<Spanned<String>>,
+    axes: YamlMap<RawAxis>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawAxis {
-    standard: String,
-    value: serde_yaml::Value,
+    standard: Spanned<String>,
+    value: Spanned<String>,
     #[serde(default)]
-    in_form: BTreeMap<String, serde_yaml::Value>,
+    in_form: YamlMap<Spanned<String>>,
     #[serde(default)]
-    for_each: OrderedMap<serde_yaml::Value>,
+    for_each: YamlMap<Spanned<String>>,
 }
 
 impl DensityFile {
@@ -116,24 +120,22 @@ impl DensityFile {
     /// # Errors
     /// As [`DensityFile::load`].
     pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
-        let raw: RawFile = yaml::parse_with_column(file, text)?;
-        let reader = DensityReader { source: YamlPath { file, text }, catalogue };
-        let standards = raw.standards.0.iter().map(|(name, raw)| reader.standard(name, raw));
+        let raw: RawDensityFile = yaml::parse(file, text)?;
+        let reader = DensityReader { file, catalogue };
+        let standards = raw.standards.iter().map(|(name, raw)| reader.parse_standard(name, raw));
         let standards: Vec<DensityStandard> = standards.collect::<Result<_, _>>()?;
         let mut kernels = BTreeMap::new();
-        for (name, reading) in &raw.kernels.0 {
-            for kernel in &reading.kernels {
-                let (kernel, entry) = reader.entry(name, kernel)?;
-                let axes = reading.axes.0.iter().map(|(axis, raw)| {
-                    let place =
-                        AxisPosition { reader: &reader, keys: ["kernels", name, "axes", axis], entry };
-                    place.axis(axis, raw, &standards)
+        for group in raw.kernels.values() {
+            for named in &group.kernels {
+                let (kernel, entry) = reader.find_entry(named)?;
+                let axes = group.axes.iter().map(|(name, raw)| {
+                    AxisReader { file, name: &name.value, entry }.parse_axis(raw, &standards)
                 });
                 let axes: Vec<AuditedAxis> = axes.collect::<Result<_, _>>()?;
-                if kernels.insert(kernel.clone(), axes).is_some() {
-                    let (kernel, problem) = (kernel.as_str(), format!("`{kernel}` is read twice"));
-                    let hint = "a kernel stands in one place of `kernels:`";
-                    return Err(reader.source.error(&["kernels", name, "kernels"], kernel, &problem, hint));
+                if kernels.insert(kernel, axes).is_some() {
+                    let problem = format!("`{}` is listed twice", named.value);
+                    let hint = "list a kernel once below `kernels:`";
+                    return Err(YamlError::at(file, named.defined, &problem, hint));
                 }
             }
         }
@@ -159,7 +161,7 @@ impl CatalogueEntry {
     /// The points of the axes that a case has; `None` for an axis that its form does not have.
     ///
     /// # Errors
-    /// As [`CatalogueEntry::read`].
+    /// As [`CatalogueEntry::resolve_call`].
     pub fn axis_points<'a>(
         &self,
         case: &Case,
@@ -177,113 +179,119 @@ impl CatalogueEntry {
 }
 
 struct DensityReader<'a> {
-    source: YamlPath<'a>,
+    file: &'a Path,
     catalogue: &'a Catalogue,
 }
 
 impl<'a> DensityReader<'a> {
-    fn standard(&self, name: &str, raw: &RawStandard) -> Result<DensityStandard, YamlError> {
-        let wrong = |needle: &str, why: String, hint: &str| {
-            let problem = format!("standard `{name}`: {why}");
-            self.source.error(&["standards", name], needle, &problem, hint)
+    fn parse_standard(
+        &self,
+        name: &Spanned<String>,
+        raw: &RawStandard,
+    ) -> Result<DensityStandard, YamlError> {
+        let wrong = |position: Location, why: String, hint: &str| {
+            YamlError::at(self.file, position, &format!("standard `{}`: {why}", name.value), hint)
         };
         let mut segments: Vec<LadderSegment> = Vec::new();
-        for text in &raw.segments {
+        for Spanned { value: text, defined, .. } in &raw.segments {
             let segment = LadderSegment::parse(text);
-            let segment = segment.map_err(|why| wrong(text, format!("`{text}` {why}"), HINT))?;
+            let segment = segment.map_err(|why| wrong(*defined, format!("`{text}` {why}"), HINT))?;
             if segment.from == segment.to || segment.align.is_some() {
-                let why = format!("`{text}` is no part of a standard");
-                return Err(wrong(text, why, "write `FROM..TO` with a greater end, and no `align`"));
+                let why = format!("`{text}` cannot be used in a standard");
+                return Err(wrong(*defined, why, "write `FROM..TO` with a greater end, and no `align`"));
             }
             if let Some(before) = segments.last().filter(|before| before.to != segment.from) {
-                let why =
-                    format!("`{text}` begins at {}, the one in front ends at {}", segment.from, before.to);
-                return Err(wrong(text, why, "let each segment begin where the one in front of it ends"));
+                let why = format!(
+                    "`{text}` starts at {}, but the segment before it ends at {}",
+                    segment.from, before.to
+                );
+                return Err(wrong(*defined, why, "start each segment at the end of the one before it"));
             }
-            if segment.values(MOST).len() > MOST {
-                let why = format!("`{text}` has more than {MOST} values");
-                return Err(wrong(text, why, "widen its gap: a lookup needs no point for each number"));
+            if segment.values(MAX_POINTS).len() > MAX_POINTS {
+                let why = format!("`{text}` has more than {MAX_POINTS} values");
+                return Err(wrong(*defined, why, "widen its gap: a lookup needs no point for each number"));
             }
             segments.push(segment);
         }
-        if let Some(point) = raw.required.iter().find(|point| **point < 1) {
-            return Err(wrong(&point.to_string(), format!("`{point}` is no value of an axis"), HINT));
+        if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
+            let why = format!("`{}` is no value of an axis, expected whole numbers from 1", point.value);
+            return Err(wrong(point.defined, why, HINT));
         }
         if segments.is_empty() && raw.required.is_empty() {
-            return Err(wrong("", "asks for nothing".to_owned(), "give it `segments:` or `required:`"));
+            let why = "requires nothing".to_owned();
+            return Err(wrong(name.defined, why, "give it `segments:` or `required:`"));
         }
-        let mut required = raw.required.clone();
+        let mut required: Vec<i64> = raw.required.iter().map(|point| point.value).collect();
         required.sort_unstable();
         required.dedup();
-        Ok(DensityStandard { name: name.to_owned(), segments, required })
+        Ok(DensityStandard { name: name.value.clone(), segments, required })
     }
 
-    fn entry(&self, reading: &str, kernel: &str) -> Result<(KernelName, &'a CatalogueEntry), YamlError> {
-        let name = KernelName::new(kernel).ok();
+    fn find_entry(&self, kernel: &Spanned<String>) -> Result<(KernelName, &'a CatalogueEntry), YamlError> {
+        let name = KernelName::new(&kernel.value).ok();
         let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
         entry.ok_or_else(|| {
             let known = self.catalogue.entries().flat_map(CatalogueEntry::names);
-            let hint = did_you_mean_or(kernel, known, || "`npubench kernels` lists the catalogue".to_owned());
-            let problem = format!("`{kernel}` is no kernel of the catalogue");
-            self.source.error(&["kernels", reading, "kernels"], kernel, &problem, &hint)
+            let hint =
+                did_you_mean_or(&kernel.value, known, || "`npubench kernels` lists the catalogue".to_owned());
+            let problem = format!("`{}` is no kernel of the catalogue", kernel.value);
+            YamlError::at(self.file, kernel.defined, &problem, &hint)
         })
     }
 }
 
-/// Where an axis of a kernel stands.
-struct AxisPosition<'a> {
-    reader: &'a DensityReader<'a>,
-    keys: [&'a str; 4],
+/// Parses an axis of a kernel.
+struct AxisReader<'a> {
+    file: &'a Path,
+    name: &'a str,
     entry: &'a CatalogueEntry,
 }
 
-impl AxisPosition<'_> {
-    fn error(&self, needle: &str, problem: &str, hint: &str) -> YamlError {
-        let problem = format!("axis `{}` of {}: {problem}", self.keys[3], self.entry.kernel);
-        self.reader.source.error(&self.keys, needle, &problem, hint)
+impl AxisReader<'_> {
+    fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
+        let problem = format!("axis `{}` of {}: {problem}", self.name, self.entry.kernel);
+        YamlError::at(self.file, position, &problem, hint)
     }
 
-    fn axis(
-        &self,
-        name: &str,
-        raw: &RawAxis,
-        standards: &[DensityStandard],
-    ) -> Result<AuditedAxis, YamlError> {
-        let standard = standards.iter().find(|standard| standard.name == raw.standard).ok_or_else(|| {
+    fn parse_axis(&self, raw: &RawAxis, standards: &[DensityStandard]) -> Result<AuditedAxis, YamlError> {
+        let wanted = &raw.standard.value;
+        let standard = standards.iter().find(|standard| standard.name == *wanted).ok_or_else(|| {
             let known = standards.iter().map(|standard| standard.name.as_str());
-            let hint = did_you_mean_or(&raw.standard, known, || "declare it under `standards:`".to_owned());
-            self.error(&raw.standard, &format!("there is no standard `{}`", raw.standard), &hint)
+            let hint = did_you_mean_or(wanted, known, || "declare it under `standards:`".to_owned());
+            self.error(raw.standard.defined, &format!("the standard `{wanted}` is not declared"), &hint)
         })?;
         let forms = || self.entry.forms.iter().map(|form| form.rule.name.as_str());
         let in_form = raw.in_form.iter().map(|(form, value)| {
-            if !forms().any(|known| known == form) {
+            let name = &form.value;
+            if !forms().any(|known| known == name) {
                 let hint =
-                    did_you_mean_or(form, forms(), || "its file in op_replay names its forms".to_owned());
-                return Err(self.error(form, &format!("there is no form `{form}`"), &hint));
+                    did_you_mean_or(name, forms(), || "its file in op_replay lists its forms".to_owned());
+                return Err(self.error(form.defined, &format!("the entry has no form `{name}`"), &hint));
             }
-            Ok((form.clone(), self.expr(value)?))
+            Ok((name.clone(), self.parse_expr(value)?))
         });
-        let for_each = raw.for_each.0.iter().map(|(name, value)| Ok((name.clone(), self.expr(value)?)));
+        let for_each = raw.for_each.iter();
+        let for_each = for_each.map(|(name, value)| Ok((name.value.clone(), self.parse_expr(value)?)));
         Ok(AuditedAxis {
-            name: name.to_owned(),
+            name: self.name.to_owned(),
             standard: standard.clone(),
-            value: self.expr(&raw.value)?,
+            value: self.parse_expr(&raw.value)?,
             in_form: in_form.collect::<Result<_, _>>()?,
             for_each: for_each.collect::<Result<_, YamlError>>()?,
         })
     }
 
-    /// An expression whose names some form of the entry knows.
-    fn expr(&self, value: &serde_yaml::Value) -> Result<Expr, YamlError> {
-        let text =
-            yaml::scalar(value).ok_or_else(|| self.error("", "has a value that is no expression", HINT))?;
-        let expr = Expr::parse(&text).map_err(|error| self.error(&text, &error.to_string(), HINT))?;
+    /// Parses an expression over the names of the entry's forms.
+    fn parse_expr(&self, text: &Spanned<String>) -> Result<Expr, YamlError> {
+        let expr = Expr::parse(&text.value);
+        let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
         let known = self.entry.bindable_names();
         if let Some(unknown) = expr.variable_names().into_iter().find(|name| !known.contains(*name)) {
             let hint = did_you_mean_or(unknown, known.iter().copied(), || {
                 format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
             });
-            return Err(self.error(&text, &format!("`{unknown}` in `{text}` stands for nothing"), &hint));
+            let problem = format!("`{unknown}` in `{}` is not defined", text.value);
+            return Err(self.error(text.defined, &problem, &hint));
         }
         Ok(expr)
     }

@@ -1,72 +1,70 @@
 //! Ladders: the values of an axis, written as numbers and segments.
 
-use serde_yaml::Value;
-
 use super::segment::LadderSegment;
-use crate::config::yaml;
+use crate::config::yaml::{Location, Spanned, YamlNode};
 
-/// More values than any axis needs; a mistyped segment ends here and not in memory.
-const MOST: usize = 1 << 16;
+/// Limit of the values of one axis; it stops a mistyped segment before memory is exhausted.
+const MAX_VALUES: usize = 1 << 16;
 
-/// The values of a list of numbers and segments, each once, in ascending order.
+/// Returns the values of a list of numbers and segments, each once, in ascending order.
 ///
 /// # Errors
-/// The text that is no value, and why.
-pub(crate) fn values(items: &[Value]) -> Result<Vec<i64>, (String, String)> {
+/// The position of the wrong value and the reason.
+pub(crate) fn ladder_values(items: &Spanned<Vec<Spanned<YamlNode>>>) -> Result<Vec<i64>, (Location, String)> {
     let mut values = Vec::new();
-    for item in items {
-        match item {
-            Value::Number(number) => match number.as_i64() {
-                Some(number) if number >= 1 => values.push(number),
-                _ => return Err((number.to_string(), format!("`{number}` is not a whole number from 1 on"))),
-            },
-            Value::String(text) => {
-                let segment =
-                    LadderSegment::parse(text).map_err(|why| (text.clone(), format!("`{text}` {why}")))?;
-                values.extend(segment.values(MOST));
+    for item in &items.value {
+        let wrong = |why: String| (item.defined, why);
+        let YamlNode::Scalar(text) = &item.value else {
+            return Err(wrong("a list or a mapping is no number and no segment".to_owned()));
+        };
+        match text.parse::<i64>() {
+            Ok(number) if number >= 1 => values.push(number),
+            Err(_) if text.parse::<f64>().is_err() => {
+                let segment = LadderSegment::parse(text).map_err(|why| wrong(format!("`{text}` {why}")))?;
+                values.extend(segment.values(MAX_VALUES));
             }
-            other => {
-                let word = yaml::print(other).trim().to_owned();
-                return Err((word.clone(), format!("`{word}` is no number and no segment")));
-            }
+            _ => return Err(wrong(format!("`{text}` is not a whole number from 1"))),
         }
-        if values.len() > MOST {
-            return Err((String::new(), format!("has more than {MOST} values")));
+        if values.len() > MAX_VALUES {
+            return Err(wrong(format!("has more than {MAX_VALUES} values")));
         }
     }
     values.sort_unstable();
     values.dedup();
-    if values.is_empty() { Err((String::new(), "has no values".to_owned())) } else { Ok(values) }
+    if values.is_empty() { Err((items.defined, "has no values".to_owned())) } else { Ok(values) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::yaml;
 
     fn read(text: &str) -> Result<Vec<i64>, String> {
-        let items: Vec<Value> = serde_yaml::from_str(text).expect("a list");
-        values(&items).map_err(|(_, why)| why)
+        let items = yaml::parse(Path::new("ladders.yaml"), text).expect("a list");
+        ladder_values(&items).map_err(|(_, why)| why)
     }
 
     #[test]
-    fn segments_hold_both_ends() {
+    fn segments_include_both_ends() {
         assert_eq!(
             read("[1..4, 4..16 step 4, 16..100 ratio 2]"),
             Ok(vec![1, 2, 3, 4, 8, 12, 16, 32, 64, 100])
         );
         assert_eq!(read("[8192..18432 ratio 1.25 align 128]"), Ok(vec![8192, 10240, 12800, 16000, 18432]));
         assert_eq!(read("[7, 3, 7, 5..5]"), Ok(vec![3, 5, 7]));
-        // The least multiple behind a value where the nearest one is no further.
+        // The next multiple where the nearest one is not greater than the value.
         assert_eq!(read("[64..200 ratio 1.1 align 64]"), Ok(vec![64, 128, 192, 200]));
         assert_eq!(read("[100..300 align 64 ratio 1.1]"), Ok(vec![100, 128, 192, 256, 300]));
     }
 
     proptest! {
-        /// Ascending, both ends there, and all between them multiples.
+        /// Values ascend, include both ends, and are multiples of `align` between them.
         #[test]
-        fn what_is_aligned_is(from in 1_i64..5000, more in 0_i64..50_000, ratio in 1.001_f64..4.0, align in 1_i64..300) {
+        fn aligned_segments_contain_multiples(from in 1_i64..5000, more in 0_i64..50_000, ratio in 1.001_f64..4.0, align in 1_i64..300) {
             let to = from + more;
             let values = read(&format!("[{from}..{to} ratio {ratio} align {align}]")).expect("a segment");
             prop_assert!(values.windows(2).all(|pair| pair[0] < pair[1]), "{values:?}");
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_says_what_one_is() {
+    fn invalid_segments_are_explained() {
         assert!(read("[1-4]").expect_err("no segment").contains("such as `1..8`"));
         assert!(read("[8..1]").expect_err("downwards").contains("write the smaller end first"));
         assert!(read("[1..8 stpe 2]").expect_err("a wrong word").contains("did you mean `step`?"));
@@ -87,8 +85,9 @@ mod tests {
         for twice in ["step 2 step 4", "ratio 2 ratio 3", "ratio 2 align 2 align 4"] {
             assert!(read(&format!("[1..8 {twice}]")).expect_err("twice").contains("twice"), "{twice}");
         }
-        assert!(read("[~]").expect_err("nothing").contains("`null` is no number"));
-        assert!(read("[0]").expect_err("no dimension").contains("from 1 on"));
+        assert!(read("[~]").expect_err("null").contains("`null` is no segment"));
+        assert!(read("[0]").expect_err("no dimension").contains("from 1"));
+        assert!(read("[1.5]").expect_err("no whole number").contains("whole number"));
         assert!(read("[1..9999999999]").expect_err("too many").contains("more than"));
         assert!(read("[]").expect_err("empty").contains("no values"));
     }

@@ -237,7 +237,7 @@ impl GridFiles {
             files.remove(other);
         }
         let ladders = match &shared {
-            Some(asset) => build::ladders(&asset.path, &asset.text)?,
+            Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
             None => pattern::LadderValues::new(),
         };
         Self::of_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
@@ -253,7 +253,7 @@ impl GridFiles {
         paths: &[PathBuf],
     ) -> Result<Self, YamlError> {
         let shared = assets.grids().map_err(|error| from_assets(&error))?.remove(SHARED);
-        let ladders = shared.map(|asset| build::ladders(&asset.path, &asset.text)).transpose()?;
+        let ladders = shared.map(|asset| build::parse_ladders(&asset.path, &asset.text)).transpose()?;
         let files = paths.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((name, AssetFile::read(path)?))
@@ -264,13 +264,8 @@ impl GridFiles {
             ..from_assets(&error)
         })?;
         if files.len() < paths.len() {
-            return Err(YamlError {
-                file: PathBuf::from("--grids"),
-                line: None,
-                column: None,
-                problem: "two files have one name, and rows say which file they are from".to_owned(),
-                hint: "call one of them otherwise".to_owned(),
-            });
+            let problem = "two files have the same name, and rows refer to the name of their file";
+            return Err(YamlError::of_file(Path::new("--grids"), problem, "rename one of them"));
         }
         Self::of_files(
             files,
@@ -284,7 +279,7 @@ impl GridFiles {
     ) -> Result<Self, YamlError> {
         let mut grids = Self::default();
         for (name, asset) in files {
-            let own = build::spaces(&name, &asset.path, &asset.text, context)?;
+            let own = build::parse_spaces(&name, &asset.path, &asset.text, context)?;
             grids.spaces.extend(own.spaces);
             grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in()));
         }
@@ -301,10 +296,10 @@ impl GridFiles {
         shared: (&Path, &str),
         models: &GridModels,
     ) -> Result<Self, YamlError> {
-        let ladders = build::ladders(shared.0, shared.1)?;
+        let ladders = build::parse_ladders(shared.0, shared.1)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let context = build::GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
-        let own = build::spaces(&name, file, text, &context)?;
+        let own = build::parse_spaces(&name, file, text, &context)?;
         Ok(Self { spaces: own.spaces, named: own.named })
     }
 

@@ -3,16 +3,19 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use serde_yaml::Value;
 
 use super::{
-    build, ladder,
+    build,
+    ladder::ladder_values,
     pattern::{FORMATS, HINT, LadderValues},
-    raw::OrderedMap,
 };
 use crate::{
     catalogue::DimensionRole,
-    config::{AssetFiles, YamlError, device_profile::from_assets, locate::YamlPath, yaml},
+    config::{
+        AssetFiles, YamlError,
+        device_profile::from_assets,
+        yaml::{self, Location, Spanned, YamlMap, YamlNode},
+    },
     domain::{Dtype, KernelName, TensorFormat, did_you_mean_or},
 };
 
@@ -106,27 +109,29 @@ pub struct MutationFile(Vec<Mutation>);
 struct RawMutationFile {
     #[serde(rename = "summary")]
     _summary: String,
-    mutations: OrderedMap<RawMutation>,
+    mutations: YamlMap<RawMutation>,
 }
+
+type RawNumbers = Spanned<Vec<Spanned<YamlNode>>>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawMutation {
     summary: Option<String>,
-    kernels: Vec<String>,
-    roles: Vec<DimensionRole>,
-    steps: Option<Vec<i64>>,
-    factors: Option<Vec<Value>>,
-    multiples: Option<Vec<Value>>,
-    bytes: Option<Vec<Value>>,
-    cores: Option<bool>,
-    values: Option<Value>,
-    block_sizes: Option<Vec<Value>>,
+    kernels: Vec<Spanned<String>>,
+    roles: Option<Spanned<Vec<DimensionRole>>>,
+    steps: Option<Spanned<Vec<i64>>>,
+    factors: Option<Vec<Spanned<String>>>,
+    multiples: Option<RawNumbers>,
+    bytes: Option<RawNumbers>,
+    cores: Option<Spanned<bool>>,
+    values: Option<Spanned<YamlNode>>,
+    block_sizes: Option<RawNumbers>,
     last_block: Option<Vec<i64>>,
-    types: Option<BTreeMap<String, String>>,
-    formats: Option<BTreeMap<String, String>>,
-    quantised: Option<bool>,
-    transposed: Option<bool>,
+    types: Option<YamlMap<Spanned<String>>>,
+    formats: Option<YamlMap<Spanned<String>>>,
+    quantised: Option<Spanned<bool>>,
+    transposed: Option<Spanned<bool>>,
 }
 
 impl MutationFile {
@@ -137,7 +142,7 @@ impl MutationFile {
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let ladders = match files.remove(super::SHARED) {
-            Some(asset) => build::ladders(&asset.path, &asset.text)?,
+            Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
             None => LadderValues::new(),
         };
         files
@@ -145,7 +150,7 @@ impl MutationFile {
             .map_or(Ok(Self(Vec::new())), |asset| Self::parse_file(&asset.path, &asset.text, &ladders))
     }
 
-    /// Reads a file's text, without ladders of others.
+    /// Parses a file's text without the ladders of other files.
     ///
     /// # Errors
     /// As [`MutationFile::load`].
@@ -154,14 +159,13 @@ impl MutationFile {
     }
 
     fn parse_file(file: &Path, text: &str, ladders: &LadderValues) -> Result<Self, YamlError> {
-        let raw: RawMutationFile = yaml::parse_with_column(file, text)?;
-        let source = YamlPath { file, text };
-        let read =
-            |(name, raw): &(String, RawMutation)| MutationSource { source, name, raw, ladders }.mutation();
-        Ok(Self(raw.mutations.0.iter().map(read).collect::<Result<_, _>>()?))
+        let raw: RawMutationFile = yaml::parse(file, text)?;
+        let mutations =
+            raw.mutations.iter().map(|(name, raw)| MutationSource { file, name, raw, ladders }.build());
+        Ok(Self(mutations.collect::<Result<_, _>>()?))
     }
 
-    /// Every mutation, in the order of the file.
+    /// All mutations, in the order of the file.
     #[must_use]
     pub fn all(&self) -> &[Mutation] {
         &self.0
@@ -174,54 +178,55 @@ impl MutationFile {
     }
 }
 
-/// One mutation as it is written, and where.
+/// One mutation of a file.
 struct MutationSource<'a> {
-    source: YamlPath<'a>,
-    name: &'a str,
+    file: &'a Path,
+    name: &'a Spanned<String>,
     raw: &'a RawMutation,
     ladders: &'a LadderValues,
 }
 
 impl MutationSource<'_> {
-    fn error(&self, key: &str, needle: &str, why: &str, hint: &str) -> YamlError {
-        let problem = format!("mutation `{}`: {why}", self.name);
-        self.source.error(&["mutations", self.name, key], needle, &problem, hint)
+    fn error(&self, position: Location, why: &str, hint: &str) -> YamlError {
+        YamlError::at(self.file, position, &format!("mutation `{}`: {why}", self.name.value), hint)
     }
 
-    fn mutation(&self) -> Result<Mutation, YamlError> {
+    fn build(&self) -> Result<Mutation, YamlError> {
         let kernels = self.raw.kernels.iter().map(|kernel| {
-            KernelName::new(kernel).map_err(|error| self.error("kernels", kernel, &error.to_string(), HINT))
+            KernelName::new(&kernel.value)
+                .map_err(|error| self.error(kernel.defined, &error.to_string(), HINT))
         });
-        let change = self.change()?;
-        let is_beside =
+        let change = self.parse_change()?;
+        let has_steps =
             matches!(change, MutationChange::Multiples(_) | MutationChange::Bytes(_) | MutationChange::Cores);
-        if self.raw.steps.is_some() && !is_beside {
-            let why = "`steps:` go with `multiples:`, `bytes:` and `cores:`";
-            return Err(self.error("steps", "", why, HINT));
+        if let Some(steps) = self.raw.steps.as_ref().filter(|_| !has_steps) {
+            let why = "`steps:` is allowed with `multiples:`, `bytes:` and `cores:` only";
+            return Err(self.error(steps.defined, why, HINT));
         }
-        let of_dimensions =
-            is_beside || matches!(change, MutationChange::Factors(_) | MutationChange::Values(_));
-        if !self.raw.roles.is_empty() && !of_dimensions {
-            let why = "`roles:` go with what changes a dimension";
-            return Err(self.error("roles", "", why, HINT));
+        let has_roles = has_steps || matches!(change, MutationChange::Factors(_) | MutationChange::Values(_));
+        let roles = self.raw.roles.as_ref();
+        if let Some(roles) = roles.filter(|roles| !roles.value.is_empty() && !has_roles) {
+            let why = "`roles:` is allowed only with a change of a dimension";
+            return Err(self.error(roles.defined, why, HINT));
         }
+        let steps = self.raw.steps.as_ref();
         Ok(Mutation {
-            name: self.name.to_owned(),
+            name: self.name.value.clone(),
             summary: self.raw.summary.clone(),
             kernels: kernels.collect::<Result<_, _>>()?,
-            roles: self.raw.roles.clone(),
-            steps: self.raw.steps.clone().unwrap_or_else(|| vec![-1, 0, 1]),
+            roles: roles.map_or_else(Vec::new, |roles| roles.value.clone()),
+            steps: steps.map_or_else(|| vec![-1, 0, 1], |steps| steps.value.clone()),
             change,
         })
     }
 
-    /// The one change that it says.
-    fn change(&self) -> Result<MutationChange, YamlError> {
+    /// Parses the change; a mutation has exactly one.
+    fn parse_change(&self) -> Result<MutationChange, YamlError> {
         let raw = self.raw;
-        let mut found: Vec<MutationChange> = Vec::new();
+        let mut changes: Vec<MutationChange> = Vec::new();
         if let Some(factors) = &raw.factors {
-            let factors = factors.iter().map(|factor| self.factor(factor));
-            found.push(MutationChange::Factors(factors.collect::<Result<_, _>>()?));
+            let factors = factors.iter().map(|factor| self.parse_factor(factor));
+            changes.push(MutationChange::Factors(factors.collect::<Result<_, _>>()?));
         }
         for (key, items, change) in [
             ("multiples", &raw.multiples, MutationChange::Multiples as fn(Vec<u64>) -> MutationChange),
@@ -229,100 +234,96 @@ impl MutationSource<'_> {
             ("block_sizes", &raw.block_sizes, MutationChange::BlockSizes),
         ] {
             if let Some(items) = items {
-                found.push(change(self.numbers(key, items)?));
+                changes.push(change(self.parse_numbers(key, items)?));
             }
         }
-        match &raw.values {
-            Some(Value::Sequence(items)) => {
-                found.push(MutationChange::Values(self.numbers("values", items)?));
-            }
-            Some(Value::String(ladder)) => {
-                let values = self.ladders.get(ladder).ok_or_else(|| {
-                    let names = self.ladders.keys().map(String::as_str);
-                    let hint = did_you_mean_or(ladder, names, || HINT.to_owned());
-                    self.error("values", ladder, &format!("there is no ladder `{ladder}`"), &hint)
-                })?;
-                found.push(MutationChange::Values(
-                    values.iter().filter_map(|value| (*value).try_into().ok()).collect(),
-                ));
-            }
-            Some(_) => return Err(self.error("values", "", "`values:` is a list or a ladder's name", HINT)),
-            None => {}
+        if let Some(Spanned { value, referenced, defined }) = &raw.values {
+            let values = match value {
+                YamlNode::List(items) => {
+                    self.parse_numbers("values", &Spanned::new(items.clone(), *referenced, *defined))?
+                }
+                YamlNode::Scalar(ladder) => {
+                    let values = self.ladders.get(ladder).ok_or_else(|| {
+                        let names = self.ladders.keys().map(String::as_str);
+                        let hint = did_you_mean_or(ladder, names, || HINT.to_owned());
+                        self.error(*defined, &format!("the ladder `{ladder}` is not declared"), &hint)
+                    })?;
+                    values.iter().filter_map(|value| (*value).try_into().ok()).collect()
+                }
+                YamlNode::Map(_) => {
+                    return Err(self.error(*defined, "`values:` is a list or a ladder's name", HINT));
+                }
+            };
+            changes.push(MutationChange::Values(values));
         }
-        found.extend(raw.last_block.clone().map(MutationChange::LastBlock));
+        changes.extend(raw.last_block.clone().map(MutationChange::LastBlock));
         if let Some(types) = &raw.types {
-            let known = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
+            let parse = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
             let names: Vec<&str> = Dtype::names().collect();
-            found.push(MutationChange::Types(self.pairs("types", types, known, &names)?));
+            changes.push(MutationChange::Types(self.parse_pairs("types", types, parse, &names)?));
         }
         if let Some(formats) = &raw.formats {
-            let known = |name: &str| TensorFormat::parse(name).filter(|_| FORMATS.contains(&name));
-            found.push(MutationChange::Formats(self.pairs("formats", formats, known, &FORMATS)?));
+            let parse = |name: &str| TensorFormat::parse(name).filter(|_| FORMATS.contains(&name));
+            changes.push(MutationChange::Formats(self.parse_pairs("formats", formats, parse, &FORMATS)?));
         }
-        for (key, said, change) in [
-            ("cores", raw.cores, MutationChange::Cores),
-            ("quantised", raw.quantised, MutationChange::Quantised),
-            ("transposed", raw.transposed, MutationChange::Transposed),
+        for (key, flag, change) in [
+            ("cores", &raw.cores, MutationChange::Cores),
+            ("quantised", &raw.quantised, MutationChange::Quantised),
+            ("transposed", &raw.transposed, MutationChange::Transposed),
         ] {
-            match said {
-                Some(true) => found.push(change),
-                Some(false) => {
-                    let hint = "leave the mutation out where it is not wanted";
-                    return Err(self.error(
-                        key,
-                        "false",
-                        &format!("`{key}:` is `true` or is not there"),
-                        hint,
-                    ));
-                }
-                None => {}
+            let Some(flag) = flag else { continue };
+            if !flag.value {
+                let why = format!("`{key}:` can only be `true`");
+                return Err(self.error(flag.defined, &why, "remove the mutation if it is not wanted"));
             }
+            changes.push(change);
         }
-        match (found.pop(), found.is_empty()) {
+        match (changes.pop(), changes.is_empty()) {
             (Some(change), true) => Ok(change),
             (last, _) => {
-                let why = if last.is_some() { "changes several things" } else { "changes nothing" };
-                let hint = "it has one of `factors:`, `multiples:`, `bytes:`, `cores:`, `values:`, `block_sizes:`, \
+                let why = if last.is_some() { "has several changes" } else { "has no change" };
+                let hint = "give one of `factors:`, `multiples:`, `bytes:`, `cores:`, `values:`, `block_sizes:`, \
                             `last_block:`, `types:`, `formats:`, `quantised:`, `transposed:`";
-                Err(self.error("", "", why, hint))
+                Err(self.error(self.name.defined, why, hint))
             }
         }
     }
 
-    fn numbers(&self, key: &str, items: &[Value]) -> Result<Vec<u64>, YamlError> {
-        let values = ladder::values(items)
-            .map_err(|(needle, why)| self.error(key, &needle, &format!("`{key}:` {why}"), HINT))?;
+    fn parse_numbers(&self, key: &str, items: &RawNumbers) -> Result<Vec<u64>, YamlError> {
+        let values = ladder_values(items)
+            .map_err(|(position, why)| self.error(position, &format!("`{key}:` {why}"), HINT))?;
         Ok(values.into_iter().filter_map(|value| value.try_into().ok()).collect())
     }
 
-    /// `3`, or `3/2`.
-    fn factor(&self, value: &Value) -> Result<(u64, u64), YamlError> {
-        let text = yaml::scalar(value).unwrap_or_default();
-        let (times, over) = text.split_once('/').unwrap_or((&text, "1"));
-        match (times.trim().parse(), over.trim().parse()) {
-            (Ok(times @ 1..=1_000_000), Ok(over @ 1..=1_000_000)) if times != over => Ok((times, over)),
+    /// Parses `3` or `3/2`.
+    fn parse_factor(&self, text: &Spanned<String>) -> Result<(u64, u64), YamlError> {
+        let (numerator, denominator) = text.value.split_once('/').unwrap_or((&text.value, "1"));
+        match (numerator.trim().parse(), denominator.trim().parse()) {
+            (Ok(numerator @ 1..=1_000_000), Ok(denominator @ 1..=1_000_000)) if numerator != denominator => {
+                Ok((numerator, denominator))
+            }
             _ => {
-                let why = format!("`{text}` is no factor such as `2`, `1/2` or `3/2`");
-                Err(self.error("factors", &text, &why, HINT))
+                let why = format!("`{}` is no factor such as `2`, `1/2` or `3/2`", text.value);
+                Err(self.error(text.defined, &why, HINT))
             }
         }
     }
 
-    fn pairs<T: Ord + Clone>(
+    fn parse_pairs<T: Ord>(
         &self,
         key: &str,
-        pairs: &BTreeMap<String, String>,
-        known: impl Fn(&str) -> Option<T>,
-        words: &[&str],
+        pairs: &YamlMap<Spanned<String>>,
+        parse: impl Fn(&str) -> Option<T>,
+        known: &[&str],
     ) -> Result<BTreeMap<T, T>, YamlError> {
-        let one = |name: &String| {
-            known(name).ok_or_else(|| {
-                let hint = did_you_mean_or(name, words.iter().copied(), || {
-                    format!("there are {}", words.join(", "))
+        let parse_one = |name: &Spanned<String>| {
+            parse(&name.value).ok_or_else(|| {
+                let hint = did_you_mean_or(&name.value, known.iter().copied(), || {
+                    format!("the {key} are {}", known.join(", "))
                 });
-                self.error(key, name, &format!("`{name}` is none of the {key}"), &hint)
+                self.error(name.defined, &format!("`{}` is not one of the {key}", name.value), &hint)
             })
         };
-        pairs.iter().map(|(from, to)| Ok((one(from)?, one(to)?))).collect()
+        pairs.iter().map(|(from, to)| Ok((parse_one(from)?, parse_one(to)?))).collect()
     }
 }

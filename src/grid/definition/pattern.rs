@@ -1,358 +1,373 @@
-//! A pattern of a grid file, parsed: axes, expressions and slots, every name known, bound to no model yet.
+//! A pattern of a grid file, parsed: axes, expressions and slots. All names are checked; no model is bound yet.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_yaml::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use super::{
-    AttributeTemplate, GridModels, ladder,
+    AttributeTemplate, GridModels,
+    ladder::ladder_values,
     raw::{RawPattern, RawSide},
 };
 use crate::{
     catalogue::{Catalogue, Expr},
-    config::{AssetFiles, YamlError, locate::YamlPath, yaml, yaml::split_outside_brackets},
+    config::{
+        AssetFiles, YamlError,
+        yaml::{Location, Spanned, YamlNode, split_outside_brackets},
+    },
     domain::{CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, did_you_mean_or},
 };
 
-/// Values by the names of their ladders.
+/// Values of ladders by name.
 pub(crate) type LadderValues = BTreeMap<String, Vec<i64>>;
 
-/// What to read where nothing else helps.
+/// Hint of errors without a more specific one.
 pub(crate) const HINT: &str = "docs/grids.md explains every key";
 
-/// What is said of an axis that is none.
+/// Error of an axis value of a wrong kind.
 const NO_AXIS: &str = "is no ladder, no list and no `{model: TABLE}` with or without `ladder: NAME`";
 
 /// Formats that a template can have.
 pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
 
-/// One pattern for one kernel, with the words that it may use.
+/// One pattern for one kernel, with the names that its expressions may use.
 pub(crate) struct PatternContext<'a> {
-    pub(crate) source: YamlPath<'a>,
+    pub(crate) file: &'a Path,
     /// The pattern's name.
-    pub(crate) name: &'a str,
-    /// The keys below the pattern under which it was changed, such as `with_models`.
-    pub(crate) below: Vec<&'a str>,
+    pub(crate) name: &'a Spanned<String>,
     pub(crate) pattern: RawPattern,
     pub(crate) ladders: &'a LadderValues,
     pub(crate) constants: BTreeMap<&'a str, i64>,
     pub(crate) models: &'a GridModels,
-    /// Where the catalogue is, whose entries may ask for columns of their own.
+    /// Assets with the catalogue, whose entries may define attribute columns of their own.
     pub(crate) assets: &'a AssetFiles,
 }
 
-/// Where the values of an axis are from.
+/// Source of the values of an axis.
 pub(crate) enum AxisSource {
     /// The file; rows of several numbers one after the other.
     Values(Vec<i64>),
-    /// A table of each model, beside values of the file.
+    /// A table of each model, joined with values of the file.
     Table {
-        /// Its name.
+        /// Name of the table.
         name: String,
-        /// Values that are there for every model, also for one that has no such table.
+        /// Values used for every model, also for one without the table.
         beside: Option<Vec<i64>>,
     },
 }
 
-/// A pattern, parsed and not yet bound to a model.
-pub(crate) struct ParsedPattern {
-    pub(crate) axes: Vec<(Vec<String>, AxisSource)>,
-    pub(crate) derived: BTreeMap<String, Expr>,
-    pub(crate) conditions: Vec<Expr>,
-    pub(crate) inputs: Vec<Option<ParsedTensor>>,
-    pub(crate) outputs: Vec<Option<ParsedTensor>>,
-    pub(crate) attributes: Vec<(String, AttributeTemplate)>,
+/// An axis: a name or several that move together.
+pub(crate) struct ParsedAxis {
+    pub(crate) names: Vec<String>,
+    pub(crate) source: AxisSource,
+    pub(crate) position: Location,
 }
 
-/// A slot that holds something.
+/// A pattern, parsed and not yet bound to a model.
+pub(crate) struct ParsedPattern {
+    pub(crate) axes: Vec<ParsedAxis>,
+    pub(crate) derived: BTreeMap<String, Spanned<Expr>>,
+    pub(crate) conditions: Vec<Spanned<Expr>>,
+    pub(crate) inputs: Vec<Option<ParsedTensor>>,
+    pub(crate) outputs: Vec<Option<ParsedTensor>>,
+    /// By column.
+    pub(crate) attributes: Vec<(String, Spanned<AttributeTemplate>)>,
+}
+
+/// A slot with a tensor.
 pub(crate) struct ParsedTensor {
-    pub(crate) dims: Vec<Expr>,
+    pub(crate) dims: Vec<Spanned<Expr>>,
     pub(crate) dtype: Dtype,
     pub(crate) format: TensorFormat,
 }
 
 impl ParsedPattern {
-    /// The names that the pattern gives itself, with the key below which each stands.
-    fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let axes = self.axes.iter().flat_map(|(names, _)| names).map(|name| ("axes", name.as_str()));
-        axes.chain(self.derived.keys().map(|name| ("let", name.as_str())))
-    }
-
-    /// All expressions, with the key below which each stands.
-    fn expressions(&self) -> impl Iterator<Item = (&'static str, &Expr)> {
-        let cells = self.attributes.iter().filter_map(|(_, cell)| match cell {
-            AttributeTemplate::Expression(expr) => Some(("attributes", expr)),
+    /// All expressions with their positions.
+    fn expressions(&self) -> impl Iterator<Item = (Location, &Expr)> {
+        let attributes = self.attributes.iter().filter_map(|(_, template)| match &template.value {
+            AttributeTemplate::Expression(expr) => Some((template.defined, expr)),
             AttributeTemplate::Text(_) => None,
         });
-        (self.derived.values().map(|expr| ("let", expr)))
-            .chain(self.conditions.iter().map(|expr| ("where", expr)))
-            .chain(self.inputs.iter().flatten().flat_map(|slot| &slot.dims).map(|expr| ("inputs", expr)))
-            .chain(self.outputs.iter().flatten().flat_map(|slot| &slot.dims).map(|expr| ("outputs", expr)))
-            .chain(cells)
+        let slots = self.inputs.iter().chain(&self.outputs).flatten();
+        let others = self.derived.values().chain(&self.conditions).chain(slots.flat_map(|slot| &slot.dims));
+        others.map(|expr| (expr.defined, &expr.value)).chain(attributes)
     }
 
-    /// The tables of models from which axes take all of their values.
+    /// The model tables from which axes take all of their values.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &String> {
-        self.axes.iter().filter_map(|(_, source)| match source {
+        self.axes.iter().filter_map(|axis| match &axis.source {
             AxisSource::Table { name, beside: None } => Some(name),
             AxisSource::Table { .. } | AxisSource::Values(_) => None,
         })
     }
 
-    /// Whether axes take values of a model, be it some.
+    /// Returns true if at least one axis takes values of a model.
     pub(crate) fn has_tables(&self) -> bool {
-        self.axes.iter().any(|(_, source)| matches!(source, AxisSource::Table { .. }))
+        self.axes.iter().any(|axis| matches!(axis.source, AxisSource::Table { .. }))
     }
 }
 
 impl PatternContext<'_> {
-    /// An error of the pattern below one of its keys.
-    pub(crate) fn error(&self, key: &str, needle: &str, problem: &str, hint: &str) -> YamlError {
-        self.error_below(&[key], needle, problem, hint)
+    /// An error of the pattern.
+    pub(crate) fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
+        YamlError::at(self.file, position, &format!("pattern `{}`: {problem}", self.name.value), hint)
     }
 
-    fn error_below(&self, keys: &[&str], needle: &str, problem: &str, hint: &str) -> YamlError {
-        let keys = [&["patterns", self.name], self.below.as_slice(), keys].concat();
-        self.source.error(&keys, needle, &format!("pattern `{}`: {problem}", self.name), hint)
+    /// The position of the axes; that of the pattern if it has none.
+    pub(crate) fn axes_position(&self) -> Location {
+        self.pattern.axes.as_ref().map_or(self.name.defined, |axes| axes.defined)
     }
 
-    /// The name of one of its kernels.
-    pub(crate) fn kernel(&self, name: &str) -> Result<KernelName, YamlError> {
-        KernelName::new(name).map_err(|error| self.error("kernels", name, &error.to_string(), HINT))
-    }
-
-    /// What is to be said of a kernel that the catalogue does not know.
-    pub(crate) fn without_entry(&self, kernel: &str) -> YamlError {
-        let problem = format!("the catalogue has no entry for `{kernel}`, so it gets no rows");
-        let keys = ["patterns", self.name, "kernels"];
-        self.source.error(&keys, kernel, &format!("pattern `{}`: {problem}", self.name), HINT)
+    /// Checks the name of one of the pattern's kernels.
+    pub(crate) fn kernel_name(&self, name: &Spanned<String>) -> Result<KernelName, YamlError> {
+        KernelName::new(&name.value).map_err(|error| self.error(name.defined, &error.to_string(), HINT))
     }
 
     /// Parses the pattern.
-    pub(crate) fn parts(&self) -> Result<ParsedPattern, YamlError> {
-        let missing = |key: &str| self.error(key, "", &format!("has no `{key}:`"), HINT);
+    pub(crate) fn parse_pattern(&self) -> Result<ParsedPattern, YamlError> {
+        let missing = |key: &str| self.error(self.name.defined, &format!("has no `{key}:`"), HINT);
         let axes = self.pattern.axes.as_ref().ok_or_else(|| missing("axes"))?;
-        let axes = axes.0.iter().map(|(names, value)| self.axis(names, value)).collect::<Result<_, _>>()?;
-        let derived = self.pattern.derived.iter().flatten().map(|(name, value)| {
-            let text =
-                yaml::scalar(value).ok_or_else(|| self.error("let", name, "is no expression", HINT))?;
-            Ok((name.clone(), self.expr("let", &text)?))
-        });
-        let conditions = self.pattern.conditions.iter().flatten().map(|text| self.expr("where", text));
+        let axes = axes.value.iter().map(|(names, value)| self.parse_axis(names, value));
+        let derived = self.pattern.derived.iter().flatten();
+        let derived = derived.map(|(name, text)| Ok((name.value.clone(), self.parse_expr(text)?)));
+        let conditions = self.pattern.conditions.iter().flatten().map(|text| self.parse_expr(text));
         let inputs = self.pattern.inputs.as_ref().ok_or_else(|| missing("inputs"))?;
         let outputs = self.pattern.outputs.as_ref().ok_or_else(|| missing("outputs"))?;
-        let parts = ParsedPattern {
-            axes,
+        let pattern = ParsedPattern {
+            axes: axes.collect::<Result<_, _>>()?,
             derived: derived.collect::<Result<_, YamlError>>()?,
             conditions: conditions.collect::<Result<_, _>>()?,
-            inputs: self.side("inputs", inputs)?,
-            outputs: self.side("outputs", outputs)?,
-            attributes: self.attributes()?,
+            inputs: self.parse_side(inputs)?,
+            outputs: self.parse_side(outputs)?,
+            attributes: self.parse_attributes()?,
         };
-        self.needed_of_models(&parts)?;
-        Ok(parts)
+        self.needed_of_models(&pattern)?;
+        Ok(pattern)
     }
 
-    fn expr(&self, key: &str, text: &str) -> Result<Expr, YamlError> {
-        Expr::parse(text).map_err(|error| self.error(key, text, &error.to_string(), HINT))
+    fn parse_expr(&self, text: &Spanned<String>) -> Result<Spanned<Expr>, YamlError> {
+        let expr = Expr::parse(&text.value);
+        let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
+        Ok(Spanned::new(expr, text.referenced, text.defined))
     }
 
-    fn axis(&self, names: &str, value: &Value) -> Result<(Vec<String>, AxisSource), YamlError> {
-        let wrong = |needle: &str, why: &str, hint: &str| {
-            self.error_below(&["axes", names], needle, &format!("axis `{names}` {why}"), hint)
+    fn parse_axis(
+        &self,
+        names: &Spanned<String>,
+        value: &Spanned<YamlNode>,
+    ) -> Result<ParsedAxis, YamlError> {
+        let wrong = |position: Location, why: &str, hint: &str| {
+            self.error(position, &format!("axis `{}` {why}", names.value), hint)
         };
-        let parts: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
+        let parts: Vec<String> = names.value.split(',').map(|name| name.trim().to_owned()).collect();
         let is_name = |name: &String| Expr::parse(name).is_ok_and(|expr| expr.bare_name().is_some());
         if let Some(name) = parts.iter().find(|name| !is_name(name)) {
-            return Err(wrong("", &format!("has `{name}`, which is no name"), HINT));
+            return Err(wrong(names.defined, &format!("has `{name}`, which is no name"), HINT));
         }
-        let ladder = |name: &str| {
+        let ladder = |name: &str, position: Location| {
             self.ladders.get(name).cloned().ok_or_else(|| {
                 let known = self.ladders.keys().map(String::as_str);
                 let hint =
-                    did_you_mean_or(name, known.clone(), || format!("the ladders are {}", listed(known)));
-                wrong(name, &format!("names the ladder `{name}`, there is none"), &hint)
+                    did_you_mean_or(name, known.clone(), || format!("the ladders are {}", join_names(known)));
+                wrong(position, &format!("refers to the ladder `{name}`, which is not declared"), &hint)
             })
         };
-        let source = match value {
-            Value::Mapping(mapping) => {
-                let word = |key: &str| mapping.get(key).and_then(Value::as_str);
-                let (table, beside) = (word("model"), word("ladder").filter(|_| parts.len() == 1));
-                let table = table.filter(|_| mapping.len() == 1 + usize::from(beside.is_some()));
-                let name = table.ok_or_else(|| wrong("", NO_AXIS, HINT))?;
-                self.known_table(name).map_err(|hint| {
-                    wrong(name, &format!("is of the table `{name}`, which no model has"), &hint)
+        let source = match &value.value {
+            YamlNode::Map(entries) => {
+                let text = |key: &str| {
+                    let (_, value) = entries.iter().find(|(name, _)| name.value == key)?;
+                    Some((value.value.as_text()?, value.defined))
+                };
+                let (table, beside) = (text("model"), text("ladder").filter(|_| parts.len() == 1));
+                let table = table.filter(|_| entries.len() == 1 + usize::from(beside.is_some()));
+                let (name, position) = table.ok_or_else(|| wrong(value.defined, NO_AXIS, HINT))?;
+                self.check_table(name).map_err(|hint| {
+                    wrong(position, &format!("is of the table `{name}`, which no model has"), &hint)
                 })?;
-                AxisSource::Table { name: name.to_owned(), beside: beside.map(ladder).transpose()? }
+                let beside = beside.map(|(name, position)| ladder(name, position)).transpose()?;
+                AxisSource::Table { name: name.to_owned(), beside }
             }
-            Value::Sequence(items) if items.iter().any(Value::is_sequence) => {
-                let values = rows(items, parts.len());
-                AxisSource::Values(values.map_err(|(needle, why)| wrong(&needle, &why, HINT))?)
+            YamlNode::List(items) if items.iter().any(|item| matches!(item.value, YamlNode::List(_))) => {
+                let values = parse_rows(items, parts.len());
+                AxisSource::Values(values.map_err(|(position, why)| wrong(position, &why, HINT))?)
             }
             _ if parts.len() > 1 => {
-                return Err(wrong("", &format!("needs rows of {} numbers", parts.len()), HINT));
+                return Err(wrong(value.defined, &format!("needs rows of {} numbers", parts.len()), HINT));
             }
-            Value::Sequence(items) => AxisSource::Values(
-                ladder::values(items)
-                    .map_err(|(needle, why)| wrong(&needle, &format!("has a wrong value: {why}"), HINT))?,
-            ),
-            Value::String(name) => AxisSource::Values(ladder(name)?),
-            _ => return Err(wrong("", NO_AXIS, HINT)),
+            YamlNode::List(items) => {
+                let items = Spanned::new(items.clone(), value.referenced, value.defined);
+                let values = ladder_values(&items);
+                AxisSource::Values(
+                    values.map_err(|(position, why)| {
+                        wrong(position, &format!("has a wrong value: {why}"), HINT)
+                    })?,
+                )
+            }
+            YamlNode::Scalar(name) => AxisSource::Values(ladder(name, value.defined)?),
         };
-        Ok((parts, source))
+        Ok(ParsedAxis { names: parts, source, position: value.defined })
     }
 
-    fn known_table(&self, table: &str) -> Result<(), String> {
+    /// Checks that some model has the table; the error is a hint.
+    fn check_table(&self, table: &str) -> Result<(), String> {
         let known = self.models.all().flat_map(|model| model.tables.keys().map(String::as_str));
         let known: BTreeSet<&str> = known.collect();
         if known.contains(table) {
             return Ok(());
         }
         Err(did_you_mean_or(table, known.iter().copied(), || {
-            format!("models have {}", listed(known.iter().copied()))
+            format!("models have {}", join_names(known.iter().copied()))
         }))
     }
 
-    fn side(&self, key: &str, side: &RawSide) -> Result<Vec<Option<ParsedTensor>>, YamlError> {
-        let shapes: Vec<&str> = side.shapes.split(';').map(str::trim).collect();
-        let dtypes = self.each(key, "types", &side.dtypes, shapes.len())?;
-        let formats = self.each(key, "formats", side.formats.as_deref().unwrap_or("ND"), shapes.len())?;
-        let slots = shapes.iter().zip(dtypes.iter().zip(formats));
+    fn parse_side(&self, side: &RawSide) -> Result<Vec<Option<ParsedTensor>>, YamlError> {
+        let shapes: Vec<&str> = side.shapes.value.split(';').map(str::trim).collect();
+        let nd = Spanned::new("ND".to_owned(), side.shapes.referenced, side.shapes.defined);
+        let formats = side.formats.as_ref().unwrap_or(&nd);
+        let dtype_names = self.split_cell("types", &side.dtypes, shapes.len())?;
+        let format_names = self.split_cell("formats", formats, shapes.len())?;
+        let slots = shapes.iter().zip(dtype_names.iter().zip(format_names));
         slots
             .map(|(shape, (dtype, format))| {
                 if *shape == "-" {
                     return Ok(None);
                 }
                 let dims = if shape.is_empty() { Vec::new() } else { split_outside_brackets(shape) };
+                let dims = dims.iter().map(|term| {
+                    self.parse_expr(&Spanned::new(
+                        (*term).to_owned(),
+                        side.shapes.referenced,
+                        side.shapes.defined,
+                    ))
+                });
                 Ok(Some(ParsedTensor {
-                    dims: dims.iter().map(|term| self.expr(key, term)).collect::<Result<_, _>>()?,
-                    dtype: self.dtype(key, dtype)?,
-                    format: self.format(key, format)?,
+                    dims: dims.collect::<Result<_, _>>()?,
+                    dtype: self.parse_dtype(dtype, side.dtypes.defined)?,
+                    format: self.parse_format(format, formats.defined)?,
                 }))
             })
             .collect()
     }
 
-    /// The words of a cell for each slot: one for all, or one for each.
-    fn each<'t>(
+    /// Splits a cell at semicolons: one name for all slots, or one for each.
+    fn split_cell<'t>(
         &self,
-        key: &str,
         what: &str,
-        cell: &'t str,
+        cell: &'t Spanned<String>,
         slots: usize,
     ) -> Result<Vec<&'t str>, YamlError> {
-        let words: Vec<&str> = cell.split(';').map(str::trim).collect();
-        match words.len() {
-            1 => Ok(vec![words[0]; slots]),
-            count if count == slots => Ok(words),
+        let names: Vec<&str> = cell.value.split(';').map(str::trim).collect();
+        match names.len() {
+            1 => Ok(vec![names[0]; slots]),
+            count if count == slots => Ok(names),
             count => {
                 let problem = format!("{count} {what} for {slots} shapes");
-                Err(self.error(key, cell, &problem, "give one for all slots, or one for each"))
+                Err(self.error(cell.defined, &problem, "give one for all slots, or one for each"))
             }
         }
     }
 
-    fn dtype(&self, key: &str, word: &str) -> Result<Dtype, YamlError> {
-        Dtype::parse(word).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint =
-                did_you_mean_or(word, Dtype::names(), || format!("the types are {}", listed(Dtype::names())));
-            self.error(key, word, &format!("`{word}` is no type of a slot that holds something"), &hint)
+    fn parse_dtype(&self, name: &str, position: Location) -> Result<Dtype, YamlError> {
+        Dtype::parse(name).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
+            let hint = did_you_mean_or(name, Dtype::names(), || {
+                format!("the types are {}", join_names(Dtype::names()))
+            });
+            self.error(position, &format!("`{name}` is no type of a tensor"), &hint)
         })
     }
 
-    fn format(&self, key: &str, word: &str) -> Result<TensorFormat, YamlError> {
-        TensorFormat::parse(word).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
-            let hint = did_you_mean_or(word, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
-            self.error(key, word, &format!("`{word}` is no format"), &hint)
+    fn parse_format(&self, name: &str, position: Location) -> Result<TensorFormat, YamlError> {
+        TensorFormat::parse(name).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
+            let hint = did_you_mean_or(name, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
+            self.error(position, &format!("`{name}` is no format"), &hint)
         })
     }
 
-    fn attributes(&self) -> Result<Vec<(String, AttributeTemplate)>, YamlError> {
-        let mut cells = Vec::new();
-        for (column, text) in self.pattern.text.iter().flatten() {
-            cells.push((column.clone(), AttributeTemplate::Text(text.clone())));
-        }
-        for (column, value) in self.pattern.attributes.iter().flat_map(|attributes| &attributes.0) {
-            let text = yaml::scalar(value);
-            let text = text.ok_or_else(|| self.error("attributes", column, "is no expression", HINT))?;
-            cells.push((column.clone(), AttributeTemplate::Expression(self.expr("attributes", &text)?)));
-        }
+    fn parse_attributes(&self) -> Result<Vec<(String, Spanned<AttributeTemplate>)>, YamlError> {
+        let texts = self.pattern.text.iter().flatten();
+        let texts = texts.map(|(column, text)| {
+            let template = AttributeTemplate::Text(text.clone());
+            Ok((column, Spanned::new(template, column.referenced, column.defined)))
+        });
+        let expressions = self.pattern.attributes.iter().flatten();
+        let expressions = expressions.map(|(column, text)| {
+            let Spanned { value, referenced, defined } = self.parse_expr(text)?;
+            Ok((column, Spanned::new(AttributeTemplate::Expression(value), referenced, defined)))
+        });
         let mut seen = BTreeSet::new();
-        for (column, cell) in &cells {
-            let key = if matches!(cell, AttributeTemplate::Text(_)) { "text" } else { "attributes" };
-            self.column(key, column)?;
-            if !seen.insert(column) {
+        let columns = texts.chain(expressions).map(|column| {
+            let (column, template) = column?;
+            self.check_column(column)?;
+            if !seen.insert(&column.value) {
                 let hint = "give a column below `text:` or below `attributes:`, not below both";
-                return Err(self.error(key, column, &format!("`{column}` is given twice"), hint));
+                return Err(self.error(column.defined, &format!("`{}` is given twice", column.value), hint));
             }
-        }
-        Ok(cells)
+            Ok((column.value.clone(), template))
+        });
+        columns.collect()
     }
 
-    /// Whether the rows of grids may have such a column.
-    fn column(&self, key: &str, column: &str) -> Result<(), YamlError> {
+    /// Checks that rows of grids may have the column.
+    fn check_column(&self, column: &Spanned<String>) -> Result<(), YamlError> {
+        let (position, column) = (column.defined, column.value.as_str());
         if CaseAttributes::is_derived_column(column) {
             let problem = format!("`{column}` is filled in with each row");
-            return Err(self.error(key, column, &problem, "leave it out"));
+            return Err(self.error(position, &problem, "leave it out"));
         }
         let known: BTreeSet<String> = CaseAttributes::columns().collect();
         if known.contains(column) {
             return Ok(());
         }
-        // Entries may ask for more, which is seldom and takes a while to find out.
-        let asked = Catalogue::load(self.assets)?.attribute_columns();
-        if asked.contains(column) {
+        // Entries may define more columns. Loading the catalogue takes time, so it is done only here.
+        let defined = Catalogue::load(self.assets)?.attribute_columns();
+        if defined.contains(column) {
             return Ok(());
         }
-        let hint = did_you_mean_or(column, known.iter().chain(&asked).map(String::as_str), || {
+        let hint = did_you_mean_or(column, known.iter().chain(&defined).map(String::as_str), || {
             format!(
-                "what shapes do not carry stands in `{EP_SIZE}` and in columns `{RUNTIME}…` that an entry of the \
-                 catalogue reads; docs/attention.md lists those of attention"
+                "attributes are `{EP_SIZE}` and the columns `{RUNTIME}…` that an entry of the catalogue reads; \
+                 docs/attention.md lists those of attention"
             )
         });
-        Err(self.error(key, column, &format!("`{}` is no attribute", column.escape_debug()), &hint))
+        Err(self.error(position, &format!("`{}` is no attribute", column.escape_debug()), &hint))
     }
 
-    /// The names that the pattern gives itself; none may be given twice.
-    fn own_names<'p>(&self, parts: &'p ParsedPattern) -> Result<BTreeSet<&'p str>, YamlError> {
+    /// The names of axes and of `let:`; a name given twice is an error.
+    fn own_names(&self) -> Result<BTreeSet<&str>, YamlError> {
+        let axes = self.pattern.axes.iter().flat_map(|axes| axes.value.keys());
+        let axes = axes.flat_map(|key| key.value.split(',').map(|name| (name.trim(), key.defined)));
+        let derived = self.pattern.derived.iter().flatten();
+        let derived = derived.map(|(key, _)| (key.value.as_str(), key.defined));
         let mut own = BTreeSet::new();
-        for (key, name) in parts.names() {
+        for (name, position) in axes.chain(derived) {
             if !own.insert(name) || self.constants.contains_key(name) {
-                return Err(self.error(
-                    key,
-                    name,
-                    &format!("`{name}` is given twice"),
-                    "give it another name",
-                ));
+                let problem = format!("`{name}` is given twice");
+                return Err(self.error(position, &problem, "give it another name"));
             }
         }
         Ok(own)
     }
 
-    /// Names that only models can give.
+    /// The names in expressions that only models can give.
     pub(crate) fn needed_of_models<'p>(
         &self,
-        parts: &'p ParsedPattern,
+        pattern: &'p ParsedPattern,
     ) -> Result<BTreeSet<&'p str>, YamlError> {
-        let own = self.own_names(parts)?;
+        let own = self.own_names()?;
         let known: BTreeSet<&str> =
             self.models.all().flat_map(|model| model.numbers.keys().map(String::as_str)).collect();
         let mut needed = BTreeSet::new();
-        for (key, expr) in parts.expressions() {
+        for (position, expr) in pattern.expressions() {
             let names = expr.variable_names().into_iter();
             for name in names.filter(|name| !own.contains(name) && !self.constants.contains_key(name)) {
                 if !known.contains(name) {
-                    let words = own.iter().chain(self.constants.keys()).chain(&known).copied();
-                    let hint = did_you_mean_or(name, words, || {
-                        "it is no axis, no constant, nothing in `let:`, and no model has it".to_owned()
+                    let names = own.iter().chain(self.constants.keys()).chain(&known).copied();
+                    let hint = did_you_mean_or(name, names, || {
+                        "it is no axis, no constant, not in `let:`, and no model has it".to_owned()
                     });
-                    let text = expr.to_string();
-                    return Err(self.error(
-                        key,
-                        &text,
-                        &format!("`{name}` in `{text}` stands for nothing"),
-                        &hint,
-                    ));
+                    let problem = format!("`{name}` in `{expr}` is not defined");
+                    return Err(self.error(position, &problem, &hint));
                 }
                 needed.insert(name);
             }
@@ -361,31 +376,28 @@ impl PatternContext<'_> {
     }
 }
 
-/// The numbers of rows that all have the same width, one after the other; an error is the text that is wrong, and why.
-fn rows(items: &[Value], width: usize) -> Result<Vec<i64>, (String, String)> {
+/// Returns the numbers of rows of equal width, one row after the other; an error has the position and the reason.
+fn parse_rows(items: &[Spanned<YamlNode>], width: usize) -> Result<Vec<i64>, (Location, String)> {
     let mut numbers = Vec::new();
     for item in items {
-        let text =
-            |value: &Value| yaml::scalar(value).unwrap_or_else(|| yaml::print(value).trim().to_owned());
-        let Some(row) = item.as_sequence() else {
-            let text = text(item);
-            return Err((text.clone(), format!("has `{text}` among rows of {width} numbers")));
+        let YamlNode::List(row) = &item.value else {
+            return Err((item.defined, format!("has a single value among rows of {width} numbers")));
         };
-        let words = || row.iter().map(text).collect::<Vec<_>>().join(", ");
         if row.len() != width {
-            let why = format!("has the row `[{}]` of {} for {width} names", words(), row.len());
-            return Err((format!("[{}]", words()), why));
+            return Err((item.defined, format!("has a row of {} values for {width} names", row.len())));
         }
         for value in row {
-            let number = value.as_i64().filter(|number| *number >= 1);
-            let text = text(value);
-            let why = || format!("has `{text}` in the row `[{}]`, expected whole numbers from 1 on", words());
-            numbers.push(number.ok_or_else(|| (text.clone(), why()))?);
+            let number = value.value.as_text().and_then(|text| text.parse().ok());
+            let number = number.filter(|number| *number >= 1);
+            numbers.push(number.ok_or_else(|| {
+                let found = value.value.as_text().unwrap_or("a list or a mapping");
+                (value.defined, format!("has `{found}` in a row, expected whole numbers from 1"))
+            })?);
         }
     }
     Ok(numbers)
 }
 
-fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    words.collect::<Vec<_>>().join(", ")
+fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }

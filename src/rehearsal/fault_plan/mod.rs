@@ -150,12 +150,9 @@ impl FaultPlan {
     /// # Errors
     /// [`YamlError`] where it cannot be read, is wrong, or names a kernel or a device that is not there.
     pub fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let text = fs::read_to_string(file).map_err(|error| YamlError {
-            file: file.to_owned(),
-            line: None,
-            column: None,
-            problem: format!("cannot be read: {error}"),
-            hint: "give the path of a fault plan; docs/rehearsal.md has one".to_owned(),
+        let text = fs::read_to_string(file).map_err(|error| {
+            let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
+            YamlError::of_file(file, format!("cannot be read: {error}"), hint)
         })?;
         Self::parse(file, &text, known)
     }

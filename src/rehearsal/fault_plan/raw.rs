@@ -1,11 +1,8 @@
 //! Fault plans as they are written.
 
-use std::{fmt, marker::PhantomData, path::Path};
+use std::path::Path;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, MapAccess, SeqAccess, Visitor, value},
-};
+use serde::{Deserialize, Deserializer};
 
 use super::{
     FaultPlan, FaultTarget, PlannedFault, SimulatedDelays, TimeWindow, ValidNames,
@@ -16,12 +13,16 @@ use super::{
     },
 };
 use crate::{
-    config::{YamlError, locate::YamlPath, yaml},
+    config::{YamlError, yaml},
     domain::did_you_mean_or,
 };
 
-/// Kernels may be slower by this factor at most; what is beyond is a typing error.
-const LARGEST: f64 = 1e6;
+/// Limit of factors by which kernels or devices are slower.
+const MAX_FACTOR: f64 = 1e6;
+/// Limit of durations in seconds.
+const MAX_SECONDS: f64 = 1e9;
+/// Hint of errors without a more specific one.
+const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,46 +33,46 @@ struct RawFaultPlan {
     #[serde(default)]
     costs: SimulatedDelays,
     #[serde(default)]
-    faults: Vec<FaultItem>,
+    faults: Vec<RawFault>,
 }
 
 const fn one() -> f64 {
     1.0
 }
 
-/// A fault as it is written: exactly one of the first fields is given.
+/// A fault as it is written: exactly one of the kinds is given.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct RawFault {
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     crash: Option<ProcessCrash>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     hang: Option<ProcessHang>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     out_of_memory: Option<OutOfMemory>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     device_error: Option<RuntimeDeviceError>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     clock_jump: Option<ClockJump>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     lost_records: Option<LostRecords>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     truncated_csv: Option<TruncatedCsv>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     ragged_csv: Option<RaggedCsv>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     missing_output: Option<MissingOutput>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     wrong_device_id: Option<WrongDevice>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     disk_full: Option<DiskFull>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     slow_device: Option<SlowDevice>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     throttling: Option<DeviceThrottling>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     device_lost: Option<NoParameters>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "default_if_null")]
     leftover_process: Option<LeftoverProcess>,
     #[serde(rename = "where")]
     place: FaultTarget,
@@ -80,244 +81,209 @@ struct RawFault {
     when: TimeWindow,
 }
 
-/// A fault's word may stand without parameters.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<Option<T>, D::Error> {
-    Option::<T>::deserialize(from).map(|found| Some(found.unwrap_or_default()))
+/// Reads a fault without parameters as one with default parameters.
+fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    Option::<T>::deserialize(from).map(|parameters| Some(parameters.unwrap_or_default()))
+}
+
+/// Keys below a fault, and the problem of their value.
+type FaultError = (Vec<&'static str>, String);
+
+fn invalid<T>(keys: &[&'static str], problem: impl Into<String>) -> Result<T, FaultError> {
+    Err((keys.to_vec(), problem.into()))
 }
 
 impl RawFault {
-    fn kinds(self) -> Vec<FaultKind> {
+    fn check(self) -> Result<PlannedFault, FaultError> {
+        let Self { place, times, times_each, when, .. } = self;
         let kinds = [
-            self.crash.map(FaultKind::Crash),
-            self.hang.map(FaultKind::Hang),
-            self.out_of_memory.map(FaultKind::OutOfMemory),
-            self.device_error.map(FaultKind::DeviceError),
-            self.clock_jump.map(FaultKind::ClockJump),
-            self.lost_records.map(FaultKind::LostRecords),
-            self.truncated_csv.map(FaultKind::TruncatedCsv),
-            self.ragged_csv.map(FaultKind::RaggedCsv),
-            self.missing_output.map(FaultKind::MissingOutput),
-            self.wrong_device_id.map(FaultKind::WrongDeviceId),
-            self.disk_full.map(FaultKind::DiskFull),
-            self.slow_device.map(FaultKind::SlowDevice),
-            self.throttling.map(FaultKind::Throttling),
-            self.device_lost.map(FaultKind::DeviceLost),
-            self.leftover_process.map(FaultKind::LeftoverProcess),
+            ("crash", self.crash.map(FaultKind::Crash)),
+            ("hang", self.hang.map(FaultKind::Hang)),
+            ("out_of_memory", self.out_of_memory.map(FaultKind::OutOfMemory)),
+            ("device_error", self.device_error.map(FaultKind::DeviceError)),
+            ("clock_jump", self.clock_jump.map(FaultKind::ClockJump)),
+            ("lost_records", self.lost_records.map(FaultKind::LostRecords)),
+            ("truncated_csv", self.truncated_csv.map(FaultKind::TruncatedCsv)),
+            ("ragged_csv", self.ragged_csv.map(FaultKind::RaggedCsv)),
+            ("missing_output", self.missing_output.map(FaultKind::MissingOutput)),
+            ("wrong_device_id", self.wrong_device_id.map(FaultKind::WrongDeviceId)),
+            ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
+            ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
+            ("throttling", self.throttling.map(FaultKind::Throttling)),
+            ("device_lost", self.device_lost.map(FaultKind::DeviceLost)),
+            ("leftover_process", self.leftover_process.map(FaultKind::LeftoverProcess)),
         ];
-        kinds.into_iter().flatten().collect()
-    }
-
-    fn checked(mut self) -> Result<PlannedFault, String> {
-        let place = std::mem::take(&mut self.place);
-        let (times, times_each, when) = (self.times, self.times_each, self.when);
-        let mut kinds = self.kinds();
-        let (Some(kind), None) = (kinds.pop(), kinds.pop()) else {
-            return Err("expected one fault in each item of the list, such as `- crash:`".to_owned());
+        let mut kinds = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?)));
+        let (Some((key, kind)), None) = (kinds.next(), kinds.next()) else {
+            return invalid(&[], "expected one fault in each item of the list, such as `- crash:`");
         };
-        check_kind(&kind)?;
-        check_place(&kind, &place)?;
-        if kind.scope() == FaultScope::Device && (times.is_some() || times_each.is_some()) {
-            return Err("a fault of a device is not counted; say `when` it begins and ends".to_owned());
+        check_kind(key, &kind)?;
+        check_target(&kind, &place)?;
+        for (key, count) in [("times", times), ("times_each", times_each)] {
+            match count {
+                Some(_) if kind.scope() == FaultScope::Device => {
+                    let problem = format!("`{key}` does not apply to a fault of a device; use `when`");
+                    return invalid(&[key], problem);
+                }
+                Some(0) => {
+                    return invalid(&[key], format!("`{key}`: expected at least 1; or remove the fault"));
+                }
+                _ => {}
+            }
         }
-        if times == Some(0) || times_each == Some(0) {
-            return Err("expected at least 1 time; leave the fault out where it is not to strike".to_owned());
+        if when.from < 0.0 || when.from.is_nan() {
+            return invalid(&["when", "from"], "`from`: expected seconds from 0");
         }
-        let until = when.until.unwrap_or(f64::MAX);
-        if !(when.from >= 0.0 && until > when.from) {
-            return Err("`when`: expected seconds with `until` after `from`".to_owned());
+        if when.until.is_some_and(|until| until.is_nan() || until <= when.from) {
+            return invalid(&["when", "until"], "`until`: expected seconds greater than `from`");
         }
         Ok(PlannedFault { kind, place, times, times_each, when })
     }
 }
 
-fn check_kind(kind: &FaultKind) -> Result<(), String> {
-    let part = |name: &str, part: f64| {
-        if (0.0..=1.0).contains(&part) { Ok(()) } else { Err(format!("`{name}` is a part, from 0 to 1")) }
+fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
+    let require = |is_valid: bool, parameter: &'static str, problem: &str| {
+        if is_valid { Ok(()) } else { invalid(&[key, parameter], format!("`{parameter}`: {problem}")) }
     };
-    let factor = |factor: f64| {
-        let fits = (1.0..=LARGEST).contains(&factor);
-        if fits { Ok(()) } else { Err(format!("`factor`: expected a number from 1 to {LARGEST}")) }
+    let seconds = |seconds: f64| {
+        let is_valid = seconds > 0.0 && seconds <= MAX_SECONDS;
+        require(is_valid, "seconds", "expected a number of seconds above 0")
     };
     match kind {
         FaultKind::Crash(ProcessCrash { exit: Some(_), signal: Some(_), .. }) => {
-            Err("a crash has an `exit` code or a `signal`, not both".to_owned())
+            invalid(&[key, "signal"], "a crash has an `exit` code or a `signal`, not both")
         }
         FaultKind::Crash(ProcessCrash { launch: 0, .. })
         | FaultKind::Hang(ProcessHang { launch: 0, .. })
-        | FaultKind::ClockJump(ClockJump { launch: 0, .. }) => Err("`launch` counts from 1".to_owned()),
-        FaultKind::DeviceError(RuntimeDeviceError { code }) if !matches!(code / 1000, 107 | 507) => {
-            Err(format!("`code`: {code} is none of the runtime's, which are 107xxx and 507xxx"))
+        | FaultKind::ClockJump(ClockJump { launch: 0, .. }) => require(false, "launch", "counts from 1"),
+        FaultKind::DeviceError(RuntimeDeviceError { code }) => {
+            let problem = format!("{code} is no error code of the runtime, which are 107xxx and 507xxx");
+            require(matches!(code / 1000, 107 | 507), "code", &problem)
         }
-        FaultKind::ClockJump(ClockJump { seconds, .. }) if !(seconds.abs() <= 1e9 && *seconds != 0.0) => {
-            Err("`seconds`: expected a number of seconds that is not 0".to_owned())
+        FaultKind::ClockJump(ClockJump { seconds, .. }) => {
+            let is_valid = seconds.abs() <= MAX_SECONDS && *seconds != 0.0;
+            require(is_valid, "seconds", "expected a number of seconds that is not 0")
         }
         FaultKind::LostRecords(LostRecords { head: 0, tail: 0 }) => {
-            Err("`lost_records` needs `head`, `tail` or both: how many records are lost".to_owned())
+            invalid(&[key], "`lost_records` needs `head`, `tail` or both: the number of records lost")
         }
-        FaultKind::RaggedCsv(RaggedCsv { rows: 0 }) => Err("`rows`: expected at least 1".to_owned()),
+        FaultKind::RaggedCsv(RaggedCsv { rows }) => require(*rows > 0, "rows", "expected at least 1"),
         FaultKind::TruncatedCsv(TruncatedCsv { keeps }) | FaultKind::DiskFull(DiskFull { keeps, .. }) => {
-            part("keeps", *keeps)
+            require((0.0..=1.0).contains(keeps), "keeps", "expected a share from 0 to 1")
         }
         FaultKind::MissingOutput(MissingOutput { folder: false, second_export: true }) => {
-            Err("without a `folder` there is no `second_export`; say `second_export: false`".to_owned())
+            let problem = "without a `folder` nothing can be exported later; give `second_export: false`";
+            invalid(&[key, "folder"], problem)
         }
-        FaultKind::SlowDevice(SlowDevice { factor: by })
-        | FaultKind::Throttling(DeviceThrottling { factor: by, .. }) => factor(*by),
-        FaultKind::Hang(ProcessHang { seconds: Some(seconds), .. })
-        | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(seconds), .. }) => {
-            positive("seconds", *seconds)
+        FaultKind::SlowDevice(SlowDevice { factor })
+        | FaultKind::Throttling(DeviceThrottling { factor, .. }) => {
+            let problem = format!("expected a number from 1 to {MAX_FACTOR}");
+            require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)
         }
+        FaultKind::Hang(ProcessHang { seconds: Some(duration), .. })
+        | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(duration), .. }) => seconds(*duration),
         _ => Ok(()),
     }
 }
 
-fn positive(name: &str, seconds: f64) -> Result<(), String> {
-    let fits = seconds > 0.0 && seconds <= 1e9;
-    if fits { Ok(()) } else { Err(format!("`{name}`: expected a number of seconds above 0")) }
-}
-
-fn check_place(kind: &FaultKind, place: &FaultTarget) -> Result<(), String> {
-    let FaultTarget { kernel, case, shapes, collections, ordinal, every, probability, .. } = place;
-    let says_more = !(kernel.is_empty()
-        && case.is_empty()
-        && shapes.is_empty()
-        && collections.is_empty()
-        && ordinal.is_empty()
-        && every.is_none());
-    if kind.scope() == FaultScope::Device && says_more {
-        return Err("a fault of a device strikes by `devices` and `probability` alone".to_owned());
+fn check_target(kind: &FaultKind, target: &FaultTarget) -> Result<(), FaultError> {
+    let FaultTarget { kernel, case, shapes, collections, ordinal, every, probability, .. } = target;
+    let given = [
+        ("kernel", !kernel.is_empty()),
+        ("case", !case.is_empty()),
+        ("shapes", !shapes.is_empty()),
+        ("collections", !collections.is_empty()),
+        ("ordinal", !ordinal.is_empty()),
+        ("every", every.is_some()),
+    ];
+    let given = given.into_iter().find(|(_, is_given)| *is_given);
+    if let Some((key, _)) = given.filter(|_| kind.scope() == FaultScope::Device) {
+        let problem =
+            format!("`{key}` does not apply to a fault of a device; use `devices` and `probability`");
+        return invalid(&["where", key], problem);
     }
     if *every == Some(0) {
-        return Err("`every`: expected 1 or more".to_owned());
+        return invalid(&["where", "every"], "`every`: expected at least 1");
     }
-    if probability.is_some_and(|likely| !(0.0..=1.0).contains(&likely)) {
-        return Err("`probability` is from 0 to 1".to_owned());
+    if probability.is_some_and(|probability| !(0.0..=1.0).contains(&probability)) {
+        return invalid(&["where", "probability"], "`probability`: expected a number from 0 to 1");
     }
     Ok(())
 }
 
-/// A fault of the list. It is checked while the parser still knows where it stands.
-struct FaultItem(PlannedFault);
-
-impl<'de> Deserialize<'de> for FaultItem {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct CheckedFault;
-        impl<'de> Visitor<'de> for CheckedFault {
-            type Value = FaultItem;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a fault, such as `crash: {signal: SIGKILL}`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FaultItem, A::Error> {
-                let raw = RawFault::deserialize(value::MapAccessDeserializer::new(map))?;
-                raw.checked().map(FaultItem).map_err(A::Error::custom)
-            }
-        }
-        from.deserialize_map(CheckedFault)
-    }
-}
-
-/// A value, or a list of them.
+/// Reads a value or a list of values.
 pub(super) fn one_or_many<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
-    T: SingleValue + Deserialize<'de>,
+    T: Deserialize<'de>,
 {
-    struct OneOrMany<T>(PhantomData<T>);
-    impl<'de, T: SingleValue + Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(T::EXPECTED)
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-            let of = || E::invalid_type(serde::de::Unexpected::Str(text), &self);
-            T::from_text(text).map(|value| vec![value]).ok_or_else(of)
-        }
-
-        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Vec<T>, E> {
-            let of = || E::invalid_type(serde::de::Unexpected::Unsigned(number), &self);
-            T::from_number(number).map(|value| vec![value]).ok_or_else(of)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-            let mut values = Vec::new();
-            while let Some(value) = items.next_element()? {
-                values.push(value);
-            }
-            Ok(values)
-        }
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a value or a list of values of the right type; quote texts that look like numbers"
+    )]
+    enum OneOrMany<T> {
+        Many(Vec<T>),
+        One(T),
     }
-    from.deserialize_any(OneOrMany(PhantomData))
+    OneOrMany::deserialize(from).map(|values| match values {
+        OneOrMany::Many(values) => values,
+        OneOrMany::One(value) => vec![value],
+    })
 }
 
-/// What may stand alone in the place of a list.
-pub(super) trait SingleValue: Sized {
-    /// What is expected, in words.
-    const EXPECTED: &'static str;
-
-    fn from_text(_text: &str) -> Option<Self> {
-        None
-    }
-
-    fn from_number(_number: u64) -> Option<Self> {
-        None
-    }
-}
-
-impl SingleValue for String {
-    const EXPECTED: &'static str =
-        "a text or a list of texts (put quotes around one that looks like a number)";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Some(text.to_owned())
-    }
-}
-
-impl SingleValue for u32 {
-    const EXPECTED: &'static str = "a number or a list of numbers, such as [0, 1]";
-
-    fn from_number(number: u64) -> Option<Self> {
-        Self::try_from(number).ok()
-    }
-}
-
-/// Reads a file's text.
+/// Parses a file's text.
 pub(super) fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<FaultPlan, YamlError> {
-    let RawFaultPlan { seed, speed, costs, faults } = yaml::parse_with_column(file, text)?;
-    let plan = FaultPlan { seed, speed, costs, faults: faults.into_iter().map(|item| item.0).collect() };
-    let source = YamlPath { file, text };
+    let RawFaultPlan { seed, speed, costs, faults } = yaml::parse(file, text)?;
+    let error = |keys: &[&str], problem: &str, hint: &str| {
+        YamlError::at(file, yaml::find_value(text, keys), problem, hint)
+    };
     if !(1e-3..=1e6).contains(&speed) {
-        let problem = format!("`speed` is {speed}, expected pretended seconds in one, from 0.001 to 1000000");
-        return Err(source.error(&["speed"], "", &problem, "1 is as fast as time passes"));
+        let problem =
+            format!("`speed` is {speed}, expected simulated seconds per second, from 0.001 to 1000000");
+        return Err(error(&["speed"], &problem, "1 is real time"));
     }
     let SimulatedDelays { start, init, case, launch, export } = costs;
     let named = [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
     if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
-        let problem = format!("`{name}` is {seconds}, expected pretended seconds from 0 to 1000000");
-        return Err(source.error(&["costs", name], "", &problem, "0 pretends nothing"));
+        let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
+        return Err(error(&["costs", name], &problem, "0 adds no delay"));
     }
-    for place in plan.faults.iter().map(|fault| &fault.place) {
-        check_known(&source, place, known)?;
-    }
-    Ok(plan)
+    let faults = faults.into_iter().enumerate().map(|(index, raw)| {
+        let index = index.to_string();
+        let below = |keys: &[&str], problem: &str, hint: &str| {
+            error(&[&["faults", &index], keys].concat(), problem, hint)
+        };
+        let fault = raw.check().map_err(|(keys, problem)| below(&keys, &problem, HINT))?;
+        check_known(&fault.place, known, below)?;
+        Ok(fault)
+    });
+    Ok(FaultPlan { seed, speed, costs, faults: faults.collect::<Result<_, YamlError>>()? })
 }
 
-/// Kernels and devices that are not there would never be struck.
-fn check_known(source: &YamlPath<'_>, place: &FaultTarget, known: &ValidNames<'_>) -> Result<(), YamlError> {
-    if let Some(kernel) = place.kernel.iter().find(|kernel| !known.kernels.contains(&kernel.as_str())) {
-        let hint = did_you_mean_or(kernel, known.kernels.iter().copied(), || {
-            "`npubench kernels` lists them".to_owned()
-        });
-        let problem = format!("the catalogue has no kernel `{kernel}`");
-        return Err(source.error(&["faults"], kernel, &problem, &hint));
+/// Checks that kernels and devices exist: a fault of others would never occur.
+fn check_known(
+    target: &FaultTarget,
+    known: &ValidNames<'_>,
+    error: impl Fn(&[&str], &str, &str) -> YamlError,
+) -> Result<(), YamlError> {
+    for (index, kernel) in target.kernel.iter().enumerate() {
+        if !known.kernels.contains(&kernel.as_str()) {
+            let hint = did_you_mean_or(kernel, known.kernels.iter().copied(), || {
+                "`npubench kernels` lists them".to_owned()
+            });
+            let problem = format!("the catalogue has no kernel `{kernel}`");
+            return Err(error(&["where", "kernel", &index.to_string()], &problem, &hint));
+        }
     }
-    if let Some(device) = place.devices.iter().find(|device| **device >= known.devices) {
-        let problem = format!("the rehearsal host has no device {device}");
-        let hint = format!("its devices are 0 to {}", known.devices.saturating_sub(1));
-        return Err(source.error(&["faults", "devices"], &device.to_string(), &problem, &hint));
+    for (index, device) in target.devices.iter().enumerate() {
+        if *device >= known.devices {
+            let problem = format!("the rehearsal host has no device {device}");
+            let hint = format!("its devices are 0 to {}", known.devices.saturating_sub(1));
+            return Err(error(&["where", "devices", &index.to_string()], &problem, &hint));
+        }
     }
     Ok(())
 }

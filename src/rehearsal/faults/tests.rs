@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     domain::{CaseId, DataKind as HostKind},
     rehearsal::fault_plan::ValidNames,
-    render::SentinelLengths,
+    render::{ExpectedRecord, SentinelLengths},
 };
 
 const KNOWN: ValidNames<'_> = ValidNames { kernels: &["Add", "Mul"], devices: 16 };
@@ -18,9 +18,10 @@ fn case(ordinal: u32, id: u64) -> ManifestCase {
         seed: 1,
         kernel: if id.is_multiple_of(2) { "Add" } else { "Mul" }.to_owned(),
         shapes: format!("{id},64;64 -> {id},64"),
-        reading: String::new(),
+        form: String::new(),
         arguments: Vec::new(),
-        outputs: Vec::new(),
+        returns: Vec::new(),
+        record: ExpectedRecord::default(),
     }
 }
 

@@ -1,6 +1,9 @@
 //! What the pretend NPU has executed: launches on a virtual clock that never waits.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use crate::{
     config::{DeviceProfile, KernelWork},
@@ -9,7 +12,7 @@ use crate::{
         HostConfig,
         timing::{self, LaunchContext, TICK_NS},
     },
-    render::{Manifest, SentinelLengths},
+    render::{Manifest, ManifestCase, SentinelLengths},
 };
 
 /// The engine of the device that executes a task.
@@ -63,10 +66,8 @@ pub(super) struct LaunchLog {
     config: HostConfig,
     profile: DeviceProfile,
     collection: u32,
-    /// The kernel of each case and the form of its call, by ordinal.
-    kernels: BTreeMap<u64, (String, String)>,
-    /// How many ranks the cases talk to that talk to some, by ordinal.
-    groups: BTreeMap<u64, i64>,
+    /// The manifest's cases by ordinal.
+    cases: BTreeMap<u64, Arc<ManifestCase>>,
     started: Nanos,
     streams: BTreeMap<u32, StreamClock>,
     case: Option<u64>,
@@ -93,17 +94,7 @@ impl LaunchLog {
             config,
             profile,
             collection: manifest.map_or(0, |manifest| manifest.collection),
-            kernels: cases
-                .iter()
-                .map(|case| (u64::from(case.ordinal), (case.kernel.clone(), case.reading.clone())))
-                .collect(),
-            groups: cases
-                .iter()
-                .filter_map(|case| {
-                    let ranks = case.arguments.iter().find_map(|argument| argument.process_group)?;
-                    Some((u64::from(case.ordinal), ranks))
-                })
-                .collect(),
+            cases: cases.iter().map(|case| (u64::from(case.ordinal), Arc::new(case.clone()))).collect(),
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),
             case: None,
@@ -132,10 +123,9 @@ impl LaunchLog {
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
-    /// The kernel of the case between whose sentinels the program is, and the form of its call.
-    pub(super) fn kernel_of_case(&self) -> Option<(&str, &str)> {
-        let case = self.case.and_then(|ordinal| self.kernels.get(&ordinal));
-        case.map(|(kernel, form)| (kernel.as_str(), form.as_str()))
+    /// The manifest's case between whose sentinels the program is.
+    pub(super) fn current_case(&self) -> Option<Arc<ManifestCase>> {
+        self.cases.get(&self.case?).map(Arc::clone)
     }
 
     /// Whether the program is between the sentinels of a case.
@@ -159,11 +149,6 @@ impl LaunchLog {
         for stream in self.streams.values_mut() {
             stream.clock = Nanos(stream.clock.0.saturating_add(by.0));
         }
-    }
-
-    /// How many ranks that case talks to.
-    pub(super) fn group_of_case(&self) -> Option<i64> {
-        self.groups.get(&self.case?).copied()
     }
 
     /// Executes.

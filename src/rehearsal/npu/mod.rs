@@ -6,10 +6,10 @@
 
 mod arguments;
 mod builtin;
+mod compare_call;
 mod factories;
 mod fault_injector;
 mod launch_log;
-mod match_form;
 mod process_group;
 mod protocol;
 mod server;
@@ -17,7 +17,6 @@ mod session;
 mod tensors;
 #[cfg(test)]
 mod tests;
-mod validate;
 
 pub(super) use fault_injector::ScriptOutcome;
 #[cfg(test)]

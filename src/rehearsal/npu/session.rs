@@ -6,20 +6,21 @@ use std::{
 };
 
 use super::{
+    arguments::{BoundArguments, bind},
     builtin,
+    compare_call::compare_call,
     fault_injector::{FaultInjector, ScriptOutcome},
     launch_log::{LaunchLog, LaunchedOperation, LoggedLaunch, TaskEngine},
     process_group::ProcessGroup,
-    protocol::{ApiReply, ApiRequest, PyArguments, PyError, PyErrorClass, answer, runtime},
-    tensors::{DeviceKind, KnownValues, TensorMemory},
-    validate::{ValidCall, judge},
+    protocol::{ApiReply, ApiRequest, PyArguments, PyError, PyErrorClass, PyValue, answer, runtime},
+    tensors::{DeviceKind, KnownValues, TensorHandle, TensorMemory, row_major_format},
 };
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry, OutputDtype},
+    catalogue::{ArgumentValue, Catalogue, CatalogueEntry, DeclaredArgument, OutputDtype, group_size},
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{Dtype, Nanos, Slot, Tensor},
+    domain::{Dtype, KernelName, Nanos, Slot, Tensor, TensorFormat},
     rehearsal::{HostConfig, HostError, faults::ActiveFaults},
-    render::Manifest,
+    render::{Manifest, ManifestCase, RecordedTensor},
 };
 
 /// State behind a connection to the socket. A clone of one that was not used is another process's, of the same gang.
@@ -100,55 +101,82 @@ impl ApiSession {
             return result;
         }
         let catalogue = Arc::clone(&self.catalogue);
-        let mut entries: Vec<&CatalogueEntry> = catalogue.entries_calling(api).collect();
-        if entries.is_empty() {
+        if catalogue.entries_calling(api).next().is_none() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             return Err(PyError::new(
                 PyErrorClass::Attribute,
                 format!(
-                    "module '{module}' has no attribute '{name}' (the rehearsal host knows the calls of op_replay/ only)"
+                    "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of \
+                     op_replay/ only)"
                 ),
             ));
         }
-        // Which of several kernels CANN picks is not modelled: the case's own goes first.
-        let case = self.tape.kernel_of_case().map(|(kernel, form)| (kernel.to_owned(), form.to_owned()));
-        let (wanted, form) = case.unzip();
-        let as_wanted = |entry: &CatalogueEntry| {
-            wanted.as_deref().filter(|kernel| entry.names().any(|name| name == *kernel))
+        let Some(case) = self.tape.current_case() else {
+            return Err(runtime(format!(
+                "rehearsal: {api} is called outside the sentinels of a case, so the manifest does not describe it"
+            )));
         };
-        entries.sort_by_key(|entry| as_wanted(entry).is_none());
-        let mut refusal = None;
-        for entry in entries {
-            match judge(entry, arguments, &self.memory, form.as_deref()) {
-                Ok(accepted) => {
-                    let kernel = as_wanted(entry).unwrap_or(entry.kernel.as_str());
-                    return self.execute(entry, kernel, accepted);
-                }
-                Err(raised) => refusal = refusal.or(Some(raised)),
-            }
-        }
-        Err(refusal.unwrap_or_else(|| runtime(format!("{api}: no entry takes this call"))))
+        let kernel = KernelName::new(&case.kernel).map_err(|error| runtime(error.to_string()))?;
+        let entry = catalogue.entry(&kernel).filter(|entry| entry.api == api);
+        let entry = entry.ok_or_else(|| {
+            let launcher = catalogue.entry(&kernel).map_or("no function", |entry| entry.api.as_str());
+            runtime(format!(
+                "rehearsal: {api} is called, the kernel {kernel} of the case is launched by {launcher}"
+            ))
+        })?;
+        let numbers =
+            case.arguments.iter().filter(|argument| matches!(argument.value, ArgumentValue::Value(_)));
+        let numbers: Vec<&str> = numbers.map(|argument| argument.name.as_str()).collect();
+        let bound = bind(&entry.schema, arguments, &numbers)?;
+        let device = compare_call(&case, api, &bound, &self.memory)?;
+        self.execute(entry, &case, device, &bound)
     }
 
-    /// Launches an accepted call and gives Python its results.
+    /// Launches a call that equals the manifest's case, and returns its results to Python.
     fn execute(
         &mut self,
         entry: &CatalogueEntry,
-        kernel: &str,
-        accepted: ValidCall,
+        case: &ManifestCase,
+        device: u32,
+        bound: &BoundArguments,
     ) -> Result<ApiReply, PyError> {
-        let ValidCall { device, inputs, outputs, output_dtypes, returns, destinations, work, ranks } =
-            accepted;
-        if let Some(ranks) = ranks {
-            self.check_group(ranks, kernel, &inputs)?;
+        let kernel = case.kernel.as_str();
+        // The row's name of a row-major format differs from the one that torch_npu takes by rank.
+        let inputs = case.record.inputs.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor));
+        let inputs: Vec<Slot> = inputs
+            .map(|slot| {
+                slot.map(|tensor| match tensor.format {
+                    TensorFormat::Private(_) => tensor,
+                    TensorFormat::Base(_) => Tensor { format: row_major_format(tensor.dims.len()), ..tensor },
+                })
+            })
+            .collect();
+        let outputs: Vec<Tensor> = case.record.outputs.iter().filter_map(RecordedTensor::tensor).collect();
+        let form = entry.forms.iter().find(|form| form.rule.name == case.form);
+        let form = form.ok_or_else(|| runtime(format!("rehearsal: {kernel} has no form `{}`", case.form)))?;
+        let destinations =
+            form.arguments.iter().filter_map(|(name, argument)| match (argument, bound.get(name)) {
+                (DeclaredArgument::Destination(output), Some(PyValue::Tensor(handle))) => {
+                    Some((*output, *handle))
+                }
+                _ => None,
+            });
+        let destinations: Vec<(usize, TensorHandle)> = destinations.collect();
+        if group_size(&case.arguments).is_some() {
+            self.common_calls += 1;
+            self.group().check(self.common_calls, kernel, &inputs)?;
         }
+        let is_cast = |place: usize| {
+            form.output_dtypes.get(place) == Some(&OutputDtype::Fixed(Dtype::Int32))
+                && entry.also_launches.iter().any(|kernel| kernel == CAST)
+        };
         // Memory is taken before the launch, so that a call which finds none leaves no record.
         let mut results = Vec::new();
-        for (index, dims) in returns.iter().enumerate() {
+        for (index, dims) in case.returns.iter().enumerate() {
             // Where Python sees the results in another order, their shapes tell which is which.
             let same = |index: &usize| outputs.get(*index).is_some_and(|output| output.dims == *dims);
             let from = Some(index).filter(same).or_else(|| (0..outputs.len()).find(same)).unwrap_or(index);
-            let (Some(output), Some(declared)) = (outputs.get(from), output_dtypes.get(from)) else {
+            let Some(output) = outputs.get(from) else {
                 // What Python sees beyond what the kernel writes.
                 results.push(self.allocate(&Tensor::new(dims.clone(), Dtype::Float), device)?);
                 continue;
@@ -157,7 +185,7 @@ impl ApiSession {
                 results.push(ApiReply::Same(*handle));
                 continue;
             }
-            let dtype = if is_cast(entry, declared) { Dtype::Int64 } else { output.dtype.clone() };
+            let dtype = if is_cast(from) { Dtype::Int64 } else { output.dtype.clone() };
             match self.allocate(&Tensor { dims: dims.clone(), dtype, ..output.clone() }, device) {
                 Ok(result) => results.push(result),
                 Err(raised) => {
@@ -168,22 +196,22 @@ impl ApiSession {
         }
         let task = if entry.unit == ComputeUnit::Cube { TaskEngine::Cube } else { TaskEngine::Vector };
         let api = api_word(entry.schema.short_name());
-        let name = format!("aclnn{api}_{kernel}_{kernel}");
+        let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
+        let (flops, bytes) = (case.record.flops, case.record.bytes);
         self.tape.launch(
             device,
             LaunchedOperation {
-                name,
+                name: format!("aclnn{api}_{kernel}_{kernel}"),
                 kernel: kernel.to_owned(),
                 task,
                 inputs,
                 outputs: outputs.clone(),
-                work,
+                work: KernelWork { flops, bytes, unit: entry.unit, dtype },
             },
         );
         for beside in &entry.also_launches {
-            let cast = outputs.iter().zip(&output_dtypes).find(|(_, declared)| is_cast(entry, declared));
-            let from = cast.map(|(output, _)| output).or(outputs.first());
-            if let Some(from) = from.cloned() {
+            let cast = (0..outputs.len()).find(|place| is_cast(*place)).unwrap_or(0);
+            if let Some(from) = outputs.get(cast).cloned() {
                 let to = Tensor {
                     dtype: if beside == CAST { Dtype::Int64 } else { from.dtype.clone() },
                     ..from.clone()
@@ -205,15 +233,6 @@ impl ApiSession {
         })
     }
 
-    /// The processes of a group make the same calls, and are as many as the case says.
-    fn check_group(&mut self, ranks: i64, kernel: &str, inputs: &[Slot]) -> Result<(), PyError> {
-        if let Some(wanted) = self.tape.group_of_case().filter(|wanted| *wanted != ranks) {
-            return Err(runtime(format!("rehearsal: a group of {ranks} ranks, the case is of {wanted}")));
-        }
-        self.common_calls += 1;
-        self.group().check(self.common_calls, kernel, inputs)
-    }
-
     fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<ApiReply, PyError> {
         let handle = self.memory.allocate(tensor, DeviceKind::Npu(device), KnownValues::Unknown)?;
         Ok(ApiReply::Tensor(self.memory.describe(handle)?))
@@ -230,11 +249,6 @@ impl ApiSession {
 }
 
 const CAST: &str = "Cast";
-
-/// Whether Python sees 64-bit positions where the kernel writes 32-bit ones.
-fn is_cast(entry: &CatalogueEntry, declared: &OutputDtype) -> bool {
-    *declared == OutputDtype::Fixed(Dtype::Int32) && entry.also_launches.iter().any(|kernel| kernel == CAST)
-}
 
 /// An element-wise task of the vector cores.
 pub(super) fn plain_operation(

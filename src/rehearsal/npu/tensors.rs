@@ -295,7 +295,7 @@ impl TensorStorage {
     /// As the profiler shows it: blocks of 16 rows and 32 bytes.
     fn recorded(&self) -> Tensor {
         let ([batch @ .., rows, columns], true) = (self.dims.as_slice(), self.blocked) else {
-            let format = recorded_format(self.dims.len());
+            let format = row_major_format(self.dims.len());
             return Tensor { dims: self.dims.clone(), dtype: self.dtype.clone(), format };
         };
         let width = 32 / self.dtype.bytes().unwrap_or(2).max(1);
@@ -306,7 +306,7 @@ impl TensorStorage {
 }
 
 /// The format that torch_npu takes an input of that many dimensions for.
-fn recorded_format(rank: usize) -> TensorFormat {
+pub(super) fn row_major_format(rank: usize) -> TensorFormat {
     match rank {
         3 => TensorFormat::Base("NCL".to_owned()),
         4 => TensorFormat::Base("NCHW".to_owned()),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     domain::{CaseAttributes, CaseId, DataKind, KernelName, Tensor},
-    render::SentinelLengths,
+    render::{ExpectedRecord, SentinelLengths},
     verify::journal::PythonException,
 };
 
@@ -37,9 +37,10 @@ impl Collection {
             seed: 1,
             kernel: "Add".to_owned(),
             shapes: String::new(),
-            reading: "element-wise".to_owned(),
+            form: "element-wise".to_owned(),
             arguments: Vec::new(),
-            outputs: Vec::new(),
+            returns: Vec::new(),
+            record: ExpectedRecord::default(),
         });
         let manifest = Manifest {
             run: "r".to_owned(),

@@ -1,0 +1,132 @@
+//! The values that tensors are filled with, in the catalogue, in a resolved call and in the manifest.
+
+use serde::{Deserialize, Serialize};
+
+/// Values of a tensor, seeded by the case. `B` is the type of a bound or total, `L` of a list of numbers: text
+/// in the YAML, an expression in the catalogue, numbers in a call. The manifest has `fill` and the fields' names
+/// as keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::EnumDiscriminants)]
+#[serde(tag = "fill", rename_all = "lowercase")]
+#[strum_discriminants(
+    name(FillKind),
+    doc = "A kind of values, without bounds: the words of `values:`.",
+    vis(pub(crate)),
+    derive(Serialize, Deserialize, strum::Display),
+    serde(rename_all = "lowercase"),
+    strum(serialize_all = "lowercase")
+)]
+pub enum Fill<B, L = B> {
+    /// N(0,1); whole numbers in [-8, 8) for integer types; both values for `BOOL`.
+    Activation,
+    /// As activations, divided by the root of the last dimension so that products keep their size.
+    Weight,
+    /// Ones, as norm weights are at the start of training.
+    Ones,
+    /// Zeros.
+    Zeros,
+    /// Quantisation scales of realistic size: 0.01, stored as the bits of a float in integers of 64 bits.
+    Scales,
+    /// 1 above the diagonal, 0 elsewhere: the positions hidden by a causal mask.
+    Causal,
+    /// Whole numbers, uniform over [0, below).
+    Index {
+        /// Bound.
+        below: B,
+    },
+    /// Whole numbers in [0, below), the n-th with a share of 1/n, as tokens of a language.
+    Zipf {
+        /// Bound.
+        below: B,
+    },
+    /// 0, 1, 2 … up to the bound, repeated.
+    Counting {
+        /// Bound.
+        below: B,
+    },
+    /// Different whole numbers in [0, below), in random order.
+    Distinct {
+        /// Bound.
+        below: B,
+    },
+    /// Different experts of [0, below) in each row, spread evenly over all rows unless a run sets a skew.
+    Experts {
+        /// Number of experts.
+        below: B,
+    },
+    /// Cumulative ends of groups that share the items evenly, one group per element.
+    Cumulative {
+        /// Items of all groups.
+        total: B,
+    },
+    /// Sizes of groups that share the items evenly, one group per element.
+    Counts {
+        /// Items of all groups.
+        total: B,
+    },
+    /// Different whole numbers in [0, below) in each row, in random order: the positions kept by a selection.
+    Picks {
+        /// Bound.
+        below: B,
+    },
+    /// The numbers of a list, such as lengths.
+    Listed {
+        /// The numbers.
+        items: L,
+    },
+    /// A block table: row by row as many block numbers as the sequence uses, each once and in order, then 0.
+    Blocks {
+        /// Blocks of the pool.
+        below: B,
+        /// Blocks used by each sequence.
+        used: L,
+    },
+    /// Uninitialised memory that the call writes; not available in the catalogue.
+    #[strum_discriminants(serde(skip))]
+    Empty,
+}
+
+impl<B, L> Fill<B, L> {
+    /// The same values with converted bounds and lists.
+    ///
+    /// # Errors
+    /// The first error of a conversion.
+    pub fn try_map<C, M, E>(
+        &self,
+        bound: impl Fn(&B) -> Result<C, E>,
+        list: impl Fn(&L) -> Result<M, E>,
+    ) -> Result<Fill<C, M>, E> {
+        Ok(match self {
+            Self::Activation => Fill::Activation,
+            Self::Weight => Fill::Weight,
+            Self::Ones => Fill::Ones,
+            Self::Zeros => Fill::Zeros,
+            Self::Scales => Fill::Scales,
+            Self::Causal => Fill::Causal,
+            Self::Empty => Fill::Empty,
+            Self::Index { below } => Fill::Index { below: bound(below)? },
+            Self::Zipf { below } => Fill::Zipf { below: bound(below)? },
+            Self::Counting { below } => Fill::Counting { below: bound(below)? },
+            Self::Distinct { below } => Fill::Distinct { below: bound(below)? },
+            Self::Experts { below } => Fill::Experts { below: bound(below)? },
+            Self::Picks { below } => Fill::Picks { below: bound(below)? },
+            Self::Cumulative { total } => Fill::Cumulative { total: bound(total)? },
+            Self::Counts { total } => Fill::Counts { total: bound(total)? },
+            Self::Listed { items } => Fill::Listed { items: list(items)? },
+            Self::Blocks { below, used } => Fill::Blocks { below: bound(below)?, used: list(used)? },
+        })
+    }
+
+    /// The bound that all values must be below.
+    pub const fn below(&self) -> Option<&B> {
+        match self {
+            Self::Index { below }
+            | Self::Zipf { below }
+            | Self::Counting { below }
+            | Self::Distinct { below }
+            | Self::Experts { below }
+            | Self::Picks { below }
+            | Self::Blocks { below, .. } => Some(below),
+            _ => None,
+        }
+    }
+}
