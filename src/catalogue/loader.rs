@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CatalogueEntry, DeclaredArgument};
 use crate::{
     config::{AssetFiles, YamlError, device_profile::from_assets, yaml},
-    domain::KernelName,
+    domain::{KernelName, did_you_mean_or},
 };
 
 /// All entries, by kernel and by the other names of the kernel in profiles.
@@ -21,13 +21,44 @@ impl Catalogue {
     /// # Errors
     /// [`YamlError`] for the first invalid file, or for a name of two entries.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        let mut catalogue = Self { entries: BTreeMap::new(), aliases: BTreeMap::new() };
-        for asset in assets.catalogue().map_err(|error| from_assets(&error))?.into_values() {
-            let entry = CatalogueEntry::parse(&asset.path, &asset.text)?;
+        let assets = assets.catalogue().map_err(|error| from_assets(&error))?;
+        let mut shared = Vec::new();
+        let mut entries = BTreeMap::new();
+        for asset in assets.values() {
+            match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
+                Some((kernel, other)) => shared.push((asset, kernel, other)),
+                None => {
+                    let entry = CatalogueEntry::parse(&asset.path, &asset.text)?;
+                    entries.insert(entry.kernel.as_str().to_owned(), (asset, entry));
+                }
+            }
+        }
+        let names: Vec<String> = shared.iter().map(|(_, kernel, _)| kernel.as_str().to_owned()).collect();
+        for (asset, kernel, other) in shared {
+            let at = |problem: String, hint: &str| {
+                YamlError::at(&asset.path, yaml::find_value(&asset.text, &["same_as"]), &problem, hint)
+            };
+            let entry = match entries.get(&other) {
+                Some((_, entry)) if !names.contains(&other) => entry.clone(),
+                _ if names.contains(&other) => {
+                    let problem = format!("`{other}` has `same_as:` itself, so it defines nothing");
+                    return Err(at(problem, "give the kernel whose file has the definition"));
+                }
+                _ => {
+                    let hint = did_you_mean_or(&other, entries.keys().map(String::as_str), || {
+                        "`npubench kernels` lists all entries".to_owned()
+                    });
+                    return Err(at(format!("the catalogue has no entry `{other}`"), &hint));
+                }
+            };
+            let file = asset.path.clone();
+            let entry = CatalogueEntry { kernel: kernel.clone(), also_named: Vec::new(), file, ..entry };
+            entries.insert(kernel.as_str().to_owned(), (asset, entry));
+        }
+        let mut aliases: BTreeMap<String, String> = BTreeMap::new();
+        for (asset, entry) in entries.values() {
             for name in entry.names() {
-                if let Some(other) =
-                    catalogue.aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned())
-                {
+                if let Some(other) = aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned()) {
                     let problem = format!("`{name}` is already a name of `{other}`");
                     let hint =
                         "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
@@ -38,9 +69,8 @@ impl Catalogue {
                     return Err(YamlError::at(&asset.path, position, &problem, hint));
                 }
             }
-            catalogue.entries.insert(entry.kernel.as_str().to_owned(), entry);
         }
-        Ok(catalogue)
+        Ok(Self { entries: entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect(), aliases })
     }
 
     /// Returns the entry that replays a kernel.
@@ -76,5 +106,53 @@ impl Catalogue {
     /// Returns the entries that call a Python function.
     pub fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
         self.entries().filter(move |entry| entry.api == api)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(files: &[(&str, &str)]) -> Result<Catalogue, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("op_replay")).expect("created");
+        for (name, text) in files {
+            std::fs::write(folder.path().join("op_replay").join(name), text).expect("written");
+        }
+        let assets = AssetFiles::overlaid(folder.path()).expect("assets");
+        Catalogue::load(&assets).map_err(|error| format!("{} {}", error.problem, error.hint))
+    }
+
+    #[test]
+    fn a_shared_definition_is_that_of_the_named_entry() {
+        let catalogue = load(&[("MyMatMul.yaml", "kernel: MyMatMul\nsame_as: MatMulV2\n")]).expect("valid");
+        let entry = |name| catalogue.entry(&KernelName::new(name).expect("a name")).expect("an entry");
+        let (own, shared) = (entry("MyMatMul"), entry("MatMulV2"));
+        assert_eq!((own.kernel.as_str(), &own.schema_text), ("MyMatMul", &shared.schema_text));
+        assert_eq!((own.forms.len(), &own.also_named), (shared.forms.len(), &Vec::new()));
+        assert!(own.file.ends_with("MyMatMul.yaml"), "{}", own.file.display());
+    }
+
+    #[test]
+    fn unknown_chained_and_cyclic_definitions_are_refused() {
+        let shared = |kernel: &str, other: &str| format!("kernel: {kernel}\nsame_as: {other}\n");
+        let (unknown, chained) = (shared("A", "MatMulV9"), shared("A", "MatMulV3"));
+        let (one, other, itself) = (shared("A", "B"), shared("B", "A"), shared("A", "A"));
+        let misnamed = shared("B", "MatMulV2");
+        let more = format!("{}unit: cube\n", shared("A", "MatMulV2"));
+        for (files, problem) in [
+            (
+                vec![("A.yaml", unknown.as_str())],
+                "the catalogue has no entry `MatMulV9` did you mean `MatMulV",
+            ),
+            (vec![("A.yaml", &chained)], "`MatMulV3` has `same_as:` itself, so it defines nothing"),
+            (vec![("A.yaml", &one), ("B.yaml", &other)], "has `same_as:` itself"),
+            (vec![("A.yaml", &itself)], "`A` has `same_as:` itself"),
+            (vec![("A.yaml", &misnamed)], "kernel `B` stands in a file named for `A`"),
+            (vec![("A.yaml", &more)], "unknown field `unit`"),
+        ] {
+            let found = load(&files).expect_err(problem);
+            assert!(found.contains(problem), "{found}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     plan::NO_ENTRY,
     report::{print_data, print_note},
     session::{CommandError, DatabaseCheck},
-    vendor_check::shown,
+    vendor_check::slot_texts,
 };
 
 /// Checks every case by the vendor's own torch_npu, without a device
@@ -111,8 +111,8 @@ impl CheckReporter {
         }
         if self.format == OutputFormat::Json {
             let object = serde_json::json!({
-                "case": case.id().as_str(), "kernel": kernel, "inputs": shown(&case.inputs),
-                "outputs": shown(&case.outputs),
+                "case": case.id().as_str(), "kernel": kernel, "inputs": slot_texts(&case.inputs),
+                "outputs": slot_texts(&case.outputs),
                 "verdict": outcome.verdict.as_str(), "by": outcome.by.as_str(), "message": outcome.message,
             });
             print_data(&format!("{object}\n"));

@@ -102,7 +102,7 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let checked = lint_database(&options.folder)?;
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
-        .map(|severity| checked.count(severity));
+        .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {
         OutputFormat::Plain => issue_lines(&options.folder, &checked),
         OutputFormat::Json => {

@@ -16,7 +16,7 @@ use crate::{
     exit::ExitStatus,
     report::print_data,
     session::CommandError,
-    vendor_check::{package_folders, software},
+    vendor_check::{installed_software, package_folders},
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix
@@ -42,7 +42,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let variable = |name: &str| std::env::var(name).ok();
     let mut points = vec![diagnosis::devices(&device::discover(&[], scratch.path()))];
     points.extend(diagnosis::environment(variable));
-    points.push(match software(&options.python.python) {
+    points.push(match installed_software(&options.python.python) {
         Ok(versions) => DoctorCheck {
             what: "torch_npu",
             state: CheckStatus::Fine,

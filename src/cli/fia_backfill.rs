@@ -40,7 +40,7 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
         OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
         OutputFormat::Plain => print_data(&plain(&done, dump.len())),
     }
-    Ok(if done.complete() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(if done.complete_rows() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
 fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
@@ -55,7 +55,7 @@ fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "calls": calls, "unused_calls": done.unused, "rows": rows, "complete": done.complete(), "added": done.added,
+        "calls": calls, "unused_calls": done.unused, "rows": rows, "complete": done.complete_rows(), "added": done.added,
     })
 }
 
@@ -71,7 +71,7 @@ fn plain(done: &BackfillReport, calls: usize) -> String {
     }
     text.push_str(&format!(
         "{} of {} rows complete, {} added; {} of {calls} calls match no row\n",
-        done.complete(),
+        done.complete_rows(),
         done.rows.len(),
         done.added,
         done.unused

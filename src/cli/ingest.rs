@@ -112,7 +112,7 @@ fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<Softwa
         if known.is_unknown() && !stack.is_unknown() {
             source_of_known = &file.0;
         }
-        known = known.joined_with(&stack);
+        known = known.merge_versions(&stack);
     }
     Ok(known)
 }

@@ -12,7 +12,7 @@ use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
     session::CommandError,
-    vendor_check::schemas,
+    vendor_check::operator_schemas,
 };
 
 /// Generates a catalogue entry from a kernel's rows and from the schema of the function that launches it
@@ -83,7 +83,7 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
 /// Reads the schema of a function from torch. Several overloads are an error that lists them.
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
-    let mut found = schemas(python, function)?;
+    let mut found = operator_schemas(python, function)?;
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => Err(CommandError::bad_input(

@@ -11,7 +11,7 @@ use crate::{
     database::Database,
     engine::PausedDevices,
     exit::ExitStatus,
-    report::{DeviceStatus, RunStatusFile, Timestamp, print_data, ranges},
+    report::{DeviceStatus, RunStatusFile, Timestamp, device_ranges, print_data},
     session::CommandError,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> 
         None => text.push_str("no run is active: this applies to the next one\n"),
         Some(status) => {
             let now = Timestamp::now();
-            let lines = status.board.devices.iter().filter(|line| paused.has(line.device));
+            let lines = status.state.devices.iter().filter(|line| paused.has(line.device));
             lines.for_each(|line| text.push_str(&expected_free_at(line, now)));
             text.push_str(&unused_note(status, options.selection.named()));
         }
@@ -93,7 +93,7 @@ pub(super) fn pause_message(paused: &PausedDevices) -> String {
     let except: Vec<u32> = paused.except.iter().copied().collect();
     match (paused.all, except.as_slice()) {
         (true, []) => "all devices are paused".to_owned(),
-        (true, except) => format!("all devices but {} are paused", ranges(except)),
+        (true, except) => format!("all devices but {} are paused", device_ranges(except)),
         (false, _) if paused.devices.is_empty() => "no device is paused".to_owned(),
         (false, _) => {
             let devices: Vec<u32> = paused.devices.iter().copied().collect();
@@ -104,7 +104,7 @@ pub(super) fn pause_message(paused: &PausedDevices) -> String {
 
 fn devices_are(devices: &[u32]) -> String {
     let (plural, are) = if devices.len() == 1 { ("", "is") } else { ("s", "are") };
-    format!("device{plural} {} {are}", ranges(devices))
+    format!("device{plural} {} {are}", device_ranges(devices))
 }
 
 /// A line with the predicted time at which a paused device is free.
@@ -112,7 +112,7 @@ fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
     match &line.collection {
         None => format!("device {}: no collection is running\n", line.device),
         Some(current) => {
-            let left = current.predicted_end.since(now).max(0.0);
+            let left = current.predicted_end.seconds_since(now).max(0.0);
             let (number, end) = (current.number, current.predicted_end.local_time());
             format!(
                 "device {}: collection {number} is predicted to end at {end}, in {left:.0} s\n",
@@ -124,11 +124,11 @@ fn expected_free_at(line: &DeviceStatus, now: Timestamp) -> String {
 
 /// A line with the named devices that are not part of the run.
 fn unused_note(status: &RunStatusFile, named: Option<&[u32]>) -> String {
-    let uses = |device: u32| status.board.devices.iter().any(|line| line.device == device);
+    let uses = |device: u32| status.state.devices.iter().any(|line| line.device == device);
     let others: Vec<u32> =
         named.unwrap_or_default().iter().copied().filter(|device| !uses(*device)).collect();
     if others.is_empty() {
         return String::new();
     }
-    format!("{} not part of run {}\n", devices_are(&others), status.board.run)
+    format!("{} not part of run {}\n", devices_are(&others), status.state.run)
 }

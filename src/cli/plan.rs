@@ -71,13 +71,14 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     match options.output.format {
         OutputFormat::Plain => {
             let scheduled = preview.cases.iter().zip(&plan.cases).map(|(slot, planned)| {
-                let action = slot
-                    .as_ref()
-                    .map_or_else(|reason| PlannedAction::Left(reason.clone()), |_| PlannedAction::Measured);
+                let action = slot.as_ref().map_or_else(
+                    |reason| PlannedAction::NotInTime(reason.clone()),
+                    |_| PlannedAction::Measured,
+                );
                 (&planned.case.kernel, action)
             });
             let rejected = plan.rejected.iter().map(|(case, finding)| {
-                (&case.kernel, PlannedAction::Refused(format!("{}: {}", finding.verdict, finding.reason)))
+                (&case.kernel, PlannedAction::Rejected(format!("{}: {}", finding.verdict, finding.reason)))
             });
             let totals = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),

@@ -50,8 +50,8 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     // Rows that this run has measured already are told apart by the ledger, not by the update mode.
     let all = RunOptions { update: UpdateArg::All, ..run_options.clone() };
     let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;
-    let last = ledger.collections(&record.run)?.last().map_or(0, |collection| collection.number);
-    let ResumeState { plan, resumed } = ResumeState::new(plan, &ledger.cases(&record.run)?, last);
+    let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);
+    let ResumeState { plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);
     drop(ledger);
     let format = options.output.format;
     let exit = context.measure(record.run, run_options, plan, Some(resumed), &options.deadline, format);
@@ -71,7 +71,7 @@ fn interrupted_run(
     }
     let is_open =
         |run: &RunRecord| run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()));
-    ledger.runs()?.into_iter().rev().find(is_open).ok_or_else(|| no_interrupted_run(database))
+    ledger.list_runs()?.into_iter().rev().find(is_open).ok_or_else(|| no_interrupted_run(database))
 }
 
 fn no_interrupted_run(database: &Database) -> CommandError {

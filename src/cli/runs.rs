@@ -7,7 +7,7 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::Ledger,
-    report::{PastRun, Timestamp, history, print_data, print_note, runs_json, runs_table},
+    report::{PastRun, Timestamp, print_data, print_note, run_history, runs_json, runs_table},
     session::CommandError,
 };
 
@@ -37,7 +37,7 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
         return Err(no_database(database));
     }
     let ledger = database.existing_ledger()?;
-    let runs = ledger.as_ref().map_or_else(|| Ok(Vec::new()), |ledger| history(database, ledger))?;
+    let runs = ledger.as_ref().map_or_else(|| Ok(Vec::new()), |ledger| run_history(database, ledger))?;
     Ok((ledger, runs))
 }
 

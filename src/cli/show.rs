@@ -12,7 +12,8 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     report::{
-        Timestamp, cases_table, print_data, print_note, shown_cases, summary, timeline, write_timeline,
+        Timestamp, cases_table, print_data, print_note, run_summary, shown_cases, timeline_json,
+        write_timeline,
     },
     session::CommandError,
 };
@@ -39,10 +40,10 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let (ledger, runs) = past_runs(&Database::open(&options.database.db)?)?;
     let past = find_run(&runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
-    let collections = ledger.collections(&past.record.run)?;
-    let cases = ledger.cases(&past.record.run)?;
+    let collections = ledger.run_collections(&past.record.run)?;
+    let cases = ledger.run_cases(&past.record.run)?;
     if let Some(path) = &options.timeline {
-        write_timeline(path, &timeline(past, &collections, &cases))?;
+        write_timeline(path, &timeline_json(past, &collections, &cases))?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));
         return Ok(ExitStatus::Done);
     }
@@ -56,7 +57,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
             if !cases.is_empty() {
                 print_data(&(cases_table(&cases, &past.folder) + "\n"));
             }
-            print_data(&summary(past, &collections, Timestamp::now()));
+            print_data(&run_summary(past, &collections, Timestamp::now()));
         }
     }
     Ok(ExitStatus::Done)

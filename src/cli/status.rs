@@ -30,7 +30,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
     let Some(live) = live_run(&runs) else {
         return Err(no_active_run(&database, runs.last()));
     };
-    let status = live.status.as_ref().ok_or_else(|| {
+    let status = live.last_status.as_ref().ok_or_else(|| {
         CommandError::bad_input(
             format!("run {} is active, and its status has not been written yet", live.record.run),
             format!("try again in a second; the file is {}", live.folder.join("status.json").display()),
@@ -45,13 +45,13 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
 
 /// The active run.
 pub(super) fn live_run(runs: &[PastRun]) -> Option<&PastRun> {
-    runs.iter().rev().find(|past| past.life == RunStatus::Running)
+    runs.iter().rev().find(|past| past.state == RunStatus::Running)
 }
 
 /// The last status that the active run wrote.
 pub(super) fn live_status(database: &Database) -> Result<Option<RunStatusFile>, CommandError> {
     let (_, runs) = past_runs(database)?;
-    Ok(live_run(&runs).and_then(|live| live.status.clone()))
+    Ok(live_run(&runs).and_then(|live| live.last_status.clone()))
 }
 
 fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
@@ -64,22 +64,22 @@ fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
     }
     let (message, hint) = match last {
         None => ("no run has been started on this database".to_owned(), "`npubench run --db DIR` starts one"),
-        Some(PastRun { record, life: RunStatus::Unknown, .. }) => (
+        Some(PastRun { record, state: RunStatus::Unknown, .. }) => (
             format!(
                 "run {} has no recorded end and no longer writes its status; it was on another host",
                 record.run
             ),
             "run `npubench status` there; `npubench runs --db DIR` lists all runs",
         ),
-        Some(PastRun { record, life, .. }) => {
-            let (was, hint) = match life {
+        Some(PastRun { record, state, .. }) => {
+            let (was, hint) = match state {
                 RunStatus::Done => ("is", "`npubench show --db DIR` shows its cases"),
                 _ => (
                     "was",
                     "`npubench resume --db DIR` continues it, `npubench show --db DIR` shows its cases",
                 ),
             };
-            (format!("no run is active; the last, {}, {was} {}", record.run, life.as_str()), hint)
+            (format!("no run is active; the last, {}, {was} {state}", record.run), hint)
         }
     };
     CommandError::bad_input(message, hint)

@@ -1,5 +1,4 @@
-//! The files that ship inside the program (templates, catalogue, grids), and a folder that may
-//! stand in front of them.
+//! Files embedded in the program (templates, catalogue, grids), and a folder whose files replace them.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +15,10 @@ static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
 static GRIDS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/grids");
 
-/// In front of the paths of embedded files, in messages.
+/// Prefix of the paths of embedded files in messages.
 const BUILT_IN: &str = "built-in";
 
-/// The embedded files, overlaid by those of a folder.
+/// The embedded files, overlaid with those of a folder.
 #[derive(Clone, Debug, Default)]
 pub struct AssetFiles {
     folder: Option<PathBuf>,
@@ -36,14 +35,14 @@ pub struct AssetError {
     pub source: io::Error,
 }
 
-/// One file: where it is (for messages) and its text.
+/// The path, for messages, and the text of a file.
 pub(crate) struct AssetFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
 impl AssetFile {
-    /// A file of somebody's.
+    /// Reads a file of the user.
     pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
         let failed = |source| AssetError { path: path.to_owned(), source };
         let text = String::from_utf8(fs::read(path).map_err(failed)?).map_err(|error| {
@@ -54,74 +53,72 @@ impl AssetFile {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Whether it ships with the program.
+    /// Returns true for a file embedded in the program.
     pub(crate) fn is_built_in(&self) -> bool {
         self.path.starts_with(BUILT_IN)
     }
 }
 
 impl AssetFiles {
-    /// Only what ships with the program.
+    /// Returns the embedded files only.
     #[must_use]
     pub const fn embedded() -> Self {
         Self { folder: None }
     }
 
-    /// What ships with the program, with the files of `folder/templates`, `folder/op_replay` and
-    /// `folder/grids` in place of embedded ones of the same name and beside the others.
+    /// Returns the embedded files and those of `folder/templates`, `folder/op_replay` and `folder/grids`, which
+    /// replace embedded files of the same name.
     ///
     /// # Errors
-    /// Where the folder cannot be listed.
+    /// If the folder cannot be listed.
     pub fn overlaid(folder: &Path) -> Result<Self, AssetError> {
         fs::read_dir(folder).map_err(|source| AssetError { path: folder.to_owned(), source })?;
         Ok(Self { folder: Some(folder.to_owned()) })
     }
 
-    /// Whether a folder of assets has what somebody meant it to have: one of the folders at least, under their right
-    /// names, and in them files of the right names.
+    /// Checks that the folder has at least one of the asset folders, and that no folder or file is ignored because of
+    /// its name.
     ///
     /// # Errors
-    /// [`YamlError`] of the first thing that would be passed over.
+    /// [`YamlError`] of the first ignored folder or file.
     pub fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
         let wrong = |path: &Path, problem: &str, hint: String| Err(YamlError::of_file(path, problem, hint));
-        let folders: Vec<PathBuf> = Self::listed(folder)?.into_iter().filter(|path| path.is_dir()).collect();
+        let folders: Vec<PathBuf> =
+            Self::list_folder(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for path in &folders {
             let near = nearest_name(&name_of(path), FOLDERS).filter(|near| *near != name_of(path));
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
                 return wrong(
                     path,
-                    "nothing is read from a folder of that name",
+                    "is no folder of assets and is not read",
                     format!("did you mean `{near}`?"),
                 );
             }
         }
         if !folders.iter().any(|path| FOLDERS.contains(&&*name_of(path))) {
-            let hint = format!(
-                "files of assets stand in {} there",
-                FOLDERS.map(|name| format!("`{name}`")).join(", ")
-            );
-            return wrong(folder, "has no assets", hint);
+            let hint = format!("put the files into {}", FOLDERS.map(|name| format!("`{name}`")).join(", "));
+            return wrong(folder, "has no folder of assets", hint);
         }
         for under in ["op_replay", "grids", "grids/models", "grids/devices"] {
-            for path in Self::listed(&folder.join(under))? {
+            for path in Self::list_folder(&folder.join(under))? {
                 let name = name_of(&path);
                 if let Some(stem) = name.strip_suffix(".yml") {
-                    return wrong(&path, "only `*.yaml` is read", format!("call it `{stem}.yaml`"));
+                    return wrong(&path, "only `*.yaml` is read", format!("rename it to `{stem}.yaml`"));
                 }
                 if name.ends_with(".yaml") && !path.is_file() {
                     let hint = "give a file of that name, or another name".to_owned();
-                    return wrong(&path, "is no file, and leads to none", hint);
+                    return wrong(&path, "is neither a file nor a link to a file", hint);
                 }
             }
         }
         Ok(())
     }
 
-    /// What stands in a folder, in the order of names; nothing where it is missing.
-    fn listed(folder: &Path) -> Result<Vec<PathBuf>, YamlError> {
+    /// Returns the paths in a folder in the order of names; none if the folder is missing.
+    fn list_folder(folder: &Path) -> Result<Vec<PathBuf>, YamlError> {
         if !folder.is_dir() {
             return Ok(Vec::new());
         }
@@ -133,16 +130,16 @@ impl AssetFiles {
         Ok(paths)
     }
 
-    /// The text of one template.
+    /// Returns the text of a template.
     ///
     /// # Errors
-    /// Where the folder's file cannot be read.
+    /// If a file of the folder cannot be read.
     ///
     /// # Panics
-    /// If the program asks for a template that it does not carry.
+    /// If no embedded template has the name.
     pub fn template(&self, name: &str) -> Result<String, AssetError> {
         let mut all = self.files("templates", &TEMPLATES, "")?;
-        Ok(all.remove(name).map(|asset| asset.text).expect("templates are asked for by constant names"))
+        Ok(all.remove(name).map(|asset| asset.text).expect("names of templates are constants"))
     }
 
     pub(crate) fn catalogue(&self) -> Result<BTreeMap<String, AssetFile>, AssetError> {
@@ -163,7 +160,7 @@ impl AssetFiles {
         self.files("grids/models", models, ".yaml")
     }
 
-    /// Files of one asset folder by name.
+    /// Returns the files of one asset folder by name.
     fn files(
         &self,
         under: &str,

@@ -1,4 +1,4 @@
-//! `database.yaml`, which says what a database folder is.
+//! `database.yaml`, the description of a database folder.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::domain::{DataKind, SoftwareVersions};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseFile {
-    /// Version of this file's layout; grows when a field changes its meaning.
+    /// Version of this file's layout; increased when a field changes its meaning.
     pub npubench_database: u32,
-    /// Measured or rehearsed; given when the folder is made, never changed.
+    /// Measured or rehearsed; set when the folder is created, never changed.
     pub kind: DataKind,
-    /// Device profile whose roofline the rows are held against.
+    /// Device profile whose roofline bounds the rows.
     pub device: String,
-    /// Software that the production profiles were taken on; profiles of others are not mixed in silently.
+    /// Software versions of the ingested profiles; profiles of other versions are not mixed in silently.
     #[serde(default, skip_serializing_if = "SoftwareVersions::is_unknown")]
     pub profiled_on: SoftwareVersions,
 }
@@ -33,17 +33,17 @@ struct Layout {
 }
 
 impl DatabaseFile {
-    /// What a new folder of that kind gets.
+    /// Returns the content for a new folder.
     #[must_use]
     pub fn new(kind: DataKind) -> Self {
         let device = DeviceProfile::default_name().to_owned();
         Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
     }
 
-    /// Reads the file's text.
+    /// Parses the file's text.
     ///
     /// # Errors
-    /// [`YamlError`] with the line, also where a newer npubench wrote the file.
+    /// [`YamlError`] with the position, also if a newer npubench wrote the file.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         // The layout is checked first: a newer one may have other keys.
         let Layout { npubench_database: layout } = yaml::parse(path, text)?;
@@ -55,7 +55,7 @@ impl DatabaseFile {
         yaml::parse(path, text)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     #[must_use]
     pub fn print(&self) -> String {
         format!("# Written by npubench. The kind is given once and never changes.\n{}", yaml::print(self))
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_layout_is_refused() {
+    fn newer_layout_is_refused() {
         let text = "kind: npu\ndevice: x\nnpubench_database: 2\n";
         let error = DatabaseFile::parse(Path::new("database.yaml"), text).expect_err("too new");
         assert_eq!(error.line, Some(3));

@@ -15,20 +15,20 @@ pub enum ComputeUnit {
     Cube,
     /// Vector unit.
     Vector,
-    /// Nothing but data movement.
+    /// Data movement only.
     Mte,
 }
 
-/// What a kernel has to do at the least.
+/// The least work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelWork {
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must be read and written once.
     pub bytes: f64,
-    /// Which unit computes.
+    /// Unit that computes.
     pub unit: ComputeUnit,
-    /// In which type.
+    /// Type of the operands.
     pub dtype: Dtype,
 }
 
@@ -48,7 +48,7 @@ pub struct DeviceProfile {
     pub hbm_tib_per_s: f64,
     /// Cache shared by all cores, in MiB.
     pub l2_mib: u64,
-    /// More than the bandwidth of that cache, in TB/s; only a bound for plausibility.
+    /// Upper bound of the bandwidth of that cache in TB/s, for plausibility checks only.
     pub l2_ceiling_tb_per_s: f64,
     /// Matrix cores.
     pub cube_cores: u32,
@@ -58,20 +58,20 @@ pub struct DeviceProfile {
     pub clock_mhz: u32,
 }
 
-/// The profile used where nothing names another.
+/// Name of the default profile.
 pub(crate) const DEFAULT_DEVICE: &str = "ATLAS_800_A3_752T_128G_DIE";
 
 impl DeviceProfile {
-    /// The name of the profile used where nothing names another.
+    /// Returns the name of the default profile.
     #[must_use]
     pub const fn default_name() -> &'static str {
         DEFAULT_DEVICE
     }
 
-    /// Loads the profile of that name.
+    /// Loads a profile by name.
     ///
     /// # Errors
-    /// [`YamlError`] where there is none of that name, with those there are, or its file is bad.
+    /// [`YamlError`] if the file is invalid, or if it does not exist, with the existing names.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
@@ -83,15 +83,15 @@ impl DeviceProfile {
         yaml::parse(&asset.path, &asset.text)
     }
 
-    /// Device memory in bytes.
+    /// Returns the device memory in bytes.
     #[must_use]
     pub const fn hbm_bytes(&self) -> u64 {
         self.hbm_gib << 30
     }
 
-    /// The shortest time in which the device could do the work, were everything perfect: arithmetic at
-    /// peak, all traffic through the cache at its ceiling, and only what the cache cannot hold through
-    /// device memory. A recorded duration below it cannot be that work.
+    /// Returns the shortest possible time of the work: arithmetic at peak rate, all traffic at the upper bound of the
+    /// cache, and only the bytes beyond the cache's size at the bandwidth of device memory. A shorter recorded
+    /// duration cannot be that work.
     #[must_use]
     pub fn fastest(&self, work: &KernelWork) -> Nanos {
         let (rates, fallback) = match work.unit {
@@ -109,7 +109,7 @@ impl DeviceProfile {
         Nanos::from_seconds(compute.max(cached).max(hbm))
     }
 
-    /// Bandwidth of device memory in bytes per second.
+    /// Returns the bandwidth of device memory in bytes per second.
     #[must_use]
     pub fn hbm_bytes_per_second(&self) -> f64 {
         self.hbm_tib_per_s * 1024_f64.powi(4)

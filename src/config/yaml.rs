@@ -18,8 +18,8 @@ use crate::domain::{nearest_name, truncate_for_message};
 
 /// Size limit of a YAML file in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Limit of nested lists and mappings.
-const MAX_DEPTH: usize = 100;
+/// Limit of nested lists and mappings: several times what any file needs, and within the stack of any thread.
+const MAX_DEPTH: usize = 32;
 
 /// A YAML file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -234,25 +234,27 @@ impl<'de> de::Visitor<'de> for NodeVisitor {
     }
 }
 
-/// Returns the position of the value at a path of keys and list indices, such as `faults`, `0`, `times`. A key that is
-/// missing stands for the value that lacks it, and an index of a value that is no list for that value.
+/// Returns the position of the value at a path of keys and list indices, such as `faults`, `0`, `times`. If a mapping or
+/// a list lacks the next step, the position is that of its key; if a scalar is reached first, that of the scalar.
 pub(crate) fn find_value(text: &str, path: &[&str]) -> Location {
     let Ok(mut node) = serde_saphyr::from_str_with_options::<Spanned<YamlNode>>(text, options()) else {
         return Location::UNKNOWN;
     };
+    let mut owner = node.defined;
     for step in path {
-        let next = match &mut node.value {
-            YamlNode::Scalar(_) => None,
+        let next = match node.value {
+            YamlNode::Scalar(_) => return node.defined,
             YamlNode::List(items) => {
-                step.parse().ok().filter(|at| *at < items.len()).map(|at| items.swap_remove(at))
+                let at: Option<usize> = step.parse().ok();
+                at.and_then(|at| items.into_iter().nth(at)).map(|item| (item.defined, item))
             }
             YamlNode::Map(entries) => {
-                let at = entries.keys().position(|key| key.value == *step);
-                at.and_then(|at| entries.swap_remove_index(at)).map(|(_, value)| value)
+                let entry = entries.into_iter().find(|(key, _)| key.value == *step);
+                entry.map(|(key, value)| (key.defined, value))
             }
         };
-        let Some(next) = next else { break };
-        node = next;
+        let Some((position, value)) = next else { return owner };
+        (owner, node) = (position, value);
     }
     node.defined
 }
@@ -273,4 +275,104 @@ pub(crate) fn split_outside_brackets(text: &str) -> Vec<&str> {
     }
     parts.push(&text[start..]);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its field names matter")]
+    struct Sample {
+        kernel: String,
+        schema: Option<String>,
+        count: Option<u32>,
+        names: Option<Vec<String>>,
+        is_on: Option<bool>,
+    }
+
+    fn error(text: &str) -> String {
+        let error = parse::<Sample>(Path::new("a.yaml"), text).expect_err(text);
+        format!("{error}; {}", error.hint)
+    }
+
+    #[test]
+    fn type_errors_name_position_and_expectation() {
+        let other = "correct the file and try again";
+        for (text, expected) in [
+            ("kernel: a\ncount: -1\n", "2:8: found `-1`, expected a whole number from 0"),
+            ("kernel: a\ncount: [1]\n", "2:8: found a list or a mapping, expected a single value"),
+            ("kernel: a\nnames: x\n", "2:8: found `x`, expected a list"),
+            ("kernel: a\nis_on: yes\n", "2:8: found `yes`, expected `true` or `false`"),
+            ("kernel:\n", "1:7: no value is given, expected a text"),
+            ("schema: a\n", "1:1: the key `kernel` is missing"),
+            ("kernel: a\nkernel: b\n", "2:1: a second key `kernel`"),
+            ("- a\n", "1:1: found nothing, expected a mapping"),
+            ("kernel: a\n---\nkernel: b\n", "3:1: a second document starts here; remove it and its `---`"),
+            ("kernel: a\nschema: *b\n", "2:9: reference to unknown value"),
+        ] {
+            assert_eq!(error(text), format!("a.yaml:{expected}; {other}"), "{text}");
+        }
+        let unknown = error("kernel: Add\nshema: x\n");
+        assert!(
+            unknown.starts_with("a.yaml:2:1: unknown key `shema`, expected one of `kernel`"),
+            "{unknown}"
+        );
+        assert!(unknown.ends_with("; did you mean `schema`?"), "{unknown}");
+        assert!(parse::<Sample>(Path::new("a.yaml"), "kernel: [\n").is_err_and(|error| error.line.is_some()));
+    }
+
+    /// The time limit is far above the time needed, also on a busy machine, and far below that of a parser whose time
+    /// grows with the square of the depth.
+    #[test]
+    fn hostile_texts_are_refused_quickly() {
+        let start = Instant::now();
+        let aliases = (1..30)
+            .map(|index| format!("a{index}: &a{index} [{}]\n", format!("*a{},", index - 1).repeat(10)));
+        for text in [
+            "[".repeat(MAX_BYTES),
+            format!("a: {}{}", "[".repeat(100_000), "]".repeat(100_000)),
+            "{a: ".repeat(100_000),
+            "- ".repeat(100_000),
+            "? ".repeat(100_000),
+            (0..1000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect(),
+            format!("a0: &a0 [x]\n{}", aliases.collect::<String>()),
+            " ".repeat(MAX_BYTES + 1),
+        ] {
+            let error = check_yaml(Path::new("a.yaml"), &text).expect_err("too much");
+            assert!(error.problem.len() < 200, "{error}");
+        }
+        assert!(start.elapsed() < Duration::from_mins(1), "{:?}", start.elapsed());
+        let deep = check_yaml(Path::new("a.yaml"), &"[".repeat(1000)).expect_err("too deep");
+        assert_eq!(deep.problem, "is nested too deeply, the limit is 32 levels");
+        assert!(check_yaml(Path::new("a.yaml"), &format!("{}{}", "[".repeat(30), "]".repeat(30))).is_ok());
+    }
+
+    #[test]
+    fn paths_lead_to_values_or_to_keys_of_incomplete_mappings() {
+        let text = "faults:\n- {times: 1}\n- times: 2\n  where: {devices: 3}\n\"n,k\": x\n";
+        let find = |path: &[&str]| {
+            let position = find_value(text, path);
+            (position.line(), position.column())
+        };
+        assert_eq!(find(&["faults", "1", "times"]), (3, 10));
+        assert_eq!(find(&["faults", "1", "where", "devices", "0"]), (4, 20), "no list");
+        assert_eq!(find(&["faults", "0", "where"]), (2, 3), "a missing key");
+        assert_eq!(find(&["faults", "7"]), (1, 1), "a missing item");
+        assert_eq!(find(&["n,k"]), (5, 8));
+        assert_eq!(find_value("a: [", &["a"]), Location::UNKNOWN);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[-a: \\[\\]{},&*!|>'\"%@`#?\n\t0-9]{0,200}") {
+            let _ = check_yaml(Path::new("a.yaml"), &text);
+            let _ = parse::<Sample>(Path::new("a.yaml"), &text);
+        }
+    }
 }

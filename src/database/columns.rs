@@ -18,7 +18,7 @@ pub(crate) const SIGNATURE: [&str; 6] = [
     "Output Data Types",
     "Output Formats",
 ];
-/// The state of the replay's measurement, and the samples behind it.
+/// Verdict of the replay's measurement, and the number of its samples.
 pub(crate) const VERDICT: &str = "MicroBench Verdict";
 pub(crate) const SAMPLES: &str = "MicroBench Samples";
 /// The replay's measurement: mean of the accepted samples.
@@ -34,12 +34,12 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     columns.push(AVERAGE.into());
     columns.extend(PROFILING.map(String::from));
     for counter in COUNTERS {
-        columns.extend([microbench(counter), profiling_average(counter)]);
+        columns.extend([microbench_column(counter), profiling_column(counter)]);
     }
     columns
 });
 
-/// The columns that npubench appends when it first measures a row of a file.
+/// Columns that npubench appends when it first measures a row of a file.
 pub const MICROBENCH_COLUMNS: [&str; 12] = [
     "MicroBench Median Duration(us)",
     "MicroBench Std Duration(us)",
@@ -55,29 +55,29 @@ pub const MICROBENCH_COLUMNS: [&str; 12] = [
     "MicroBench Run",
 ];
 
-pub(crate) fn microbench(counter: &str) -> String {
+pub(crate) fn microbench_column(counter: &str) -> String {
     format!("MicroBench {counter}")
 }
 
-pub(crate) fn profiling_average(counter: &str) -> String {
+pub(crate) fn profiling_column(counter: &str) -> String {
     format!("Profiling Average {counter}")
 }
 
-/// Whether the runtime values of a row are all known, and where they are from.
+/// Completeness of a row's runtime values, and their source.
 pub(crate) const COMPLETENESS: &str = "Runtime metadata_completeness";
 pub(crate) const SOURCE: &str = "Runtime source_profile";
 
-/// Which grid a row is from that nobody has profiled; rows with a [`SOURCE`] say it there.
+/// Grid that a row without profile records comes from; rows with a [`SOURCE`] have it in that column.
 pub(crate) const GRID: &str = "Grid";
 
-/// What older tools called [`AVERAGE`].
+/// Name of [`AVERAGE`] in tables of older tools.
 pub(crate) const OLD_AVERAGE: &str = "MicroBench Duration(us)";
 
-/// The latency in tables that are no more than a profile's.
+/// Column of the latency in tables that repeat a profile.
 pub(crate) const OLD_DURATION: &str = "Duration(us)";
 
-/// Whether a kernel's CSV may have the column by the contract; all others are somebody's own.
-pub(crate) fn is_known(column: &str) -> bool {
+/// Returns true if the column is part of the contract of kernel CSVs.
+pub(crate) fn is_contract_column(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)
         || MICROBENCH_COLUMNS.contains(&column)
         || column.starts_with(RUNTIME)
@@ -85,21 +85,21 @@ pub(crate) fn is_known(column: &str) -> bool {
         || column == GRID
 }
 
-/// What the cells of a measured column are.
+/// Kind of the numbers in a measured column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MeasureKind {
     /// Microseconds, never 0.
     Duration,
-    /// Microseconds that may be 0: a deviation.
+    /// Deviation in microseconds, which may be 0.
     Deviation,
-    /// A mean of a counter.
+    /// Mean of a counter.
     Counter,
     /// A whole number.
     Count,
 }
 
-/// Whether a column holds measurements, under its own or an older name.
-pub(crate) fn measure(column: &str) -> Option<MeasureKind> {
+/// Returns the kind of a measured column, under its own or an older name; `None` for other columns.
+pub(crate) fn measured_kind(column: &str) -> Option<MeasureKind> {
     let counter = || {
         let bare = ["MicroBench ", "Profiling Average ", "Average "]
             .iter()
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_62_columns() {
+    fn compute_csv_has_62_columns() {
         assert_eq!(COMPUTE_COLUMNS.len(), 62);
         assert_eq!(COMPUTE_COLUMNS[8], "Average Duration(us)");
         assert_eq!(COMPUTE_COLUMNS[12], "MicroBench aicore_time(us)");

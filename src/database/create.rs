@@ -1,4 +1,4 @@
-//! Making a database folder: whole or not at all, and only one at a time.
+//! Creation of database folders: atomic, and exclusive among processes.
 
 use std::{
     fs::{self, File, Permissions},
@@ -12,29 +12,29 @@ use crate::{
     config::DatabaseFile,
     files::{
         atomic::sync_folder,
-        stale::{DRAFT, is_empty, remove_unfinished_folders},
+        stale::{DRAFT, is_empty_or_drafts, remove_unfinished_folders},
         write_atomic,
     },
 };
 
 impl Database {
-    /// Whether nothing is in the way of a new database: there is no such folder, or it has nothing but what a
-    /// creation has left that was killed.
+    /// Returns true if a database can be created: the folder does not exist, is empty, or has only files of a
+    /// creation that was killed.
     ///
     /// # Errors
-    /// [`DatabaseError::NotAFolder`] where the path is a file's.
+    /// [`DatabaseError::NotAFolder`] if the path is a file.
     pub fn is_new(folder: &Path) -> Result<bool, DatabaseError> {
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
             return Err(DatabaseError::NotAFolder { path: folder.to_owned() });
         }
-        Ok(is_empty(folder))
+        Ok(is_empty_or_drafts(folder))
     }
 
-    /// Makes a folder of that kind from its parts, all at once: `fill` puts files into a folder that
-    /// becomes the database when it is complete. Where the folder appears in the meantime, nothing is made.
+    /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database
+    /// when it is complete. If the folder appears in the meantime, nothing is created.
     ///
     /// # Errors
-    /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and whatever `fill` returns.
+    /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and the errors of `fill`.
     pub fn create<E: From<DatabaseError>>(
         folder: &Path,
         file: &DatabaseFile,
@@ -44,7 +44,7 @@ impl Database {
         if !Self::is_new(folder)? {
             return Err(just_made().into());
         }
-        // An empty folder is filled and not replaced: somebody may be in it.
+        // An empty folder is filled and not replaced: it may be another process's working directory.
         let is_there = folder.is_dir();
         let parent =
             folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -55,7 +55,7 @@ impl Database {
             .prefix(DRAFT)
             .tempdir_in(place)
             .map_err(DatabaseError::io("write into", place))?;
-        // Says that somebody is at it. Where a file system has no locks, what a killed creation leaves stays.
+        // The lock marks the draft as in use. Without support of locks, a killed creation leaves its draft.
         let owned = File::open(draft.path()).map_err(DatabaseError::io("open", draft.path()))?;
         let _ = owned.try_lock();
         write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())
@@ -63,10 +63,10 @@ impl Database {
         fill(draft.path())?;
         sync_folder(draft.path()).map_err(DatabaseError::from)?;
         if is_there {
-            // One that fills the same folder holds this until its files are there.
+            // Another creation in the same folder holds this lock until its files exist.
             let one_at_a_time = File::open(folder).map_err(DatabaseError::io("open", folder))?;
             let _ = one_at_a_time.lock();
-            if !is_empty(folder) {
+            if !is_empty_or_drafts(folder) {
                 return Err(just_made().into());
             }
             move_files(draft.path(), folder)?;
@@ -81,13 +81,13 @@ impl Database {
             | io::ErrorKind::NotADirectory => just_made(),
             _ => DatabaseError::io("create", folder)(source),
         })?;
-        // It has its name now.
+        // The folder was renamed and must not be removed.
         let _ = draft.keep();
         Ok(sync_folder(parent).map_err(DatabaseError::from)?)
     }
 }
 
-/// Moves all files of a folder into another; where one cannot be moved, those that were are taken back out.
+/// Moves all files of a folder into another; if one cannot be moved, the moved ones are removed from the target.
 fn move_files(from: &Path, to: &Path) -> Result<(), DatabaseError> {
     let mut moved = Vec::new();
     let result = fs::read_dir(from).and_then(|entries| {
@@ -107,9 +107,9 @@ fn move_files(from: &Path, to: &Path) -> Result<(), DatabaseError> {
     })
 }
 
-/// The mode bits that new files do not get.
+/// Returns the mode bits that the umask removes from new files.
 fn current_umask() -> u32 {
-    // There is no way to read it but to set it; /proc tells without touching it.
+    // umask(2) returns the mask only when setting it; /proc shows it without a change.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_once_one_makes_the_folder_and_the_other_is_told() {
+    fn concurrent_database_creation_fails_for_second_process() {
         for is_there in [false, true] {
             let root = tempfile::tempdir().expect("a folder");
             let folder = root.path().join("db");
             if is_there {
-                fs::create_dir(&folder).expect("made");
+                fs::create_dir(&folder).expect("created");
             }
             let other = || {
                 make(&folder, || ()).expect("nobody else was at it");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_folder() {
+    fn database_creation_refuses_file_path() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let error = make(file.path(), || ()).expect_err("a file");
         assert!(matches!(error, DatabaseError::NotAFolder { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! A database folder: its kind, its kernels' files, its state.
+//! Database folder: kind, kernel files and state folder.
 
 use std::{
     collections::BTreeSet,
@@ -16,29 +16,29 @@ use crate::{
     profile::COUNTERS,
 };
 
-/// How the ids of rehearsed runs begin, in a cell of their own.
+/// Prefix of the ids of rehearsed runs.
 pub const REHEARSAL_RUN: &str = "rehearsal-";
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
 
-/// A database folder that exists.
+/// An existing database folder.
 #[derive(Clone, Debug)]
 pub struct Database {
     folder: PathBuf,
     file: DatabaseFile,
     has_file: bool,
-    /// Stems of tables that were handed out and may not be written yet: two new kernels whose names differ
-    /// only by case do not get one file.
+    /// File stems of new tables that may not be written yet: two new kernels whose names differ only by case must not
+    /// get one file.
     new_stems: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Database {
-    /// Opens a folder. One without `database.yaml` is of kind `npu`, as older tools leave it.
+    /// Opens a folder. Without `database.yaml`, as older tools leave it, its kind is `npu`.
     ///
     /// # Errors
-    /// [`DatabaseError::NotADatabase`] where there is no such folder; [`DatabaseError::Yaml`].
+    /// [`DatabaseError::NotADatabase`] if the folder does not exist; [`DatabaseError::Yaml`].
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
         let folder = resolved.ok_or_else(|| DatabaseError::NotADatabase { path: folder.to_owned() })?;
@@ -53,7 +53,7 @@ impl Database {
         Ok(Self { folder, file, has_file, new_stems: Arc::default() })
     }
 
-    /// Opens a folder that must be of that kind.
+    /// Opens a folder that must be of the given kind.
     ///
     /// # Errors
     /// [`DatabaseError::WrongKind`], and as [`Database::open`].
@@ -69,31 +69,31 @@ impl Database {
         Ok(database)
     }
 
-    /// Measured or rehearsed.
+    /// Returns the kind.
     #[must_use]
     pub const fn kind(&self) -> DataKind {
         self.file.kind
     }
 
-    /// Whether it has anything yet; an empty folder can become any database.
+    /// Returns true if the folder has a `database.yaml` or kernel CSVs; an empty folder can become any database.
     #[must_use]
     pub fn has_tables(&self) -> bool {
         self.has_file || self.kernels().is_ok_and(|kernels| !kernels.is_empty())
     }
 
-    /// Name of the device profile.
+    /// Returns the name of the device profile.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.file.device
     }
 
-    /// Software that the production profiles were taken on.
+    /// Returns the software versions of the ingested production profiles.
     #[must_use]
     pub const fn profiled_on(&self) -> &SoftwareVersions {
         &self.file.profiled_on
     }
 
-    /// Writes down the software that the production profiles were taken on, where that is news.
+    /// Stores the software versions of the ingested production profiles if they changed.
     ///
     /// # Errors
     /// [`DatabaseError::File`].
@@ -105,47 +105,47 @@ impl Database {
         Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)
     }
 
-    /// The folder, resolved.
+    /// Returns the resolved path of the folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where ledger, lock and runs are kept.
+    /// Returns the folder of ledger, lock and runs.
     #[must_use]
     pub fn state_folder(&self) -> PathBuf {
         self.folder.join(STATE_FOLDER)
     }
 
-    /// Where the ledger is.
+    /// Returns the path of the ledger.
     #[must_use]
     pub fn ledger_path(&self) -> PathBuf {
         self.state_folder().join("ledger.db")
     }
 
-    /// Where the scripts, logs and raw output of a run are.
+    /// Returns the folder of the scripts, logs and raw output of a run.
     #[must_use]
     pub fn run_folder(&self, run: &str) -> PathBuf {
         self.state_folder().join("runs").join(run)
     }
 
-    /// Takes the folder's lock for writing, and clears away what writers that were killed have left.
+    /// Locks the folder for writing, and removes temporary files of killed writers.
     ///
     /// # Errors
-    /// [`DatabaseError::File`] with the owner; [`DatabaseError::File`] where the folder is not writable.
+    /// [`DatabaseError::File`] with the owner, or if the folder is not writable.
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         stale::remove_unfinished_files(&self.folder);
         Ok(lock)
     }
 
-    /// Who holds the folder's lock; takes nothing and makes nothing.
+    /// Returns owner and state of the folder's lock, without locking or creating a file.
     #[must_use]
     pub fn lock_state(&self) -> LockState {
-        LockState::look(&self.state_folder())
+        LockState::read_state(&self.state_folder())
     }
 
-    /// Makes the state folder where it is missing, for what is to wait there for the next run.
+    /// Creates a missing state folder, for files that the next run reads.
     ///
     /// # Errors
     /// [`DatabaseError::File`].
@@ -155,12 +155,12 @@ impl Database {
         crate::files::lock::ignore_state(&state).map_err(DatabaseError::io("write into", &state))
     }
 
-    /// Gives a folder of older tools its `database.yaml`, before its first row is written.
+    /// Writes the `database.yaml` that folders of older tools lack, before the first row is written.
     ///
     /// # Errors
     /// [`DatabaseError::File`].
     pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), DatabaseError> {
-        lock.keep();
+        lock.keep_state();
         if self.has_file {
             Ok(())
         } else {
@@ -168,14 +168,14 @@ impl Database {
         }
     }
 
-    /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml`
-    /// does not turn simulated durations into measured ones.
+    /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml` must not turn
+    /// simulated durations into measured ones.
     ///
     /// # Errors
-    /// As [`Ledger::open`], and [`DatabaseError::WrongKind`].
+    /// As [`Ledger::open`], and [`DatabaseError::LedgerKind`].
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
-        match ledger.kind()? {
+        match ledger.run_kind()? {
             Some(kind) if kind != self.kind() => {
                 Err(DatabaseError::LedgerKind { path: self.folder.clone(), stated: self.kind(), found: kind })
             }
@@ -183,7 +183,7 @@ impl Database {
         }
     }
 
-    /// Opens the ledger where there is one; makes none.
+    /// Opens the ledger if it exists.
     ///
     /// # Errors
     /// As [`Database::ledger`].
@@ -191,22 +191,22 @@ impl Database {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
 
-    /// The CSV of a kernel, whether it exists or not. Its name is no other kernel's, also where the file
-    /// system does not tell case apart.
+    /// Returns the path of a kernel's CSV, which may not exist. No other kernel has this path, also on file systems
+    /// that ignore case.
     #[must_use]
     pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
         self.folder.join(format!("{}.csv", self.stem_of(kernel)))
     }
 
     fn stem_of(&self, kernel: &KernelName) -> String {
-        // A folder that cannot be listed cannot be written either, which is said then.
-        let there = self.stems().unwrap_or_default();
+        // A folder that cannot be listed cannot be written either, which is reported at the write.
+        let there = self.list_stems().unwrap_or_default();
         let new = self.new_stems.lock().unwrap_or_else(PoisonError::into_inner);
         kernel.file_stem_among(there.iter().chain(&*new).map(String::as_str))
     }
 
-    /// Stems of everything in the folder that is named like a table.
-    fn stems(&self) -> Result<Vec<String>, DatabaseError> {
+    /// Returns the stems of all files named like a table.
+    fn list_stems(&self) -> Result<Vec<String>, DatabaseError> {
         let mut stems = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(DatabaseError::io("list", &self.folder))? {
             let name = entry.map_err(DatabaseError::io("list", &self.folder))?.file_name();
@@ -216,15 +216,15 @@ impl Database {
         Ok(stems)
     }
 
-    /// Every kernel with a CSV, in the order of names. Collectives are left out, they have a schema of
-    /// their own.
+    /// Returns every kernel with a CSV, in the order of names. Collectives are left out, because they have a schema
+    /// of their own.
     ///
     /// # Errors
-    /// [`DatabaseError::File`] where the folder cannot be listed.
+    /// [`DatabaseError::File`] if the folder cannot be listed.
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
         let mut kernels = BTreeSet::new();
-        for stem in self.stems()? {
-            // A file under a name that no kernel's has is somebody else's; `db check` tells of it.
+        for stem in self.list_stems()? {
+            // A file whose name stands for no kernel is ignored; `db check` reports it.
             let kernel = KernelName::from_file_stem(&stem).filter(|kernel| kernel.may_have_file_stem(&stem));
             if !self.folder.join(format!("{stem}.csv")).is_dir() {
                 kernels.extend(kernel.filter(|kernel| !kernel.is_collective()));
@@ -233,7 +233,7 @@ impl Database {
         Ok(kernels.into_iter().collect())
     }
 
-    /// Loads a kernel's CSV, or an empty one with the 62 columns.
+    /// Loads a kernel's CSV; returns an empty table with the 62 columns if it does not exist.
     ///
     /// # Errors
     /// As [`KernelCsv::load`].
@@ -245,20 +245,19 @@ impl Database {
             return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
         }
         let table = KernelCsv::load(&path)?;
-        if self.kind() == DataKind::Npu && table.contains(REHEARSAL_RUN) {
+        if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {
             return Err(DatabaseError::RehearsedRows { path });
         }
         Ok(table)
     }
 }
 
-/// Copies the shapes of a database into a new folder of that kind: all rows and columns, with every
-/// measurement of the replay left empty. What production profiles measured stays, unless the source is a
-/// rehearsal and the copy is not: what profiles say there may be simulated. Returns the number of rows.
+/// Copies the shapes of a database into a new folder of the given kind: all rows and columns, with the replay's
+/// measurements empty. Measurements of production profiles are kept, unless a rehearsal is copied to kind `npu`,
+/// whose profiles may be simulated. Returns the number of rows.
 ///
 /// # Errors
-/// [`DatabaseError::Exists`] where the new folder is there already, and any error of reading or writing;
-/// nothing is made then.
+/// [`DatabaseError::Exists`] if the new folder exists, and errors of reading or writing; nothing is created then.
 pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
     if target.exists() {
         return Err(DatabaseError::Exists { path: target.to_owned() });
@@ -268,13 +267,13 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
     }
     let mut measured: Vec<String> = COUNTERS
         .iter()
-        .map(|counter| columns::microbench(counter))
+        .map(|counter| columns::microbench_column(counter))
         .chain(MICROBENCH_COLUMNS.map(String::from))
         .chain([columns::AVERAGE.to_owned()])
         .collect();
     if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {
         measured.extend(columns::PROFILING.map(String::from));
-        measured.extend(COUNTERS.map(columns::profiling_average));
+        measured.extend(COUNTERS.map(columns::profiling_column));
     }
     let mut rows = 0;
     let file = DatabaseFile { kind, ..source.file.clone() };
@@ -283,11 +282,11 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
             let mut table = source.kernel_csv(&kernel)?;
             let cleared: Vec<(&str, String)> = measured
                 .iter()
-                .filter(|name| table.column(name).is_some())
+                .filter(|name| table.column_index(name).is_some())
                 .map(|name| (name.as_str(), String::new()))
                 .collect();
             for row in 0..table.len() {
-                table.update(row, &cleared)?;
+                table.update_row(row, &cleared)?;
             }
             rows += table.len();
             table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
@@ -302,10 +301,11 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
     Ok(rows)
 }
 
-/// The tables of a database that a copy of its shapes does not have: collectives, and names of no kernel.
+/// Returns the tables that a copy of a database's shapes lacks: collectives, and files whose names stand for no
+/// kernel.
 ///
 /// # Errors
-/// [`DatabaseError::File`] where the folder cannot be listed.
+/// [`DatabaseError::File`] if the folder cannot be listed.
 pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut left_out = Vec::new();
     for entry in fs::read_dir(&source.folder).map_err(DatabaseError::io("list", &source.folder))? {

@@ -1,7 +1,7 @@
-//! One kernel's CSV, changed row by row: what is not touched keeps its bytes.
+//! Kernel CSV in memory, with changes by row.
 //!
-//! Unknown columns, the order of rows, line endings and a byte-order mark survive. A row that is not
-//! changed is copied as it stands; where columns were appended it gets empty cells at its end.
+//! Unknown columns, the order of rows, line endings and a byte-order mark are kept. An unchanged row is copied byte
+//! by byte; if columns were appended, it gets empty cells at its end.
 
 use std::{
     collections::HashMap,
@@ -18,12 +18,15 @@ use crate::{
     files::atomic::write_atomic_by,
     table::{
         CsvIndex, NeedsFullParser,
-        raw_records::{CsvPosition, LFS, RawRecords, ending, is_unified, raggedness, unified},
+        raw_records::{
+            CsvPosition, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending,
+            unify_endings,
+        },
         row_ranges::{PIECE, row_places},
     },
 };
 
-/// Changed rows that are printed at once.
+/// Number of changed rows that are formatted at once.
 const BATCH: usize = 1024;
 
 /// A kernel's CSV in memory.
@@ -38,7 +41,7 @@ pub struct KernelCsv {
     newline: &'static str,
     rows: Vec<CsvRow>,
     rows_in_file: usize,
-    /// Blank lines behind the last row.
+    /// Blank lines after the last row.
     tail: Range<usize>,
     header_renamed: bool,
     changed: bool,
@@ -55,7 +58,7 @@ enum CsvRow {
 }
 
 impl KernelCsv {
-    /// An empty table with the given columns.
+    /// Creates an empty table with the given columns.
     #[must_use]
     pub fn new(path: &Path, columns: &[String]) -> Self {
         let mut table = Self {
@@ -81,7 +84,7 @@ impl KernelCsv {
     /// Loads a table.
     ///
     /// # Errors
-    /// [`DatabaseError`] where the file cannot be read, is a Git LFS pointer, is empty or is ragged.
+    /// [`DatabaseError`] if the file cannot be read, is a Git LFS pointer, is empty or is ragged.
     pub fn load(path: &Path) -> Result<Self, DatabaseError> {
         Self::from_bytes(path, fs::read(path).map_err(DatabaseError::io("read", path))?)
     }
@@ -100,7 +103,7 @@ impl KernelCsv {
         let mut table = Self::new(path, &[]);
         let mut records = RawRecords::new(&original);
         let mut record = ByteRecord::new();
-        let Some(CsvPosition { range: header, .. }) = records.read(&mut record) else {
+        let Some(CsvPosition { range: header, .. }) = records.read_record(&mut record) else {
             return error(1, "the file is empty, expected a header");
         };
         for name in &record {
@@ -116,13 +119,13 @@ impl KernelCsv {
                 let lines = 1 + memchr::memchr_iter(b'\n', &original[..header.end]).count() as u64;
                 table.rows = places
                     .into_iter()
-                    .map(|place| CsvRow::Original(place.moved(header.end, lines)))
+                    .map(|place| CsvRow::Original(place.shifted_by(header.end, lines)))
                     .collect();
             }
-            // The csv crate parses the rest, and finds the faulty line.
+            // The csv crate parses the rest, and finds the invalid line.
             Err(NeedsFullParser) => {
-                while let Some(place) = records.read(&mut record) {
-                    if let Some(problem) = raggedness(record.len(), &table.header) {
+                while let Some(place) = records.read_record(&mut record) {
+                    if let Some(problem) = describe_raggedness(record.len(), &table.header) {
                         return error(place.line, &problem);
                     }
                     table.rows.push(CsvRow::Original(place));
@@ -135,108 +138,108 @@ impl KernelCsv {
             _ => header.end,
         };
         table.tail = end..original.len();
-        table.newline = ending(&original[header]);
+        table.newline = line_ending(&original[header]);
         table.original = original;
         table.changed = false;
         Ok(table)
     }
 
-    /// Whether a cell of the file begins with that text.
+    /// Returns true if a cell of the file starts with the text.
     #[must_use]
-    pub(crate) fn contains(&self, text: &str) -> bool {
+    pub(crate) fn contains_cell_prefix(&self, text: &str) -> bool {
         let finder = memchr::memmem::Finder::new(text);
         finder.find_iter(&self.original).any(|at| at > 0 && matches!(self.original[at - 1], b',' | b'"'))
     }
 
-    /// Whether there is something to save.
+    /// Returns true if the table has unsaved changes.
     #[must_use]
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// Where it is kept.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are no rows.
+    /// Returns true without rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Names of the columns, in their order.
+    /// Returns the names of the columns, in their order.
     #[must_use]
-    pub fn columns(&self) -> &[String] {
+    pub fn column_names(&self) -> &[String] {
         &self.header
     }
 
-    /// The index of a column.
+    /// Returns the index of a column.
     #[must_use]
-    pub fn column(&self, name: &str) -> Option<usize> {
+    pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.get(name).copied()
     }
 
-    /// Line of a row in the file, from 1; `None` for one that is not in it yet.
+    /// Returns the line of a row in the file, from 1; `None` for an appended row.
     #[must_use]
-    pub fn line(&self, row: usize) -> Option<u64> {
+    pub fn row_line(&self, row: usize) -> Option<u64> {
         match &self.rows[row] {
             CsvRow::Original(place) | CsvRow::Removed(place) => Some(place.line),
             CsvRow::Changed(_, line) => *line,
         }
     }
 
-    /// One cell of a row; `None` where there is no such column or the row is not UTF-8.
+    /// Returns a cell of a row; `None` if the column does not exist or the row is not UTF-8.
     #[must_use]
-    pub fn cell(&self, row: usize, column: &str) -> Option<String> {
-        let index = self.column(column)?;
-        Some(self.cells(row).ok()?.get(index).unwrap_or_default().to_owned())
+    pub fn cell_text(&self, row: usize, column: &str) -> Option<String> {
+        let index = self.column_index(column)?;
+        Some(self.row_cells(row).ok()?.get(index).unwrap_or_default().to_owned())
     }
 
-    /// All cells of a row, by the columns that the file had; appended ones are missing at the end.
+    /// Returns the cells of a row; those of appended columns are missing at the end.
     ///
     /// # Errors
-    /// Where the row is not UTF-8.
-    pub fn cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
-        StringRecord::from_byte_record(self.byte_cells(row)).map_err(|_| DatabaseError::Csv {
+    /// [`DatabaseError::Csv`] if the row is not UTF-8.
+    pub fn row_cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
+        StringRecord::from_byte_record(self.row_byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
-            line: self.line(row).unwrap_or_default(),
+            line: self.row_line(row).unwrap_or_default(),
             problem: "is not UTF-8".to_owned(),
         })
     }
 
-    /// Goes through one cell of all rows in order, much faster than going through whole rows. A cell is
-    /// empty where a row of another length lacks it.
+    /// Visits one cell of all rows in order, much faster than [`Self::for_each_row`]. A cell is empty if a row of
+    /// another length lacks it.
     pub fn for_each_cell(&self, column: usize, mut visit: impl FnMut(usize, &[u8])) {
         let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
-            let (piece, rows) = self.untouched(next);
+            let (piece, rows) = self.original_piece(next);
             let bytes = &self.original[piece];
-            if index.find(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
+            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
                 for cells in index.rows(bytes) {
                     visit(next, cells.get(column));
                     next += 1;
                 }
             } else {
                 for row in next..next + rows {
-                    visit(row, self.byte_cells(row).get(column).unwrap_or_default());
+                    visit(row, self.row_byte_cells(row).get(column).unwrap_or_default());
                 }
                 next += rows;
             }
         }
     }
 
-    /// Bytes of rows that nobody touched, from `first` on as far as they make a handy piece, and how many rows
-    /// that are; one that was changed is alone and has no bytes.
-    fn untouched(&self, first: usize) -> (Range<usize>, usize) {
+    /// Returns the bytes of unchanged rows from `first` on, as many as make a piece, and their number; a changed row
+    /// is returned alone and without bytes.
+    fn original_piece(&self, first: usize) -> (Range<usize>, usize) {
         let mut piece = 0..0;
         let mut count = 0;
         for row in &self.rows[first..] {
@@ -250,9 +253,9 @@ impl KernelCsv {
         (piece, count.max(1))
     }
 
-    /// The cells of a row as they are, be they text or not.
+    /// Returns the cells of a row as bytes.
     #[must_use]
-    pub fn byte_cells(&self, row: usize) -> ByteRecord {
+    pub fn row_byte_cells(&self, row: usize) -> ByteRecord {
         let range = match &self.rows[row] {
             CsvRow::Changed(cells, _) => return cells.as_byte_record().clone(),
             CsvRow::Original(place) | CsvRow::Removed(place) => place.range.clone(),
@@ -269,13 +272,13 @@ impl KernelCsv {
         record
     }
 
-    /// Goes through all rows in order, much faster than asking for each one's cells.
+    /// Visits the cells of all rows in order, much faster than [`Self::row_byte_cells`] for each row.
     pub fn for_each_row(&self, mut visit: impl FnMut(usize, &ByteRecord)) {
         let body = &self.original[self.header_end..];
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
         let mut record = ByteRecord::new();
         for (index, row) in self.rows.iter().enumerate() {
-            // The rows of the file come first, whether they were changed since or not.
+            // The rows of the file precede the appended ones.
             if index < self.rows_in_file {
                 // Reading from memory does not fail, and the lengths were checked.
                 let _ = reader.read_byte_record(&mut record);
@@ -288,7 +291,7 @@ impl KernelCsv {
         }
     }
 
-    /// Adds a column at the end unless it is there; returns its index.
+    /// Appends a column unless it exists; returns its index.
     pub fn ensure_column(&mut self, name: &str) -> usize {
         if let Some(index) = self.columns.get(name) {
             return *index;
@@ -299,8 +302,8 @@ impl KernelCsv {
         self.header.len() - 1
     }
 
-    /// Adds a row; cells go to the named columns, which must exist.
-    pub fn append(&mut self, cells: &[(&str, String)]) {
+    /// Appends a row with cells in the named columns, which must exist.
+    pub fn append_row(&mut self, cells: &[(&str, String)]) {
         let mut row = vec![String::new(); self.header.len()];
         for (name, value) in cells {
             if let Some(index) = self.columns.get(*name) {
@@ -311,8 +314,8 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Adds a row of so many cells by the indices of their columns; all others are empty.
-    pub(crate) fn append_cells(&mut self, cells: &[(usize, String)]) {
+    /// Appends a row with cells in columns given by index; all others are empty.
+    pub(crate) fn append_row_at(&mut self, cells: &[(usize, String)]) {
         let mut row = vec![""; self.header.len()];
         for (column, text) in cells {
             row[*column] = text;
@@ -321,13 +324,12 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Sets cells of a row; columns that are missing are appended. Nothing changes where every cell
-    /// already has its value.
+    /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already.
     ///
     /// # Errors
-    /// Where the row is not UTF-8.
-    pub fn update(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
-        let mut fields: Vec<String> = self.cells(row)?.iter().map(String::from).collect();
+    /// [`DatabaseError::Csv`] if the row is not UTF-8.
+    pub fn update_row(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
+        let mut fields: Vec<String> = self.row_cells(row)?.iter().map(String::from).collect();
         let mut differs = false;
         for (name, value) in cells {
             let index = self.ensure_column(name);
@@ -343,20 +345,22 @@ impl KernelCsv {
 
     /// Replaces all cells of a row.
     pub(crate) fn set_cells(&mut self, row: usize, cells: Vec<String>) {
-        self.rows[row] = CsvRow::Changed(StringRecord::from(cells), self.line(row));
+        self.rows[row] = CsvRow::Changed(StringRecord::from(cells), self.row_line(row));
         self.changed = true;
     }
 
     /// Removes a row of the file; the indices of the other rows stay.
     pub(crate) fn remove_row(&mut self, row: usize) {
-        let line = self.line(row).unwrap_or_default();
+        let line = self.row_line(row).unwrap_or_default();
         self.rows[row] = CsvRow::Removed(CsvPosition { range: 0..0, line });
         self.changed = true;
     }
 
     /// Renames a column if it exists and the new name does not; returns true if it did.
     pub(crate) fn rename_column(&mut self, old: &str, new: &str) -> bool {
-        let Some(index) = self.column(old).filter(|_| self.column(new).is_none()) else { return false };
+        let Some(index) = self.column_index(old).filter(|_| self.column_index(new).is_none()) else {
+            return false;
+        };
         self.columns.remove(old);
         self.columns.insert(new.to_owned(), index);
         new.clone_into(&mut self.header[index]);
@@ -376,13 +380,13 @@ impl KernelCsv {
         });
         let lines: Vec<&mut Range<usize>> =
             std::iter::once(&mut header).chain(places).chain([&mut self.tail]).collect();
-        if lines.iter().all(|line| is_unified(&self.original[Range::clone(line)], newline)) {
+        if lines.iter().all(|line| has_uniform_endings(&self.original[Range::clone(line)], newline)) {
             return None;
         }
         let mut bytes = Vec::with_capacity(self.original.len());
         for line in lines {
             let start = bytes.len();
-            bytes.extend_from_slice(&unified(&self.original[line.clone()], newline));
+            bytes.extend_from_slice(&unify_endings(&self.original[line.clone()], newline));
             *line = start..bytes.len();
         }
         self.header_end = header.end;
@@ -399,10 +403,10 @@ impl KernelCsv {
         bytes
     }
 
-    /// Writes the table back, unless nothing changed. Says whether it wrote.
+    /// Saves the table if it changed; returns true if it was written.
     ///
     /// # Errors
-    /// [`DatabaseError::File`]; the old file is then as it was.
+    /// [`DatabaseError::File`]; the old file is unchanged then.
     pub fn save(&self) -> Result<bool, DatabaseError> {
         if self.changed {
             self.save_as(&self.path)?;
@@ -421,12 +425,12 @@ impl KernelCsv {
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let appended = self.header.len() - self.columns_in_file;
         if self.columns_in_file == 0 || self.header_renamed {
-            out.write_all(&self.print(self.header.iter().map(String::as_str)))?;
+            out.write_all(&self.format_record(self.header.iter().map(String::as_str)))?;
         } else {
             self.copy_line(out, &self.original[..self.header_end], &self.header[self.columns_in_file..])?;
         }
         let empty = vec![String::new(); appended];
-        // Neighbours that nobody touched are written in one piece.
+        // Adjacent unchanged rows are written in one piece.
         let mut untouched: Range<usize> = 0..0;
         let mut rows = self.rows.iter();
         while let Some(row) = rows.next() {
@@ -444,7 +448,7 @@ impl KernelCsv {
                 CsvRow::Removed(_) => {}
                 CsvRow::Changed(cells, _) => {
                     self.copy_rows(out, &std::mem::take(&mut untouched))?;
-                    // So are neighbours that were all changed.
+                    // Adjacent changed rows are formatted together.
                     let behind = rows.as_slice();
                     let more = behind.iter().take(BATCH).take_while(|row| matches!(row, CsvRow::Changed(..)));
                     let more = more.count();
@@ -452,7 +456,7 @@ impl KernelCsv {
                         CsvRow::Changed(cells, _) => Some(cells),
                         CsvRow::Original(_) | CsvRow::Removed(_) => None,
                     });
-                    out.write_all(&self.print_all(std::iter::once(cells).chain(changed)))?;
+                    out.write_all(&self.format_rows(std::iter::once(cells).chain(changed)))?;
                     rows = behind[more..].iter();
                 }
             }
@@ -473,15 +477,15 @@ impl KernelCsv {
         }
     }
 
-    /// Copies a line of the original, with cells appended in front of its line ending.
+    /// Copies a line of the file, with cells appended before its line ending.
     fn copy_line(&self, out: &mut dyn Write, line: &[u8], appended: &[String]) -> io::Result<()> {
         let body_end =
             line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         out.write_all(&line[..body_end])?;
         if !appended.is_empty() {
             out.write_all(b",")?;
-            let cells = self.print(appended.iter().map(String::as_str));
-            // One empty cell alone prints as `""`; behind a comma nothing is needed.
+            let cells = self.format_record(appended.iter().map(String::as_str));
+            // A single empty cell is formatted as `""`, which is not needed after a comma.
             let plain = cells.as_slice() == [b"\"\"", self.newline.as_bytes()].concat();
             out.write_all(if plain { &[] } else { &cells[..cells.len() - self.newline.len()] })?;
         }
@@ -489,16 +493,16 @@ impl KernelCsv {
         out.write_all(if ending.is_empty() { self.newline.as_bytes() } else { ending })
     }
 
-    fn print<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
-        let mut writer = self.printer();
+    fn format_record<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+        let mut writer = self.record_writer();
         // Writing to memory does not fail.
         let _ = writer.write_record(cells);
         writer.into_inner().unwrap_or_default()
     }
 
-    /// Rows with empty cells at their ends where columns were appended since.
-    fn print_all<'a>(&self, rows: impl Iterator<Item = &'a StringRecord>) -> Vec<u8> {
-        let mut writer = self.printer();
+    /// Formats rows, with empty cells for columns that were appended later.
+    fn format_rows<'a>(&self, rows: impl Iterator<Item = &'a StringRecord>) -> Vec<u8> {
+        let mut writer = self.record_writer();
         for cells in rows {
             let missing = self.header.len().saturating_sub(cells.len());
             let _ = writer.write_record(cells.iter().chain(std::iter::repeat_n("", missing)));
@@ -506,7 +510,7 @@ impl KernelCsv {
         writer.into_inner().unwrap_or_default()
     }
 
-    fn printer(&self) -> csv::Writer<Vec<u8>> {
+    fn record_writer(&self) -> csv::Writer<Vec<u8>> {
         let terminator = match self.newline {
             "\r\n" => Terminator::CRLF,
             "\r" => Terminator::Any(b'\r'),
@@ -537,28 +541,28 @@ mod tests {
     }
 
     #[test]
-    fn untouched_rows_keep_their_bytes() {
+    fn unchanged_rows_keep_their_bytes() {
         let text = "\u{feff}A,\"B\",C\r\n\"\"\"1,2\"\"\",x,\r\n\"a\",\"multi\nline\",3\r\n1,2,3";
         let mut table = table(text);
         assert_eq!(table.len(), 3);
-        assert_eq!(&table.cells(0).expect("UTF-8")[0], "\"1,2\"");
-        assert!(table.update(2, &[("B", "9,9".to_owned())]).expect("UTF-8"));
+        assert_eq!(&table.row_cells(0).expect("UTF-8")[0], "\"1,2\"");
+        assert!(table.update_row(2, &[("B", "9,9".to_owned())]).expect("UTF-8"));
         assert_eq!(printed(&table), text.replace("1,2,3", "1,\"9,9\",3\r\n"));
     }
 
     #[test]
-    fn appended_columns_pad_the_other_rows() {
+    fn appended_column_adds_empty_cells_to_other_rows() {
         let mut table = table("A,B\n1,2\n3,4\n");
-        table.update(1, &[("New", "x".to_owned())]).expect("UTF-8");
+        table.update_row(1, &[("New", "x".to_owned())]).expect("UTF-8");
         assert_eq!(printed(&table), "A,B,New\n1,2,\n3,4,x\n");
-        table.update(1, &[("Other", "y".to_owned())]).expect("UTF-8");
+        table.update_row(1, &[("Other", "y".to_owned())]).expect("UTF-8");
         assert_eq!(printed(&table), "A,B,New,Other\n1,2,,\n3,4,x,y\n");
     }
 
     #[test]
-    fn setting_what_is_there_changes_nothing() {
+    fn update_with_equal_cells_changes_nothing() {
         let mut table = table("A,B\n1,2\n");
-        assert!(!table.update(0, &[("A", "1".to_owned())]).expect("UTF-8"));
+        assert!(!table.update_row(0, &[("A", "1".to_owned())]).expect("UTF-8"));
         assert!(!table.save().expect("nothing to write"));
     }
 
@@ -585,7 +589,7 @@ mod tests {
         let (old, new) = ("K,V\n1,2\n3,4\n", "K,V,W\n1,2,\n3,5,6\n");
         let save = |path: &Path| {
             let mut table = KernelCsv::load(path)?;
-            table.update(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
+            table.update_row(1, &[("V", "5".to_owned()), ("W", "6".to_owned())])?;
             table.save()
         };
         let mut failures = 0;
@@ -625,7 +629,7 @@ mod tests {
             prop_assert_eq!(table.len(), rows.len());
             prop_assert_eq!(printed(&table), text);
             for (index, (a, b)) in rows.iter().enumerate() {
-                let cells = table.cells(index).expect("UTF-8");
+                let cells = table.row_cells(index).expect("UTF-8");
                 prop_assert_eq!((&cells[0], &cells[1]), (a.as_str(), b.as_str()));
             }
         }

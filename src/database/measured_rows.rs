@@ -1,4 +1,4 @@
-//! Which rows of a table answer a lookup: those with a latency.
+//! Rows of a table that answer a lookup: those with a latency.
 
 use super::{
     DatabaseError, KernelCsv,
@@ -7,19 +7,19 @@ use super::{
 };
 use crate::domain::{Case, KernelName};
 
-/// Visits the case of each row, and whether the row has a latency: a positive finite number in the first column
-/// that readers of such databases look at, or in one that they look at next. Rows that are no case are counted.
+/// Visits the case of each row, with true if the row has a latency: a positive finite number in one of the columns
+/// that readers of such databases use. Returns the number of rows that are no case.
 ///
 /// # Errors
-/// [`DatabaseError::MissingColumn`] where a signature column is missing.
-pub fn for_each_point(
+/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
+pub fn for_each_measured_case(
     kernel: &KernelName,
     table: &KernelCsv,
     mut visit: impl FnMut(&Case, bool),
 ) -> Result<usize, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let latencies = [columns::AVERAGE, columns::PROFILING[0], columns::OLD_AVERAGE, OLD_DURATION];
-    let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column(name)).collect();
+    let latencies: Vec<usize> = latencies.iter().filter_map(|name| table.column_index(name)).collect();
     let mut unread = 0;
     table.for_each_row(|_, cells| {
         let is_latency = |column: &usize| {
@@ -27,7 +27,7 @@ pub fn for_each_point(
             let number = text.and_then(|text| text.trim().parse::<f64>().ok());
             number.is_some_and(|number| number.is_finite() && number > 0.0)
         };
-        match columns.case(kernel, cells) {
+        match columns.parse_case(kernel, cells) {
             Ok(case) => visit(&case, latencies.iter().any(is_latency)),
             Err(_) => unread += 1,
         }
@@ -57,7 +57,8 @@ mod tests {
         let table = KernelCsv::load(Path::new(&path)).expect("a table");
         let mut seen = Vec::new();
         let kernel = KernelName::new("Neg").expect("a name");
-        let unread = for_each_point(&kernel, &table, |_, measured| seen.push(measured)).expect("rows");
+        let unread =
+            for_each_measured_case(&kernel, &table, |_, measured| seen.push(measured)).expect("rows");
         assert_eq!(seen, [true, true, false, false, false, false, true]);
         assert_eq!(unread, 1);
     }

@@ -1,11 +1,11 @@
-//! What profiles say, into the rows of its signatures.
+//! Merge of profile statistics into the rows of their signatures.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
     DatabaseError, KernelCsv,
     columns::{self, COMPLETENESS},
-    numbers::{decimals, micros},
+    numbers::{format_decimals, format_micros},
     row_cases::RowColumns,
 };
 use crate::{
@@ -13,69 +13,71 @@ use crate::{
     profile::{COUNTERS, GroupStatistics, RecordGroup},
 };
 
-/// What a merge did to one kernel's rows.
+/// Counts of rows changed by a merge of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeReport {
-    /// Rows that were not there before.
+    /// New rows.
     pub added: usize,
-    /// Rows in which something changed.
+    /// Changed rows.
     pub updated: usize,
-    /// Rows that already said the same.
+    /// Rows with the same values as the profile.
     pub same: usize,
-    /// Rows that said more than the profile, and keep it.
+    /// Rows with more values than the profile, which are kept.
     pub kept: usize,
 }
 
-/// Merges the groups of a profile into a kernel's table: profiling columns of rows with the same
-/// signature are set, other signatures become new rows. Attributes and what explains them fill cells that say
-/// nothing. Nothing else is touched.
+/// Merges the groups of a profile into a kernel's table: profiling columns of rows with the same signature are set,
+/// other signatures become new rows. Attributes and their explanations are written into empty cells. Other cells are
+/// not changed.
 ///
-/// A profile that says less than the row does not replace what it says: one record where there were several,
-/// or none of the counters. A group whose attributes are not known, and whose numbers stand in a row of the
-/// same shapes, is that row: somebody has found out the attributes since.
+/// A row is not replaced by a profile with fewer values: one record instead of several, or no counters. A group
+/// without attributes whose numbers equal those of a row with the same shapes belongs to that row, whose attributes
+/// were added later.
 ///
 /// # Errors
-/// [`DatabaseError::MissingColumn`] where a signature column is missing.
+/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub fn merge_groups(
     kernel: &KernelName,
     table: &mut KernelCsv,
     groups: Vec<RecordGroup>,
 ) -> Result<MergeReport, DatabaseError> {
-    let rows = RowsOfGroups::find(kernel, table, &groups)?;
+    let rows = RowsOfGroups::find_rows(kernel, table, &groups)?;
     let mut merged = MergeReport::default();
     for group in groups {
         let (case, signature) = (group.case.clone(), group.cells.clone());
         let (state, core, extra) = (group.state.clone(), group.core.clone(), group.extra.clone());
         let profiling = profiling_cells(group.into_statistics());
-        if let Some(known) = rows.same(&case) {
+        if let Some(known) = rows.rows_of_case(&case) {
             for row in known {
-                merged.count(update(table, row, &case, &profiling, &extra)?);
+                merged.count_change(update_group_row(table, row, &case, &profiling, &extra)?);
             }
             continue;
         }
-        if let Some(row) = rows.open(&case).iter().find(|row| shows(table, row.index, &profiling)) {
-            merged.count(update(table, row, &case, &profiling, &extra)?);
+        if let Some(row) =
+            rows.rows_without_attributes(&case).iter().find(|row| row_has_cells(table, row.index, &profiling))
+        {
+            merged.count_change(update_group_row(table, row, &case, &profiling, &extra)?);
             continue;
         }
         if case.attributes.is_empty()
-            && rows.completed(&case).iter().any(|&row| shows(table, row, &profiling))
+            && rows.rows_with_attributes(&case).iter().any(|&row| row_has_cells(table, row, &profiling))
         {
             merged.same += 1;
             continue;
         }
         let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(signature).collect();
         cells.extend([(columns::STATE, state), (columns::CORE, core)]);
-        cells.extend(borrowed(&profiling).chain(borrowed(&extra)));
+        cells.extend(named_cells(&profiling).chain(named_cells(&extra)));
         for (name, _) in &cells {
             table.ensure_column(name);
         }
-        table.append(&cells);
+        table.append_row(&cells);
         merged.added += 1;
     }
     Ok(merged)
 }
 
-/// What became of a row.
+/// Change of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowChange {
     Updated,
@@ -84,7 +86,7 @@ enum RowChange {
 }
 
 impl MergeReport {
-    fn count(&mut self, fate: RowChange) {
+    fn count_change(&mut self, fate: RowChange) {
         *match fate {
             RowChange::Updated => &mut self.updated,
             RowChange::Same => &mut self.same,
@@ -93,37 +95,39 @@ impl MergeReport {
     }
 }
 
-/// Sets the profiling columns of a row, and fills in what it does not say of its attributes.
-fn update(
+/// Sets the profiling columns of a row, and its empty attributes.
+fn update_group_row(
     table: &mut KernelCsv,
     row: &SignatureRow,
     case: &Case,
     profiling: &[(String, String)],
     extra: &[(String, String)],
 ) -> Result<RowChange, DatabaseError> {
-    let is_said =
-        |column: &str| table.cell(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
-    let mut news: Vec<(&str, String)> = borrowed(extra).filter(|(column, _)| !is_said(column)).collect();
+    let is_set = |column: &str| {
+        table.cell_text(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
+    };
+    let mut news: Vec<(&str, String)> = named_cells(extra).filter(|(column, _)| !is_set(column)).collect();
     if let Some((_, completeness)) = news.iter_mut().find(|(column, _)| *column == COMPLETENESS) {
-        // Together with what the row says already.
+        // Completeness counts the attributes of the row as well.
         let attributes = row.attributes.merged_over(&case.attributes);
         *completeness = AttentionCase::new(&Case { attributes, ..case.clone() }).completeness();
     }
-    let says_less = says_less(table, row.index, profiling);
-    if !says_less {
-        news.extend(borrowed(profiling));
+    let has_fewer = has_fewer_values(table, row.index, profiling);
+    if !has_fewer {
+        news.extend(named_cells(profiling));
     }
-    Ok(match (table.update(row.index, &news)?, says_less) {
+    Ok(match (table.update_row(row.index, &news)?, has_fewer) {
         (true, _) => RowChange::Updated,
         (false, true) => RowChange::Kept,
         (false, false) => RowChange::Same,
     })
 }
 
-/// Whether the numbers of a profile are less than what a row shows: of one record where it has a deviation, so
-/// that there were several, or without any counter where it has some.
-fn says_less(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
-    let has = |column: &str| table.cell(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
+/// Returns true if the row has more values than the profile: a deviation, hence several records, where the profile
+/// has one, or counters where the profile has none.
+fn has_fewer_values(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
+    let has =
+        |column: &str| table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
     let is_one = durations.last().is_some_and(|(column, value)| value.is_empty() && has(column));
     let is_bare =
@@ -131,14 +135,14 @@ fn says_less(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> b
     is_one || is_bare
 }
 
-fn borrowed(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
+fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
     cells.iter().map(|(name, value)| (name.as_str(), value.clone()))
 }
 
-/// Whether a row has just these cells.
-fn shows(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
+/// Returns true if the row has exactly these cells.
+fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
     cells.iter().all(|(column, value)| {
-        let shown = table.cell(row, column).unwrap_or_default();
+        let shown = table.cell_text(row, column).unwrap_or_default();
         shown.trim() == value
     })
 }
@@ -148,31 +152,35 @@ fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = columns::PROFILING
         .into_iter()
         .zip(durations)
-        .map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, micros)))
+        .map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, format_micros)))
         .collect();
     for (counter, mean) in COUNTERS.into_iter().zip(statistics.counters) {
-        cells.push((columns::profiling_average(counter), mean.map_or_else(String::new, decimals)));
+        cells.push((columns::profiling_column(counter), mean.map_or_else(String::new, format_decimals)));
     }
     cells
 }
 
-/// A row of a group's signature.
+/// Row with the signature of a group.
 struct SignatureRow {
     index: usize,
     attributes: CaseAttributes,
 }
 
-/// The rows that groups belong to.
+/// Rows of the groups' signatures.
 struct RowsOfGroups {
     by_signature: HashMap<String, Vec<SignatureRow>>,
-    /// Rows with attributes, by their signature without.
+    /// Rows with attributes, by their signature without attributes.
     completed: HashMap<String, Vec<usize>>,
 }
 
 impl RowsOfGroups {
-    /// Only rows whose shapes are written as those of a group are looked at closely: a profile touches few of
-    /// a large table's rows. No rule of a signature changes the outputs; those that change the inputs are told.
-    fn find(kernel: &KernelName, table: &KernelCsv, groups: &[RecordGroup]) -> Result<Self, DatabaseError> {
+    /// Parses only rows whose shapes equal those of a group: a profile changes few of a large table's rows. No rule
+    /// of a signature changes the outputs; for kernels whose rules change the inputs, outputs are compared.
+    fn find_rows(
+        kernel: &KernelName,
+        table: &KernelCsv,
+        groups: &[RecordGroup],
+    ) -> Result<Self, DatabaseError> {
         const OUTPUTS: usize = 3;
         let columns = RowColumns::from_table(table)?;
         let cell = if keeps_input_shapes(kernel) { 0 } else { OUTPUTS };
@@ -186,7 +194,7 @@ impl RowsOfGroups {
         });
         let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
         for index in candidates {
-            let Ok(case) = columns.case(kernel, &table.byte_cells(index)) else { continue };
+            let Ok(case) = columns.parse_case(kernel, &table.row_byte_cells(index)) else { continue };
             if !case.attributes.is_empty() {
                 found.completed.entry(bare_signature(&case)).or_default().push(index);
             }
@@ -196,19 +204,19 @@ impl RowsOfGroups {
         Ok(found)
     }
 
-    fn same(&self, case: &Case) -> Option<&[SignatureRow]> {
+    fn rows_of_case(&self, case: &Case) -> Option<&[SignatureRow]> {
         self.by_signature.get(&case.signature()).map(Vec::as_slice)
     }
 
-    /// Rows that leave open what the case says.
-    fn open(&self, case: &Case) -> &[SignatureRow] {
+    /// Returns rows of the same shapes without attributes, for a case that has some.
+    fn rows_without_attributes(&self, case: &Case) -> &[SignatureRow] {
         if case.attributes.is_empty() {
             return &[];
         }
         self.by_signature.get(&bare_signature(case)).map_or(&[], Vec::as_slice)
     }
 
-    fn completed(&self, case: &Case) -> &[usize] {
+    fn rows_with_attributes(&self, case: &Case) -> &[usize] {
         self.completed.get(&bare_signature(case)).map_or(&[], Vec::as_slice)
     }
 }
@@ -217,8 +225,8 @@ fn bare_signature(case: &Case) -> String {
     Case { attributes: CaseAttributes::default(), ..case.clone() }.signature()
 }
 
-/// A number that two shape cells share if they are parsed alike: it sees digits and separators, without
-/// leading zeros and trailing separators.
+/// Returns a hash that is equal for two shape cells if they are parsed alike: it covers digits and separators,
+/// without leading zeros and trailing separators.
 fn shape_key(cell: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut before = b';';
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_does_not_decide_the_key() {
+    fn shape_key_ignores_spelling() {
         let key = |text: &str| shape_key(text.as_bytes());
         assert_eq!(key("\"4096,1024;1024\""), key("(4096, 1024);01024;;"));
         assert_ne!(key("4096,1024;1024"), key("4096;1024,1024"));

@@ -1,7 +1,6 @@
-//! Everything that is kept: atomic files, the lock, the CSV database, the ledger.
+//! Database folders of kernel CSVs: folder, tables, merge of profiles, write-back of results, checks and
+//! normalization.
 //!
-//! Layer 2: imports `model`, `stats`, `spec` and `profile`. It keeps what it is given and decides
-//! nothing about it.
 
 mod backfill;
 pub(crate) mod columns;
@@ -24,7 +23,7 @@ pub use error::DatabaseError;
 pub use folder::{Database, REHEARSAL_RUN, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
 pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, lint_database};
-pub use measured_rows::for_each_point;
+pub use measured_rows::for_each_measured_case;
 pub use merge::{MergeReport, merge_groups};
 pub use normalize::{NormalizeChange, NormalizeReport, normalize_database};
 pub use row_cases::{RowCase, row_cases};

@@ -1,11 +1,11 @@
-//! How numbers stand in cells.
+//! Formats of numbers in cells.
 
-/// Nanoseconds as microseconds with six decimals.
-pub(crate) fn micros(nanos: f64) -> String {
-    decimals(nanos / 1e3)
+/// Formats nanoseconds as microseconds with six decimals.
+pub(crate) fn format_micros(nanos: f64) -> String {
+    format_decimals(nanos / 1e3)
 }
 
-/// Six decimals.
-pub(crate) fn decimals(value: f64) -> String {
+/// Formats a number with six decimals.
+pub(crate) fn format_decimals(value: f64) -> String {
     format!("{value:.6}")
 }

@@ -5,44 +5,44 @@ use csv::ByteRecord;
 use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
 
-/// One row, read as a case.
+/// A row with its case.
 #[derive(Clone, Debug)]
 pub struct RowCase {
     /// Index of the row in its table.
     pub row: usize,
     /// Line in the file, from 1.
     pub line: u64,
-    /// The case, or why the row cannot be read as one.
+    /// The case, or the reason why the row is none.
     pub case: Result<Case, String>,
-    /// The verdict of the replay measurement that the row shows; `None` where it shows none. Rows of
-    /// older tools show a number without a verdict, which counts as `ok`.
+    /// Verdict of the replay's measurement in the row; `None` without one. A number without a verdict, as older tools
+    /// write it, counts as `ok`.
     pub shown: Option<Verdict>,
-    /// Samples behind it, where the row says so.
+    /// Number of its samples, if the row has it.
     pub samples: Option<usize>,
 }
 
-/// Why a row without input shapes is no case.
+/// Problem of a row without input shapes.
 pub(crate) const NO_SHAPES: &str = "the row has no input shapes";
 
-/// Where the columns of a row's case and result are.
+/// Indices of the columns of case and result.
 #[derive(Debug)]
 pub(crate) struct RowColumns {
     signature: [usize; 6],
     average: Option<usize>,
     verdict: Option<usize>,
     samples: Option<usize>,
-    /// Names and places of the columns that hold attributes.
+    /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
 }
 
 impl RowColumns {
     pub(crate) fn from_table(table: &KernelCsv) -> Result<Self, DatabaseError> {
-        Self::find(table.columns())
+        Self::find_columns(table.column_names())
             .map_err(|column| DatabaseError::MissingColumn { path: table.path().to_owned(), column })
     }
 
-    /// Finds them by name; an error is the first column of the signature that is missing.
-    pub(crate) fn find(header: &[String]) -> Result<Self, &'static str> {
+    /// Finds the columns by name; the error is the first missing column of the signature.
+    pub(crate) fn find_columns(header: &[String]) -> Result<Self, &'static str> {
         let column = |name: &str| header.iter().position(|column| column == name);
         let attributes =
             header.iter().enumerate().filter(|(_, name)| CaseAttributes::name_of(name).is_some());
@@ -55,13 +55,13 @@ impl RowColumns {
         Ok(Self { signature, average, verdict, samples, attributes })
     }
 
-    /// The column of a cell of the signature, in the order of [`columns::SIGNATURE`].
+    /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
     pub(crate) const fn signature_column(&self, cell: usize) -> usize {
         self.signature[cell]
     }
 
-    /// The case of a row, or why it is none.
-    pub(crate) fn case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
+    /// Parses the case of a row; the error is the reason why it is none.
+    pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
         let text = |index: usize| {
             std::str::from_utf8(cells.get(index).unwrap_or_default()).map_err(|_| "is not UTF-8".to_owned())
         };
@@ -83,11 +83,11 @@ impl RowColumns {
     }
 }
 
-/// Reads every row of a table as a case.
+/// Parses every row of a table as a case.
 ///
 /// # Errors
-/// [`DatabaseError::MissingColumn`] where a signature column is missing. Cells that cannot be read are no error
-/// here: they are the row's own state.
+/// [`DatabaseError::MissingColumn`] if a column of the signature is missing. Cells that cannot be parsed are no error
+/// of the table: [`RowCase::case`] has the reason.
 pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
@@ -98,8 +98,8 @@ pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>,
         let verdict = || text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok);
         cases.push(RowCase {
             row,
-            line: table.line(row).unwrap_or_default(),
-            case: columns.case(kernel, cells),
+            line: table.row_line(row).unwrap_or_default(),
+            case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| verdict()),
             samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
         });

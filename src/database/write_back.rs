@@ -1,10 +1,10 @@
-//! What a run found out, into the rows of its cases.
+//! Write-back of results into the rows of their cases.
 
 use std::collections::HashMap;
 
 use super::{
     Database, DatabaseError, KernelCsv, columns,
-    numbers::{decimals, micros},
+    numbers::{format_decimals, format_micros},
     row_cases,
 };
 use crate::{
@@ -12,17 +12,17 @@ use crate::{
     profile::COUNTERS,
 };
 
-/// What writing results did to one kernel's rows.
+/// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteBackReport {
-    /// Rows that changed.
+    /// Changed rows.
     pub changed: usize,
     /// Rows that keep a measurement with more samples than the result has.
     pub kept: usize,
 }
 
-/// Writes results into the rows of their cases. A row that shows a
-/// measurement keeps it against any result that is worse, see [`RowResult`].
+/// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
+/// [`RowResult`].
 ///
 /// # Errors
 /// As [`row_cases`].
@@ -36,14 +36,14 @@ pub fn write_back(
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
-        if row.shown.is_some_and(|shown| !result.replaces(shown, row.samples)) {
+        if row.shown.is_some_and(|shown| !result.replaces_shown(shown, row.samples)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
         let cells = result_cells(result);
         let cells: Vec<(&str, String)> =
             cells.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        written.changed += usize::from(table.update(row.row, &cells)?);
+        written.changed += usize::from(table.update_row(row.row, &cells)?);
     }
     Ok(written)
 }
@@ -52,14 +52,14 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::new();
     if let Some(measured) = &result.measurement {
         let summary = &measured.summary;
-        cells.push((columns::AVERAGE.to_owned(), micros(summary.mean)));
+        cells.push((columns::AVERAGE.to_owned(), format_micros(summary.mean)));
         for (counter, mean) in COUNTERS.into_iter().zip(&measured.counters) {
-            cells.push((columns::microbench(counter), mean.map_or_else(String::new, decimals)));
+            cells.push((columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals)));
         }
         let (low, high) = measured.interval.map_or((None, None), |(low, high)| (Some(low), Some(high)));
         let values = [Some(summary.median), summary.std, Some(summary.min), Some(summary.p95), low, high];
         for (name, value) in super::MICROBENCH_COLUMNS.into_iter().zip(values) {
-            cells.push((name.to_owned(), value.map_or_else(String::new, micros)));
+            cells.push((name.to_owned(), value.map_or_else(String::new, format_micros)));
         }
     }
     let [.., samples, collections, verdict, reason, case, run] = super::MICROBENCH_COLUMNS;
@@ -72,7 +72,7 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
     cells.push((reason.to_owned(), result.finding.reason.clone()));
     cells.push((case.to_owned(), result.case.to_string()));
     cells.push((run.to_owned(), result.run.clone()));
-    // Columns are appended in the database's order, whatever a first result lacks.
+    // Columns are appended in the order of the contract, also those that the first result lacks.
     let order = |name: &String| super::MICROBENCH_COLUMNS.iter().position(|column| column == name);
     for column in super::MICROBENCH_COLUMNS {
         if !cells.iter().any(|(name, _)| name == column) {
@@ -83,10 +83,10 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
     cells
 }
 
-/// Loads a kernel's table, writes results into it and saves it where something changed.
+/// Loads a kernel's table, writes results into it and saves it if it changed.
 ///
 /// # Errors
-/// Any error of reading or writing the table.
+/// Errors of reading or writing the table.
 pub fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,

@@ -1,11 +1,10 @@
-//! Zeros that stand for "not measured": the superseded grid tool fills every measurement of a row it makes
-//! with `0`.
+//! Zeros in place of missing measurements: the superseded grid tool fills every measurement of a new row with `0`.
 
 use csv::StringRecord;
 
 use super::columns::{self, MeasureKind};
 
-/// Where a table's measurements are.
+/// Columns of a table's measurements.
 #[derive(Debug)]
 pub(crate) struct ZeroFilled {
     replay: MeasuredColumns,
@@ -13,7 +12,7 @@ pub(crate) struct ZeroFilled {
     verdict: Option<usize>,
 }
 
-/// Measurements that come from one source.
+/// Columns of one source of measurements.
 #[derive(Debug)]
 struct MeasuredColumns {
     durations: Vec<usize>,
@@ -25,7 +24,7 @@ impl ZeroFilled {
         let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
             let columns = header.iter().enumerate();
             let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
-            let columns = columns.filter(|(_, name)| columns::measure(name).is_some_and(wanted));
+            let columns = columns.filter(|(_, name)| columns::measured_kind(name).is_some_and(wanted));
             columns.map(|(index, _)| index).collect()
         };
         let block = |is_profile| MeasuredColumns {
@@ -41,20 +40,20 @@ impl ZeroFilled {
         }
     }
 
-    /// The cells that say nothing: the zeros of a row in which every measurement of the replay is 0 or empty,
-    /// with a duration among them and no verdict, and likewise of what production profiles say. Where one of
-    /// them was measured, a zero beside it may have been measured too.
-    pub(crate) fn cells(&self, row: &StringRecord) -> Vec<usize> {
+    /// Returns the zeros of a row that stand for missing measurements: every measurement of the replay is 0 or empty,
+    /// with a duration among them and no verdict; likewise for measurements of production profiles. If one of them
+    /// was measured, a zero beside it may have been measured too.
+    pub(crate) fn find_zeros(&self, row: &StringRecord) -> Vec<usize> {
         let cell = |index: usize| row.get(index).unwrap_or_default().trim();
         let is_zero = |index: usize| cell(index).parse().is_ok_and(|value: f64| value == 0.0);
-        let says_nothing = |index: usize| cell(index).is_empty() || is_zero(index);
+        let has_no_value = |index: usize| cell(index).is_empty() || is_zero(index);
         if self.verdict.is_some_and(|index| !cell(index).is_empty()) {
             return Vec::new();
         }
         let mut cells = Vec::new();
         for MeasuredColumns { durations, others } in [&self.replay, &self.profile] {
             let all = || durations.iter().chain(others).copied();
-            if durations.iter().any(|&index| is_zero(index)) && all().all(says_nothing) {
+            if durations.iter().any(|&index| is_zero(index)) && all().all(has_no_value) {
                 cells.extend(all().filter(|&index| is_zero(index)));
             }
         }
@@ -72,7 +71,7 @@ mod tests {
         let header = ["Average Duration(us)", "MicroBench Std Duration(us)", "MicroBench aiv_vec_ratio"];
         let header = [&header[..], &["MicroBench Verdict", "Runtime num_tokens"]].concat();
         let zeros = ZeroFilled::from_header(&header.iter().map(ToString::to_string).collect::<Vec<_>>());
-        let cells = |row: [&str; 5]| zeros.cells(&StringRecord::from(row.to_vec()));
+        let cells = |row: [&str; 5]| zeros.find_zeros(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0", "0", "", "0"]), [0, 1, 2]);
         assert_eq!(cells(["0.000000", "", "", "", ""]), [0]);
         assert!(cells(["", "0", "0", "", ""]).is_empty(), "no duration is claimed");
@@ -82,7 +81,7 @@ mod tests {
         assert!(cells(["-0x", "0", "", "", ""]).is_empty());
         let header = ["Average Duration(us)", "Profiling Average Duration(us)"].map(String::from);
         let cells =
-            |row: [&str; 2]| ZeroFilled::from_header(&header).cells(&StringRecord::from(row.to_vec()));
+            |row: [&str; 2]| ZeroFilled::from_header(&header).find_zeros(&StringRecord::from(row.to_vec()));
         assert_eq!(cells(["0", "0"]), [0, 1]);
         assert_eq!(cells(["0", "3.5"]), [0], "a profile went in since");
         assert_eq!(cells(["3.5", "0"]), [1]);

@@ -1,24 +1,24 @@
-//! What a case needs besides its tensors: sequence lengths, layout, number of heads, EP size.
+//! Attributes of a case beside its tensors: sequence lengths, layout, number of heads, EP size.
 //!
-//! Such values stand in columns of their own: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of older
-//! tools. Of the runtime columns some say what was launched, which decides sameness; others only say where
-//! that is known from.
+//! Each attribute has a column: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of older tools. Some of the
+//! runtime columns describe the launch and identify the case; others only explain the source of the values.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::attention_attribute;
 
-/// In front of the columns that hold what was known at run time.
+/// Prefix of the columns of runtime values.
 pub const RUNTIME: &str = "Runtime ";
-/// Ranks that share the experts; a kernel that talks to them takes longer with more.
+/// Column of the number of ranks that share the experts; a kernel that communicates with them takes longer with more
+/// ranks.
 pub const EP_SIZE: &str = "EP Size";
 
-/// What older tools call [`AVG_SEQ_LEN`].
+/// Name of [`AVG_SEQ_LEN`] in tables of older tools.
 const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
-/// Mean length of the keys and values of a batch, where the lengths themselves are not known.
+/// Mean length of the keys and values of a batch, for unknown lengths.
 pub(super) const AVG_SEQ_LEN: &str = "Runtime avg_seq_len";
 
-/// Runtime columns that say where values are from, or repeat what the shapes say.
+/// Runtime columns that name the source of values, or repeat shapes.
 const LABELS: [&str; 8] = [
     "source_profile",
     "metadata_completeness",
@@ -30,15 +30,15 @@ const LABELS: [&str; 8] = [
     "kv_cache_mode",
 ];
 
-/// Columns that a row's maker fills in itself.
+/// Columns that are derived when a row is written.
 const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
 
-/// Values by column, each in one spelling; a value that is not there is not known.
+/// Values by column, each in one spelling; a missing value is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaseAttributes(BTreeMap<String, String>);
 
 impl CaseAttributes {
-    /// The name under which a column's values are kept, `None` for a column that is no attribute.
+    /// Returns the name of a column's attribute; `None` if the column is none.
     #[must_use]
     pub fn name_of(column: &str) -> Option<&str> {
         match column {
@@ -51,35 +51,35 @@ impl CaseAttributes {
         }
     }
 
-    /// The name that expressions have for a column: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
+    /// Returns the name of a column in expressions: `num_heads` for `Runtime num_heads`, `ep_size` for `EP Size`.
     #[must_use]
-    pub fn variable(column: &str) -> String {
+    pub fn variable_name(column: &str) -> String {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
     }
 
-    /// The columns that a grid may set without an entry that asks for more: the attributes that are known here, and
-    /// what explains them.
-    pub fn columns() -> impl Iterator<Item = String> {
+    /// Returns the columns that a grid may set for every kernel: the attributes of this module and their
+    /// explanations.
+    pub fn grid_columns() -> impl Iterator<Item = String> {
         let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
         let labels = labels.map(|label| format!("{RUNTIME}{label}"));
         attention_attribute::ALL.into_iter().chain([EP_SIZE]).map(str::to_owned).chain(labels)
     }
 
-    /// Whether a column's cells follow from the row, and are nobody's to give.
+    /// Returns true if the cells of a column are derived from the row and cannot be set.
     #[must_use]
     pub fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
-    /// Whether a cell says anything; `N/A`, `nan` and the like do not.
+    /// Returns true if a cell has a value; `N/A`, `nan` and the like are none.
     #[must_use]
     pub fn has_value(cell: &str) -> bool {
-        normal(cell).is_some()
+        normalize_cell(cell).is_some()
     }
 
-    /// Whether two sets say different things of one attribute. Tables of older tools round the mean length.
+    /// Returns an attribute with different values in two sets. Mean lengths may be rounded, as older tools do.
     #[must_use]
-    pub fn contradicts(&self, other: &Self) -> Option<&str> {
+    pub fn find_contradiction(&self, other: &Self) -> Option<&str> {
         let differs = |name: &str, value: &str| match other.get(name) {
             Some(theirs) if name == AVG_SEQ_LEN => !is_rounded(value, theirs),
             Some(theirs) => theirs != value,
@@ -88,45 +88,45 @@ impl CaseAttributes {
         self.iter().find(|(name, value)| differs(name, value)).map(|(name, _)| name)
     }
 
-    /// Takes the cell of a column; cells without a value and columns that are no attribute change nothing.
+    /// Sets the attribute of a column; cells without a value and columns that are no attribute are ignored.
     pub fn set(&mut self, column: &str, cell: &str) {
         if let Some(name) = Self::name_of(column)
-            && let Some(value) = normal(cell)
+            && let Some(value) = normalize_cell(cell)
         {
             self.0.insert(name.to_owned(), value);
         }
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The value of an attribute that is a list of whole numbers; `None` where it is not.
+    /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.
     #[must_use]
     pub fn numbers(&self, name: &str) -> Option<Vec<u64>> {
         self.get(name)?.split(',').map(|number| number.parse().ok()).collect()
     }
 
-    /// Whether nothing is known.
+    /// Returns true without attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Names and values, in the order of names.
+    /// Returns names and values, in the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Without those that `other` says as well.
+    /// Returns the attributes that are missing or different in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let differs = self.0.iter().filter(|(name, value)| other.0.get(*name) != Some(*value));
         Self(differs.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
-    /// With what `other` says where this says nothing.
+    /// Returns the union of two sets, in which values of `self` take precedence.
     #[must_use]
     pub fn merged_over(&self, other: &Self) -> Self {
         let mut joined = other.clone();
@@ -138,12 +138,12 @@ impl CaseAttributes {
         self.0.remove(name);
     }
 
-    /// `|name=value;name=value`, nothing where nothing is known.
+    /// Appends `|name=value;name=value`; nothing without attributes.
     pub(super) fn append_to(&self, text: &mut String) {
         for (index, (name, value)) in self.iter().enumerate() {
             let _ = write!(text, "{}{name}=", if index == 0 { '|' } else { ';' });
             for c in value.chars() {
-                // Somebody's text must not look like two attributes.
+                // Separators in a value must not look like another attribute.
                 let _ = if matches!(c, '|' | ';' | '=' | '%') {
                     write!(text, "%{:02X}", c as u32)
                 } else {
@@ -154,9 +154,9 @@ impl CaseAttributes {
     }
 }
 
-/// One spelling of a cell: lists of numbers as `1,2,3`, whatever encloses and separates them, numbers without
-/// leading or trailing zeros, other text as it stands. `None` where nothing is said.
-fn normal(cell: &str) -> Option<String> {
+/// Returns the normal spelling of a cell: lists of numbers as `1,2,3` without enclosing characters, numbers without
+/// leading or trailing zeros, other text unchanged. `None` without a value.
+fn normalize_cell(cell: &str) -> Option<String> {
     let enclosing = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '[' | ']' | '(' | ')');
     let bare = cell.trim_matches(enclosing);
     if matches!(bare.to_ascii_uppercase().as_str(), "" | "N/A" | "NA" | "NAN" | "NULL" | "NONE") {
@@ -168,7 +168,7 @@ fn normal(cell: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Whether the shorter of two numbers is the longer one, rounded.
+/// Returns true if the shorter of two numbers is the longer one, rounded.
 fn is_rounded(left: &str, right: &str) -> bool {
     let digits = |text: &str| text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let (Ok(one), Ok(other)) = (left.parse::<f64>(), right.parse::<f64>()) else { return left == right };
@@ -176,7 +176,7 @@ fn is_rounded(left: &str, right: &str) -> bool {
     (one - other).abs() <= 0.500_001 * 10_f64.powi(-fewest)
 }
 
-/// `007` as `7`, `4096.000000` as `4096`, `0.50` as `0.5`; `None` for what is not a plain number. Negative
+/// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is no plain number. Negative
 /// numbers have one spelling.
 fn plain_number(word: &str) -> Option<&str> {
     if let Some(digits) = word.strip_prefix('-') {
@@ -212,28 +212,28 @@ mod tests {
             ("-1", "-1"),
             ("[-1, 2]", "-1,2"),
         ] {
-            assert_eq!(normal(cell).as_deref(), Some(value), "{cell}");
+            assert_eq!(normalize_cell(cell).as_deref(), Some(value), "{cell}");
         }
         for nothing in ["", " ", "N/A", "None", "nan", "[]", "\"\"", ",", "[[], []]"] {
-            assert_eq!(normal(nothing), None, "{nothing:?}");
+            assert_eq!(normalize_cell(nothing), None, "{nothing:?}");
         }
     }
 
     #[test]
-    fn a_rounded_mean_is_no_contradiction() {
+    fn rounded_mean_length_is_no_contradiction() {
         let mean = |text: &str| {
             let mut attributes = CaseAttributes::default();
             attributes.set(AVG_SEQ_LEN, text);
             attributes
         };
         // 24624 tokens of 7 sequences, as recorded and as computed.
-        assert_eq!(mean("3518").contradicts(&mean("3517.714286")), None);
-        assert_eq!(mean("3517.714286").contradicts(&mean("3518")), None);
-        assert_eq!(mean("3517").contradicts(&mean("3517.714286")), Some(AVG_SEQ_LEN));
+        assert_eq!(mean("3518").find_contradiction(&mean("3517.714286")), None);
+        assert_eq!(mean("3517.714286").find_contradiction(&mean("3518")), None);
+        assert_eq!(mean("3517").find_contradiction(&mean("3517.714286")), Some(AVG_SEQ_LEN));
     }
 
     #[test]
-    fn text_cannot_look_like_another_attribute() {
+    fn attribute_text_escapes_separators() {
         let mut odd = CaseAttributes::default();
         odd.set("Runtime a", "1;Runtime b=2");
         let mut text = String::new();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_only_explain_are_no_attributes() {
+    fn explaining_columns_are_no_attributes() {
         assert_eq!(CaseAttributes::name_of("Runtime sparse_mode"), Some("Runtime sparse_mode"));
         assert_eq!(CaseAttributes::name_of("avg_seq_len"), Some(AVG_SEQ_LEN));
         assert_eq!(CaseAttributes::name_of("EP Size"), Some(EP_SIZE));

@@ -1,4 +1,4 @@
-//! A case: one kernel at one signature, under an id that is the same on every machine and day.
+//! Cases: one kernel with one signature, with an id that is the same on every machine and day.
 
 use std::{
     fmt::{self, Write as _},
@@ -8,18 +8,18 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{CaseAttributes, Dims, KernelName, Slot, signature::canonical};
+use super::{CaseAttributes, Dims, KernelName, Slot, signature::canonical_signature};
 
-/// One kernel at one signature.
+/// One kernel with one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
     /// The kernel.
     pub kernel: KernelName,
-    /// Input slots in the profiler's order; `None` is an optional input left out.
+    /// Input slots in the profiler's order; `None` is an omitted optional input.
     pub inputs: Vec<Slot>,
-    /// Output slots; empty where the profiler shows none (kernels that work in place).
+    /// Output slots; empty for kernels that work in place, whose outputs the profiler does not show.
     pub outputs: Vec<Slot>,
-    /// What shapes do not carry: sequence lengths, layout, EP size.
+    /// Attributes beside the tensors: sequence lengths, layout, EP size.
     pub attributes: CaseAttributes,
 }
 
@@ -53,33 +53,33 @@ impl Deref for IdentifiedCase {
     }
 }
 
-/// The id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
+/// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CaseId(String);
 
 impl Case {
-    /// The canonical signature, which is the same for two cases that are the same: kernel, inputs and outputs,
-    /// each slot as `dims:type:format`, then the attributes that decide.
+    /// Returns the canonical signature, which is equal for equal cases: kernel, inputs and outputs, each slot as
+    /// `dims:type:format`, then the identifying attributes.
     #[must_use]
     pub fn signature(&self) -> String {
-        canonical(self)
+        canonical_signature(self)
     }
 
-    /// The id.
+    /// Computes the id.
     #[must_use]
     pub fn id(&self) -> CaseId {
         CaseId(short_hash(self.signature().as_bytes()))
     }
 
-    /// Device memory of all inputs and outputs in bytes.
+    /// Returns the device memory of all inputs and outputs in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let slots = self.inputs.iter().chain(&self.outputs).flatten();
         slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
     }
 
-    /// Inputs and outputs as a person would write them: `4096,1024;1024 -> 4096,1024`.
+    /// Formats the shapes of inputs and outputs: `4096,1024;1024 -> 4096,1024`.
     #[must_use]
     pub fn shapes(&self) -> String {
         let side = |slots: &[Slot]| {
@@ -93,19 +93,19 @@ impl Case {
 }
 
 impl CaseId {
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A number made from the id, for seeding.
+    /// Returns a seed derived from the id.
     #[must_use]
     pub fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
     }
 
-    /// An id that was written down earlier, such as in the ledger.
+    /// Creates an id from text that was stored, such as in the ledger.
     #[must_use]
     pub fn from_stored(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -118,7 +118,7 @@ impl fmt::Display for CaseId {
     }
 }
 
-/// The first 16 hexadecimal digits of a SHA-256.
+/// Returns the first 16 hexadecimal digits of a SHA-256.
 pub(super) fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_does_not_decide_the_id() {
+    fn case_id_ignores_spelling() {
         let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
         assert_eq!(case("4096,1,1024;1024;;", "BF16;DT_BF16", "FORMAT_ND;ND").id(), id);
         assert_ne!(case("4096,1,1024;1024", "FLOAT;DT_BF16", "ND;ND").id(), id);

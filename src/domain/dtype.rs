@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The element type of a tensor. Names are normalised, so that `BF16`, `DT_BF16` and `BFLOAT16` are
-/// one type; a name that is not known is kept as it stands.
+/// Element type of a tensor. Names are normalized, so that `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown
+/// name is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dtype {
     /// IEEE single precision.
@@ -26,7 +26,7 @@ pub enum Dtype {
     Int64,
     /// One byte, 0 or 1.
     Bool,
-    /// A type that npubench has no name for; the text is the profiler's.
+    /// An unknown type with the profiler's name.
     Other(String),
 }
 
@@ -47,8 +47,8 @@ const KNOWN: [DtypeSpellings; 10] = [
 ];
 
 impl Dtype {
-    /// Reads a name as the profiler, a database or a catalogue file writes it. `None` stands for a
-    /// slot that holds no tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
+    /// Parses a name of the profiler, a database or a catalogue file. `None` stands for a slot without a tensor
+    /// (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
@@ -62,52 +62,52 @@ impl Dtype {
         Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
     }
 
-    /// The profiler's names of all types that are known.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    /// Returns the profiler's names of all known types.
+    pub fn known_names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|entry| entry.1)
     }
 
-    /// Reads torch's name, such as `bfloat16`.
+    /// Parses a name of torch, such as `bfloat16`.
     #[must_use]
     pub fn from_torch(name: &str) -> Option<Self> {
         KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
     }
 
-    fn known(&self) -> Option<&'static DtypeSpellings> {
+    fn known_spellings(&self) -> Option<&'static DtypeSpellings> {
         KNOWN.iter().find(|entry| entry.0 == *self)
     }
 
-    /// The profiler's name.
+    /// Returns the profiler's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(name) => name,
-            known => known.known().map_or("", |entry| entry.1),
+            known => known.known_spellings().map_or("", |entry| entry.1),
         }
     }
 
-    /// The name of the attribute of `torch`, where there is one.
+    /// Returns the name of the attribute of `torch`; `None` for unknown types.
     #[must_use]
     pub fn torch_name(&self) -> Option<&'static str> {
-        self.known().map(|entry| entry.2)
+        self.known_spellings().map(|entry| entry.2)
     }
 
-    /// Bytes of one element, where known.
+    /// Returns the bytes of one element; `None` for unknown types.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
-        self.known().map(|entry| entry.3)
+        self.known_spellings().map(|entry| entry.3)
     }
 
-    /// Whether values are floating point.
+    /// Returns true for floating point types.
     #[must_use]
     pub const fn is_float(&self) -> bool {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
     }
 
-    /// The type of the result of a binary operation on tensors, by torch's promotion rule for tensors
-    /// of one or more dimensions.
+    /// Returns the type of the result of a binary operation on tensors, by torch's promotion rule for tensors of one
+    /// or more dimensions; `None` for unknown types.
     #[must_use]
-    pub fn promote(&self, other: &Self) -> Option<Self> {
+    pub fn promote_with(&self, other: &Self) -> Option<Self> {
         if self == other {
             return Some(self.clone());
         }
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn promotion_follows_torch() {
-        assert_eq!(Dtype::Float.promote(&Dtype::Bf16), Some(Dtype::Float));
-        assert_eq!(Dtype::Bf16.promote(&Dtype::Float16), Some(Dtype::Float));
-        assert_eq!(Dtype::Int64.promote(&Dtype::Bf16), Some(Dtype::Bf16));
-        assert_eq!(Dtype::Uint8.promote(&Dtype::Int8), Some(Dtype::Int16));
+        assert_eq!(Dtype::Float.promote_with(&Dtype::Bf16), Some(Dtype::Float));
+        assert_eq!(Dtype::Bf16.promote_with(&Dtype::Float16), Some(Dtype::Float));
+        assert_eq!(Dtype::Int64.promote_with(&Dtype::Bf16), Some(Dtype::Bf16));
+        assert_eq!(Dtype::Uint8.promote_with(&Dtype::Int8), Some(Dtype::Int16));
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-/// How the elements of a tensor lie in device memory.
+/// Arrangement of a tensor's elements in device memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TensorFormat {
-    /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`,
-    /// `NCHW`, `NCL`, `FORMAT_ND` …) which differ by rank and by the library that built the
-    /// tensor, not by layout.
+    /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`, `NCHW`, `NCL`,
+    /// `FORMAT_ND` …) which differ by rank and by the library that built the tensor, not by layout.
     Base(String),
     /// A blocked layout such as `FRACTAL_NZ`, which is another kernel variant.
     Private(String),
@@ -16,13 +15,13 @@ pub enum TensorFormat {
 const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
 impl TensorFormat {
-    /// Row-major under its plainest name.
+    /// Returns the row-major format `ND`.
     #[must_use]
     pub fn nd() -> Self {
         Self::Base("ND".to_owned())
     }
 
-    /// Reads a name as the profiler or a database writes it; `None` for a slot without a tensor.
+    /// Parses a name of the profiler or a database; `None` for a slot without a tensor.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
@@ -34,7 +33,7 @@ impl TensorFormat {
         }
     }
 
-    /// The profiler's name.
+    /// Returns the profiler's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -42,7 +41,7 @@ impl TensorFormat {
         }
     }
 
-    /// The name of a blocked layout; `None` for row-major.
+    /// Returns the name of a blocked layout; `None` for row-major.
     #[must_use]
     pub fn private(&self) -> Option<&str> {
         match self {
@@ -51,7 +50,7 @@ impl TensorFormat {
         }
     }
 
-    /// Whether two formats lay elements out alike.
+    /// Returns true if two formats have the same arrangement of elements.
     #[must_use]
     pub fn same_layout(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,4 +1,4 @@
-//! Names of kernels, and the file names that stand for them.
+//! Names of kernels and of their files.
 
 use std::fmt;
 
@@ -11,30 +11,31 @@ use super::case::short_hash;
 #[serde(transparent)]
 pub struct KernelName(String);
 
-/// Why a text is not a kernel's name.
+/// Text that is no kernel name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelNameError {
-    /// Nothing is left after trimming, or the profiler wrote `N/A`.
+    /// Empty text, or `N/A`.
     #[error("the kernel has no name")]
     Empty,
-    /// Control characters, which no profiler writes.
+    /// Text with control characters, which no profiler writes.
     #[error("the kernel name {0:?} has control characters")]
     Control(String),
 }
 
-/// Longest stem of a name; file systems allow 255 bytes, and `.csv` and suffixes come on top.
+/// Maximum length of the stem of a file name; file systems allow 255 bytes, including `.csv` and suffixes.
 const LONGEST_STEM: usize = 120;
-/// Hexadecimal digits of a hash.
+/// Number of hexadecimal digits of a hash.
 const HASH: usize = 16;
-/// Longest begin of the stem of a shortened name: behind it are a `+` and a hash, and a `%` may come in front.
+/// Maximum length of the start of a shortened name's stem, which is followed by a `+` and a hash and may be preceded
+/// by a `%`.
 const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 impl KernelName {
-    /// Takes a name from a profile or a command line. Blanks around it go. A name too long to be a file's is
-    /// shortened for good: its begin, a `+`, and a hash of the whole stand for it everywhere.
+    /// Parses a name from a profile or a command line, without enclosing blanks. A name too long for a file name is
+    /// replaced everywhere by its start, a `+`, and a hash of the complete name.
     ///
     /// # Errors
-    /// [`KernelNameError`] where the text names nothing or has control characters.
+    /// [`KernelNameError`] if the text is empty or has control characters.
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {
@@ -43,16 +44,17 @@ impl KernelName {
         if text.chars().any(char::is_control) {
             return Err(KernelNameError::Control(text.to_owned()));
         }
-        if encoded(text.bytes()).len() < LONGEST_STEM {
+        if encode_stem(text.bytes()).len() < LONGEST_STEM {
             return Ok(Self(text.to_owned()));
         }
-        let fits =
-            |end: &usize| text.is_char_boundary(*end) && encoded(text[..*end].bytes()).len() <= LONGEST_BEGIN;
+        let fits = |end: &usize| {
+            text.is_char_boundary(*end) && encode_stem(text[..*end].bytes()).len() <= LONGEST_BEGIN
+        };
         let end = (0..=LONGEST_BEGIN).rev().find(fits).unwrap_or_default();
         Ok(Self(format!("{}+{}", &text[..end], short_hash(text.as_bytes()))))
     }
 
-    /// The kernel whose CSV has this stem; `None` where no kernel has it.
+    /// Returns the kernel whose CSV has this stem; `None` if there is no such kernel.
     #[must_use]
     pub fn from_file_stem(stem: &str) -> Option<Self> {
         let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
@@ -83,33 +85,32 @@ impl KernelName {
         Self::new(&String::from_utf8(bytes).ok()?).ok()
     }
 
-    /// The name as the profiler wrote it.
+    /// Returns the profiler's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is a collective, which the communication files hold.
+    /// Returns true for a collective, whose rows are in the communication files.
     #[must_use]
     pub fn is_collective(&self) -> bool {
         self.0.starts_with("hcom_")
     }
 
-    /// The stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could
-    /// leave the folder or confuse a shell become `%XX`, and names that a file system reserves get a
-    /// `%` in front.
+    /// Returns the stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could leave the
+    /// folder or be interpreted by a shell become `%XX`, and names that a file system reserves get a `%` in front.
     #[must_use]
     pub fn file_stem(&self) -> String {
-        let mut stem = encoded(self.0.bytes());
+        let mut stem = encode_stem(self.0.bytes());
         if is_reserved(&stem) {
             stem.insert(0, '%');
         }
         stem
     }
 
-    /// The stem of the kernel's CSV in a folder with those of others: [`Self::file_stem`], or, where another
-    /// kernel's differs from it only by case, that with a `%` and a hash of the name behind it. A file that is
-    /// there keeps its stem.
+    /// Returns the stem of the kernel's CSV in a folder with other stems: [`Self::file_stem`], or, if another
+    /// kernel's stem differs from it only by case, the same followed by a `%` and a hash of the name. An existing
+    /// file keeps its stem.
     #[must_use]
     pub fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
         let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
@@ -124,19 +125,19 @@ impl KernelName {
         if is_apart || is_taken { apart } else { plain }
     }
 
-    /// Whether the kernel's CSV may have this stem.
+    /// Returns true if the kernel's CSV may have this stem.
     #[must_use]
     pub fn may_have_file_stem(&self, stem: &str) -> bool {
         stem == self.file_stem() || stem == self.disambiguated_stem()
     }
 
-    /// A stem that no other kernel has, whatever becomes of its case.
+    /// Returns a stem that is unique even if case is ignored.
     fn disambiguated_stem(&self) -> String {
         format!("{}%{}", self.file_stem(), short_hash(self.0.as_bytes()))
     }
 }
 
-fn encoded(bytes: impl Iterator<Item = u8>) -> String {
+fn encode_stem(bytes: impl Iterator<Item = u8>) -> String {
     let mut stem = String::new();
     for byte in bytes {
         match byte {
@@ -148,7 +149,7 @@ fn encoded(bytes: impl Iterator<Item = u8>) -> String {
     stem
 }
 
-/// Names that Windows and its network shares keep for devices.
+/// Returns true for names that Windows and its network shares reserve for devices.
 fn is_reserved(stem: &str) -> bool {
     let base = stem.split('.').next().unwrap_or(stem).to_ascii_uppercase();
     matches!(base.as_str(), "CON" | "PRN" | "AUX" | "NUL")
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn over_long_names_are_shortened_once_and_stay_apart() {
+    fn long_kernel_names_are_shortened_uniquely() {
         let name = |text: &str| KernelName::new(text).expect("printable");
         let (long, longer) = (name(&"x".repeat(300)), name(&"x".repeat(301)));
         assert_ne!(long, longer);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_by_case_have_stems_that_do_not() {
+    fn kernel_names_differing_by_case_have_distinct_stems() {
         let [add, upper, lower] = ["Add", "ADD", "add"].map(|name| KernelName::new(name).expect("a name"));
         assert_eq!(upper.file_stem_among([]), "ADD");
         assert_eq!(upper.file_stem_among(["Mul", "ADD", "Add"]), "ADD", "what is there stays");
@@ -232,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn different_names_have_different_stems(left in "[a-c./%]{1,6}", right in "[a-c./%]{1,6}") {
+        fn different_names_have_different_file_stems(left in "[a-c./%]{1,6}", right in "[a-c./%]{1,6}") {
             if let (Ok(l), Ok(r)) = (KernelName::new(&left), KernelName::new(&right)) {
                 prop_assert_eq!(l == r, l.file_stem() == r.file_stem());
             }

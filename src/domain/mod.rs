@@ -1,6 +1,5 @@
-//! The words of npubench as types: kernels, tensors, cases, verdicts, kinds, time.
+//! Domain types of npubench: kernels, tensors, cases, results, verdicts, kinds, time.
 //!
-//! Layer 0: imports `stats` and does no IO.
 
 mod attention;
 mod attributes;

@@ -83,7 +83,7 @@ impl RowResult {
     /// better verdict, or the same verdict and no fewer samples, or a worse verdict and more samples, because the
     /// better verdict came from a part of the evidence. A row can have more samples than the ledger if another
     /// ledger produced it, as in a clone of the folder.
-    pub(crate) fn replaces(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
+    pub(crate) fn replaces_shown(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
             match self.finding.verdict.cmp(&shown) {

@@ -1,8 +1,8 @@
-//! The canonical signature: the one place that decides whether two cases are the same.
+//! Canonical signatures, which decide if two cases are equal.
 //!
-//! Ingest, grids, write-back, lookup and the ledger all ask here. In general a signature is the kernel with
-//! shape, type and format of each input and output, and the attributes that shapes do not carry. Some kernels
-//! have rules of their own, because the profiler shows one computation in several ways:
+//! Ingest, grids, write-back, lookup and the ledger compare cases only by signature. In general a signature is the
+//! kernel with shape, type and format of each input and output, and the attributes. Some kernels have their own
+//! rules, because the profiler shows one computation in several ways:
 //!
 //! | kernels | rule |
 //! |---|---|
@@ -13,10 +13,12 @@
 
 use super::{AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
-/// Writes the canonical signature of a case.
-pub(super) fn canonical(case: &Case) -> String {
-    let by_rule = rule(&case.kernel).and_then(|rule| rule(case));
-    by_rule.unwrap_or_else(|| written(case, &views(&case.inputs), &views(&case.outputs)))
+/// Returns the canonical signature of a case.
+pub(super) fn canonical_signature(case: &Case) -> String {
+    let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
+    by_rule.unwrap_or_else(|| {
+        write_signature(case, &signature_slots(&case.inputs), &signature_slots(&case.outputs))
+    })
 }
 
 /// Returns inputs and outputs as they are written in a kernel's canonical signature. The kernel's name is removed
@@ -28,24 +30,24 @@ pub fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str,
     (sides.next().unwrap_or_default(), sides.next().unwrap_or_default())
 }
 
-/// The rule of a kernel; `None` from the rule is a case that it does not cover.
-fn rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
+/// Returns the rule of a kernel, which returns `None` for a case that it does not cover.
+fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {
-        "MatMulV2" | "MatMulV3" | "MatMulCommon" => Some(matmul),
-        "Index" => Some(index),
-        "Slice" | "SliceAiCore" | "Transpose" | "TransposeAiCore" => Some(first_input),
+        "MatMulV2" | "MatMulV3" | "MatMulCommon" => Some(matmul_signature),
+        "Index" => Some(index_signature),
+        "Slice" | "SliceAiCore" | "Transpose" | "TransposeAiCore" => Some(first_input_signature),
         _ => None,
     }
 }
 
-/// Whether two cases of a kernel can only be the same if their input shapes are; for all kernels, their output
-/// shapes must be. Tells those who search many rows where to look.
+/// Returns true if equal cases of a kernel have equal input shapes; equal cases of all kernels have equal output
+/// shapes. Limits the search in many rows.
 #[must_use]
 pub fn keeps_input_shapes(kernel: &KernelName) -> bool {
-    rule(kernel).is_none()
+    signature_rule(kernel).is_none()
 }
 
-/// A slot as it goes into a signature.
+/// Slot of a signature.
 #[derive(Clone, Copy)]
 struct SignatureSlot<'a> {
     dims: &'a [u64],
@@ -53,20 +55,20 @@ struct SignatureSlot<'a> {
     format: &'a str,
 }
 
-fn view(tensor: &Tensor) -> SignatureSlot<'_> {
+fn signature_slot(tensor: &Tensor) -> SignatureSlot<'_> {
     SignatureSlot { dims: &tensor.dims, dtype: &tensor.dtype, format: tensor.format.as_str() }
 }
 
-/// The slots of one side. Beside tensors with dimensions an empty shape says nothing, and tools differ in the
-/// types they give it. Where there is nothing else, the types do decide: an `Add` of two INT64 scalars takes
-/// three times as long as one of two FLOAT.
-fn views(slots: &[Slot]) -> Vec<Option<SignatureSlot<'_>>> {
+/// Returns the slots of one side. Scalars beside tensors with dimensions are left out, because tools differ in the
+/// types they show for empty shapes. If all slots are scalars, their types are kept: an `Add` of two INT64 scalars
+/// takes three times as long as one of two FLOAT.
+fn signature_slots(slots: &[Slot]) -> Vec<Option<SignatureSlot<'_>>> {
     let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
-    let said = |slot: &&Tensor| only_scalars || !slot.is_scalar();
-    slots.iter().map(|slot| slot.as_ref().filter(said).map(view)).collect()
+    let is_shown = |slot: &&Tensor| only_scalars || !slot.is_scalar();
+    slots.iter().map(|slot| slot.as_ref().filter(is_shown).map(signature_slot)).collect()
 }
 
-fn written(
+fn write_signature(
     case: &Case,
     inputs: &[Option<SignatureSlot<'_>>],
     outputs: &[Option<SignatureSlot<'_>>],
@@ -104,7 +106,7 @@ fn written(
     text
 }
 
-/// Grids ask for signatures by the million, and formatting would take most of their time.
+/// Appends a number. Grids compute millions of signatures, and most of the time would be formatting.
 fn push_number(text: &mut String, number: u64) {
     let (mut digits, mut first, mut rest) = ([b'0'; 20], 20, number);
     loop {
@@ -118,24 +120,24 @@ fn push_number(text: &mut String, number: u64) {
     text.extend(digits[first..].iter().map(|digit| char::from(*digit)));
 }
 
-/// `(M,K);(N,K) -> (M,N)`; a bias and whatever else follows stays as it is.
-fn matmul(case: &Case) -> Option<String> {
+/// Returns `(M,K);(N,K) -> (M,N)`; a bias and further inputs are unchanged.
+fn matmul_signature(case: &Case) -> Option<String> {
     let (a, b) = (case.inputs.first()?.as_ref()?, case.inputs.get(1)?.as_ref()?);
     let output = case.outputs.first()?.as_ref()?;
     let &[m, n] = output.dims.as_slice() else { return None };
     let k = shared_dim((StoredMatrix::from_tensor(a)?, m), (StoredMatrix::from_tensor(b)?, n))?;
-    let mut inputs = views(&case.inputs);
+    let mut inputs = signature_slots(&case.inputs);
     let (left, right) = ([m, k], [n, k]);
-    inputs[0] = Some(SignatureSlot { dims: &left, ..view(a) });
-    inputs[1] = Some(SignatureSlot { dims: &right, ..view(b) });
-    Some(written(case, &inputs, &views(&case.outputs)))
+    inputs[0] = Some(SignatureSlot { dims: &left, ..signature_slot(a) });
+    inputs[1] = Some(SignatureSlot { dims: &right, ..signature_slot(b) });
+    Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
-/// A matrix as it is stored: its two dimensions, each a multiple of its block.
+/// Stored matrix: its two dimensions, each padded to a multiple of its block, with the block.
 struct StoredMatrix([(u64, u64); 2]);
 
 impl StoredMatrix {
-    /// Two dimensions stand for themselves. In FRACTAL_NZ a matrix of r rows and c columns is stored as
+    /// Reads two dimensions without blocks, or FRACTAL_NZ, in which a matrix of r rows and c columns is stored as
     /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0).
     fn from_tensor(tensor: &Tensor) -> Option<Self> {
         match (tensor.dims.as_slice(), tensor.format.as_str()) {
@@ -147,27 +149,27 @@ impl StoredMatrix {
         }
     }
 
-    /// What the other dimension is when one of them holds `outer`.
-    fn beside(&self, outer: u64) -> impl Iterator<Item = (u64, u64)> {
+    /// Returns the other dimension for each dimension that may be `outer`.
+    fn other_dims(&self, outer: u64) -> impl Iterator<Item = (u64, u64)> {
         let [rows, columns] = self.0;
         let pairs = [(rows, columns), (columns, rows)];
-        pairs.into_iter().filter(move |(one, _)| holds(*one, outer)).map(|(_, other)| other)
+        pairs.into_iter().filter(move |(one, _)| is_padded_length(*one, outer)).map(|(_, other)| other)
     }
 }
 
-/// Whether a stored dimension is that length, filled up to whole blocks.
-fn holds((stored, block): (u64, u64), length: u64) -> bool {
+/// Returns true if a stored dimension is the length, padded to complete blocks.
+fn is_padded_length((stored, block): (u64, u64), length: u64) -> bool {
     length.div_ceil(block).checked_mul(block) == Some(stored)
 }
 
-/// The dimension that is summed over, given each matrix and its dimension of the output. The output decides
-/// which dimension of a matrix is the shared one, so that a square operand leaves nothing open.
+/// Returns the contracted dimension of two matrices with their dimensions of the output. The output decides which
+/// dimension of a matrix is contracted, so that a square operand is not ambiguous.
 fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Option<u64> {
-    for one in a.beside(m) {
-        for other in b.beside(n) {
-            // The one of the smaller block is the more exact.
+    for one in a.other_dims(m) {
+        for other in b.other_dims(n) {
+            // The dimension with the smaller block is more exact.
             let (exact, rough) = if one.1 <= other.1 { (one, other) } else { (other, one) };
-            if holds(rough, exact.0) {
+            if is_padded_length(rough, exact.0) {
                 return Some(exact.0);
             }
         }
@@ -175,22 +177,23 @@ fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Optio
     None
 }
 
-/// The profiler lists sizes and strides beside the index tensors; source and output say it all.
-fn index(case: &Case) -> Option<String> {
+/// Returns source, index length and output: sizes and strides, which the profiler lists beside the index tensors,
+/// follow from them.
+fn index_signature(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
     let last = case.inputs.iter().skip(1).flatten().next_back()?;
     let length = case.outputs.first()?.as_ref()?.dims.first()?;
     let dims = [*length];
-    let inputs = [Some(view(source)), Some(SignatureSlot { dims: &dims, ..view(last) })];
-    Some(written(case, &inputs, &views(&case.outputs)))
+    let inputs = [Some(signature_slot(source)), Some(SignatureSlot { dims: &dims, ..signature_slot(last) })];
+    Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
-/// Offsets, sizes and permutations arrive as further inputs; what they say is in the output's shape.
-fn first_input(case: &Case) -> Option<String> {
+/// Returns the first input and the output, which determine the offsets, sizes and permutations of further inputs.
+fn first_input_signature(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
     let plain = TensorFormat::nd();
-    let inputs = [Some(SignatureSlot { format: plain.as_str(), ..view(source) })];
-    Some(written(case, &inputs, &views(&case.outputs)))
+    let inputs = [Some(SignatureSlot { format: plain.as_str(), ..signature_slot(source) })];
+    Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
 #[cfg(test)]
@@ -214,11 +217,15 @@ mod tests {
     }
 
     fn gemm(shapes: &str, formats: &str, output: &str) -> String {
-        canonical(&case("MatMulV2", [shapes, "DT_BF16;DT_BF16", formats], [output, "DT_BF16", "ND"]))
+        canonical_signature(&case(
+            "MatMulV2",
+            [shapes, "DT_BF16;DT_BF16", formats],
+            [output, "DT_BF16", "ND"],
+        ))
     }
 
     #[test]
-    fn the_four_orientations_of_a_matmul_are_one() {
+    fn four_matmul_orientations_have_one_signature() {
         let expected = "MatMulV2|32,4096:DT_BF16:ND;1024,4096:DT_BF16:ND|32,1024:DT_BF16:ND";
         for shapes in ["32,4096;1024,4096", "32,4096;4096,1024", "4096,32;1024,4096", "4096,32;4096,1024"] {
             assert_eq!(gemm(shapes, "ND;ND", "32,1024"), expected, "{shapes}");
@@ -226,11 +233,11 @@ mod tests {
         assert_ne!(gemm("32,4096;512,4096", "ND;ND", "32,512"), expected);
         // Written by other kernels, it is another case.
         let other = case("MatMulV3", ["32,4096;1024,4096", "BF16;BF16", "ND;ND"], ["32,1024", "BF16", "ND"]);
-        assert_ne!(canonical(&other), expected);
+        assert_ne!(canonical_signature(&other), expected);
     }
 
     #[test]
-    fn blocked_weights_are_read_as_the_matrix_they_hold() {
+    fn blocked_weights_have_signature_of_their_matrix() {
         // Recorded on a 910B: 64 blocks of 16 columns, 160 of 16 rows.
         let blocked = gemm("1,1024;64,160,16,16", "ND;FRACTAL_NZ", "1,2560");
         assert_eq!(blocked, "MatMulV2|1,1024:DT_BF16:ND;2560,1024:DT_BF16:FRACTAL_NZ|1,2560:DT_BF16:ND");
@@ -250,47 +257,49 @@ mod tests {
     }
 
     #[test]
-    fn a_matmul_whose_shapes_contradict_each_other_stays_as_it_is() {
+    fn inconsistent_matmul_shapes_are_kept_in_signature() {
         let odd = gemm("32,4096;1024,512", "ND;ND", "32,1024");
         assert_eq!(odd, "MatMulV2|32,4096:DT_BF16:ND;1024,512:DT_BF16:ND|32,1024:DT_BF16:ND");
         let batched = case("MatMulV2", ["2,8,4;4,8", "BF16;BF16", "ND;ND"], ["2,8,8", "BF16", "ND"]);
-        assert!(canonical(&batched).starts_with("MatMulV2|2,8,4:"));
+        assert!(canonical_signature(&batched).starts_with("MatMulV2|2,8,4:"));
     }
 
     #[test]
-    fn a_bias_is_another_computation() {
+    fn matmul_bias_changes_signature() {
         let with = case("MatMulV2", ["8,64;32,64;32", "BF16;BF16;BF16", "ND;ND;ND"], ["8,32", "BF16", "ND"]);
-        assert!(canonical(&with).contains("8,64:DT_BF16:ND;32,64:DT_BF16:ND;32:DT_BF16:ND|"));
+        assert!(canonical_signature(&with).contains("8,64:DT_BF16:ND;32,64:DT_BF16:ND;32:DT_BF16:ND|"));
         let transposed =
             case("MatMulV2", ["8,64;64,32;32", "BF16;BF16;BF16", "ND;ND;ND"], ["8,32", "BF16", "ND"]);
-        assert_eq!(canonical(&transposed), canonical(&with));
+        assert_eq!(canonical_signature(&transposed), canonical_signature(&with));
     }
 
     #[test]
-    fn indexing_is_its_source_and_its_length() {
+    fn index_signature_has_source_and_length() {
         let one = case(
             "Index",
             ["4096,128;1;2;77", "BF16;INT64;INT64;INT64", "ND;ND;ND;ND"],
             ["77,128", "BF16", "ND"],
         );
         let other = case("Index", ["4096,128;77", "BF16;INT64", "ND;ND"], ["77,128", "BF16", "ND"]);
-        assert_eq!(canonical(&one), "Index|4096,128:DT_BF16:ND;77:INT64:ND|77,128:DT_BF16:ND");
-        assert_eq!(canonical(&one), canonical(&other));
+        assert_eq!(canonical_signature(&one), "Index|4096,128:DT_BF16:ND;77:INT64:ND|77,128:DT_BF16:ND");
+        assert_eq!(canonical_signature(&one), canonical_signature(&other));
     }
 
     #[test]
-    fn slices_and_transposes_are_their_first_input() {
+    fn slice_and_transpose_signatures_have_first_input_only() {
         for kernel in ["Slice", "SliceAiCore", "Transpose", "TransposeAiCore"] {
             let one = case(kernel, ["64,128;2;2", "BF16;INT64;INT64", "NCHW;ND;ND"], ["64,32", "BF16", "ND"]);
             let other = case(kernel, ["64,128;2", "BF16;INT32", "ND;ND"], ["64,32", "BF16", "ND"]);
-            assert_eq!(canonical(&one), canonical(&other));
-            assert_eq!(canonical(&one), format!("{kernel}|64,128:DT_BF16:ND|64,32:DT_BF16:ND"));
+            assert_eq!(canonical_signature(&one), canonical_signature(&other));
+            assert_eq!(canonical_signature(&one), format!("{kernel}|64,128:DT_BF16:ND|64,32:DT_BF16:ND"));
         }
     }
 
     #[test]
-    fn an_empty_shape_says_nothing_beside_a_tensor_and_all_where_it_is_alone() {
-        let add = |shapes: &str, dtypes: &str| canonical(&case("Add", [shapes, dtypes, ""], ["", "", ""]));
+    fn scalar_types_count_only_without_tensors() {
+        let add = |shapes: &str, dtypes: &str| {
+            canonical_signature(&case("Add", [shapes, dtypes, ""], ["", "", ""]))
+        };
         assert_eq!(add("4096;", "FLOAT;FLOAT"), add("4096", "FLOAT"));
         assert_eq!(add(";4096", "INT64;FLOAT"), add(";4096", "DT_UNDEFINED;FLOAT"));
         assert_ne!(add(";4096", "FLOAT;FLOAT"), add("4096;", "FLOAT;FLOAT"));
@@ -300,7 +309,8 @@ mod tests {
     #[test]
     fn signature_is_split_behind_a_kernel_name_with_separators() {
         for kernel in ["Add", "a|b", "|", "a|"] {
-            let text = canonical(&case(kernel, ["4,8;8", "FLOAT;FLOAT", "ND;ND"], ["4,8", "FLOAT", "ND"]));
+            let text =
+                canonical_signature(&case(kernel, ["4,8;8", "FLOAT;FLOAT", "ND;ND"], ["4,8", "FLOAT", "ND"]));
             let kernel = KernelName::new(kernel).expect("a name");
             let sides = split_signature(&kernel, &text);
             assert_eq!(sides, ("4,8:FLOAT:ND;8:FLOAT:ND", "4,8:FLOAT:ND"), "{kernel}");
@@ -308,17 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_part_of_it() {
+    fn attributes_are_part_of_signature() {
         let mut dispatch = case("DispatchFFNCombine", ["64,128", "BF16", "ND"], ["64,128", "BF16", "ND"]);
-        let without = canonical(&dispatch);
+        let without = canonical_signature(&dispatch);
         dispatch.attributes.set("EP Size", "16");
-        assert_eq!(canonical(&dispatch), format!("{without}|EP Size=16"));
+        assert_eq!(canonical_signature(&dispatch), format!("{without}|EP Size=16"));
     }
 
     proptest! {
         /// Whatever the orientation and the layout of the operands, the matmul is found again.
         #[test]
-        fn every_way_to_store_a_matmul_is_one(
+        fn matmul_signature_ignores_storage_order(
             (m, n, k) in (1_u64..70, 1_u64..70, 1_u64..70),
             (turn_a, turn_b, blocked) in any::<(bool, bool, bool)>(),
         ) {
@@ -339,7 +349,7 @@ mod tests {
 
         /// Matmuls of other sizes are others.
         #[test]
-        fn other_sizes_are_others(sizes in proptest::array::uniform3(1_u64..6), others in proptest::array::uniform3(1_u64..6)) {
+        fn matmuls_of_other_sizes_have_other_signatures(sizes in proptest::array::uniform3(1_u64..6), others in proptest::array::uniform3(1_u64..6)) {
             let text = |[m, n, k]: [u64; 3]| gemm(&format!("{k},{m};{k},{n}"), "ND;ND", &format!("{m},{n}"));
             prop_assert_eq!(text(sizes) == text(others), sizes == others);
         }

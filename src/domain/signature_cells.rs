@@ -6,7 +6,7 @@
 
 use super::{Dtype, Slot, Tensor, TensorFormat};
 
-/// The cells as text, unparsed.
+/// Text of the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignatureCells<'a> {
     /// Such as `"4096,1024;1024"`, with or without the literal quotes.
@@ -17,10 +17,10 @@ pub struct SignatureCells<'a> {
     pub formats: &'a str,
 }
 
-/// What is wrong with the cells of one side.
+/// Invalid cells of one side.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CellsError {
-    /// A dimension is not a whole number.
+    /// Dimension that is no whole number.
     #[error("`{dim}` is not a dimension (slot {slot} of `{shapes}`)")]
     Dimension {
         /// The text between two separators.
@@ -38,7 +38,7 @@ pub enum CellsError {
         /// Slots of the type cell.
         dtypes: usize,
     },
-    /// A shape stands where the type cell has nothing.
+    /// Shape without a type.
     #[error("slot {slot} has a shape but no type")]
     MissingDtype {
         /// Slot, from 0.
@@ -47,12 +47,12 @@ pub enum CellsError {
 }
 
 impl SignatureCells<'_> {
-    /// Parses the cells into slots; trailing slots that hold nothing are dropped.
+    /// Parses the cells into slots; empty slots at the end are removed.
     ///
     /// # Errors
-    /// [`CellsError`] names the slot that cannot be read.
+    /// [`CellsError`] with the invalid slot.
     pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
-        let shapes = unquoted(self.shapes);
+        let shapes = strip_quotes(self.shapes);
         let dtypes = absent_to_empty(self.dtypes.trim());
         if matches!(shapes, "N/A" | "NA" | "NULL" | "None") || (shapes.is_empty() && dtypes.is_empty()) {
             return Ok(Vec::new());
@@ -76,7 +76,7 @@ impl SignatureCells<'_> {
                 (None, _) if dtype_slots.get(index).is_none_or(|name| name.trim().is_empty()) => {
                     return Err(CellsError::MissingDtype { slot: index });
                 }
-                // What has a shape is there, whatever else is said of it.
+                // A slot with a shape is a tensor, even with an undefined type.
                 (dtype, format) => Some(Tensor {
                     dims,
                     dtype: dtype.unwrap_or_else(|| Dtype::Other("DT_UNDEFINED".to_owned())),
@@ -94,8 +94,8 @@ impl SignatureCells<'_> {
     }
 }
 
-/// Strips blanks, and the one layer of literal quotes that the profiler's shape cells carry.
-fn unquoted(cell: &str) -> &str {
+/// Strips blanks, and the layer of literal quotes of the profiler's shape cells.
+fn strip_quotes(cell: &str) -> &str {
     let cell = cell.trim();
     cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(cell).trim()
 }
@@ -104,7 +104,7 @@ fn absent_to_empty(cell: &str) -> &str {
     if matches!(cell, "N/A" | "NA") { "" } else { cell }
 }
 
-/// `4096,1,128`, also with one pair of parentheses and blanks; empty for a scalar.
+/// Parses `4096,1,128`, also with one pair of parentheses and blanks; empty for a scalar.
 fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsError> {
     let shape = shape.trim();
     let shape = shape.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(shape).trim();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_slots_keep_their_place_and_trailing_ones_go() {
+    fn omitted_slots_are_kept_except_at_end() {
         let slots =
             parse("1,2;;3;;", "FLOAT;DT_UNDEFINED;INT8;UNDEFINED;DT_UNDEFINED", "ND;NULL;ND;NULL;NULL")
                 .expect("optional inputs left out");

@@ -1,10 +1,10 @@
-//! The software that decides how long a kernel takes.
+//! Versions of the software that determines kernel durations.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Versions of the software that decide how long a kernel takes.
+/// Versions of the software that determines kernel durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftwareVersions {
@@ -17,22 +17,22 @@ pub struct SoftwareVersions {
 }
 
 impl SoftwareVersions {
-    /// Whether nothing is known.
+    /// Returns true if no version is known.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         self.cann.is_none() && self.torch_npu.is_none()
     }
 
-    /// Whether two stacks cannot be the same; what one of them does not say is no contradiction.
+    /// Returns true if a version differs; an unknown version is no contradiction.
     #[must_use]
     pub fn contradicts(&self, other: &Self) -> bool {
         let differ = |mine: &Option<String>, theirs: &Option<String>| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs);
         differ(&self.cann, &other.cann) || differ(&self.torch_npu, &other.torch_npu)
     }
 
-    /// What holds for data of both: what one of them says, or `mixed` where they differ.
+    /// Returns the versions for data of both: the known version, or `mixed` if they differ.
     #[must_use]
-    pub fn joined_with(&self, other: &Self) -> Self {
+    pub fn merge_versions(&self, other: &Self) -> Self {
         let join = |mine: &Option<String>, theirs: &Option<String>| match (mine, theirs) {
             (Some(mine), Some(theirs)) if mine != theirs => Some("mixed".to_owned()),
             (Some(known), _) | (None, Some(known)) => Some(known.clone()),
@@ -42,7 +42,7 @@ impl SoftwareVersions {
     }
 }
 
-/// `CANN 8.3.RC1, torch_npu 2.7.1`.
+/// Format: `CANN 8.3.RC1, torch_npu 2.7.1`.
 impl fmt::Display for SoftwareVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = [("CANN", &self.cann), ("torch_npu", &self.torch_npu)];
@@ -65,11 +65,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_does_not_contradict() {
+    fn unknown_version_does_not_contradict() {
         assert!(stack("8.3", "2.7").contradicts(&stack("8.5", "2.7")));
         assert!(!stack("8.3", "").contradicts(&stack("", "2.7")));
-        assert_eq!(stack("8.3", "").joined_with(&stack("8.5", "2.7")), stack("mixed", "2.7"));
-        assert_eq!(stack("8.3", "").joined_with(&stack("", "2.7")), stack("8.3", "2.7"));
+        assert_eq!(stack("8.3", "").merge_versions(&stack("8.5", "2.7")), stack("mixed", "2.7"));
+        assert_eq!(stack("8.3", "").merge_versions(&stack("", "2.7")), stack("8.3", "2.7"));
         assert!(stack("mixed", "2.7").contradicts(&stack("8.3", "2.7")));
         assert_eq!(stack("8.3", "2.7").to_string(), "CANN 8.3, torch_npu 2.7");
         assert_eq!(SoftwareVersions::default().to_string(), "unknown software");

@@ -1,6 +1,6 @@
-//! Which of known words somebody may have meant.
+//! Suggestions for unknown words, and truncation of messages.
 
-/// The most similar of the words, regardless of case; none where a third of its letters or more differ.
+/// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ.
 #[must_use]
 pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
@@ -12,7 +12,7 @@ pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -
         .map(|(_, word)| word)
 }
 
-/// What to say to somebody who wrote a word that is none: the one that was meant, else what there is.
+/// Returns a hint for an unknown word: the nearest known one, or `otherwise`.
 #[must_use]
 pub fn did_you_mean_or<'a>(
     wrong: &str,
@@ -22,7 +22,7 @@ pub fn did_you_mean_or<'a>(
     nearest_name(wrong, words).map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
 }
 
-/// A text for a message, cut where it is longer than one can be read.
+/// Truncates a text for a message to 100 characters.
 #[must_use]
 pub fn truncate_for_message(text: &str) -> String {
     const MOST: usize = 100;
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_near_are_found_and_others_are_not() {
+    fn nearest_name_needs_small_distance() {
         let words = ["MatMulV2", "SwiGlu", "Add"];
         assert_eq!(nearest_name("MatMul", words), Some("MatMulV2"));
         assert_eq!(nearest_name("swiglu", words), Some("SwiGlu"));

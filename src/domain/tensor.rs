@@ -1,10 +1,10 @@
-//! One tensor of a kernel's signature, and one slot that may hold one.
+//! Tensors and slots of a kernel's signature.
 
 use std::fmt;
 
 use super::{Dtype, TensorFormat};
 
-/// What a slot of a signature holds: a tensor, or nothing (an optional input left out).
+/// Slot of a signature: a tensor, or `None` for an omitted optional input.
 pub type Slot = Option<Tensor>;
 
 /// Shape, element type and memory format of one input or output.
@@ -19,25 +19,25 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A row-major tensor.
+    /// Creates a row-major tensor.
     #[must_use]
     pub fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
         Self { dims: dims.into(), dtype, format: TensorFormat::nd() }
     }
 
-    /// Number of elements; 1 for a scalar. Saturates at the largest `u64`.
+    /// Returns the number of elements; 1 for a scalar. Saturates at the largest `u64`.
     #[must_use]
-    pub fn elements(&self) -> u64 {
+    pub fn element_count(&self) -> u64 {
         self.dims.iter().fold(1, |product, &dim| product.saturating_mul(dim))
     }
 
-    /// Bytes of device memory; types that are not known count two bytes an element.
+    /// Returns the bytes of device memory; unknown types count two bytes per element.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.elements().saturating_mul(self.dtype.bytes().unwrap_or(2))
+        self.element_count().saturating_mul(self.dtype.bytes().unwrap_or(2))
     }
 
-    /// Whether it has no dimensions.
+    /// Returns true without dimensions.
     #[must_use]
     pub fn is_scalar(&self) -> bool {
         self.dims.is_empty()

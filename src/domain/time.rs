@@ -1,4 +1,4 @@
-//! Time as the profiler prints it, kept as integer nanoseconds.
+//! Times of the profiler as integer nanoseconds.
 
 use std::{fmt, str::FromStr};
 
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Nanos(pub i64);
 
-/// Why a cell is not a time in microseconds.
+/// Cell that is no time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NanosError {
-    /// Nothing but blanks, `N/A`, `NA` or `-`.
+    /// Blanks, `N/A`, `NA` or `-`.
     #[error("is empty or N/A")]
     Absent,
-    /// Not digits, one point, digits.
+    /// Text other than digits, one point, digits.
     #[error("is not a number of microseconds such as `48.680`")]
     NotANumber,
-    /// Does not fit 63 bits of nanoseconds.
+    /// Number beyond 63 bits of nanoseconds.
     #[error("is out of range")]
     OutOfRange,
 }
@@ -31,7 +31,7 @@ impl Nanos {
     /// digits beyond the nanosecond are rounded half up.
     ///
     /// # Errors
-    /// [`NanosError`] says whether the cell is absent, no number, or too large.
+    /// [`NanosError`] if the cell is absent, no number, or too large.
     pub fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
         let text = cell.trim_ascii();
         if matches!(text, b"" | b"N/A" | b"NA" | b"-") {
@@ -84,14 +84,14 @@ impl Nanos {
         Self((seconds * 1e9).round() as i64)
     }
 
-    /// The value in microseconds.
+    /// Returns the value in microseconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn micros(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// The value in seconds.
+    /// Returns the value in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn seconds(self) -> f64 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_are_no_time_say_why() {
+    fn invalid_times_are_classified() {
         for absent in ["", " ", "N/A", "NA", "-", "\t"] {
             assert_eq!(absent.parse::<Nanos>(), Err(NanosError::Absent), "{absent:?}");
         }

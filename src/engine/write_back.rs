@@ -57,7 +57,7 @@ impl WriteBack {
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
-            let evidence = ledger.evidence(&case)?;
+            let evidence = ledger.attempt_samples(&case)?;
             let row = pool_attempts(&case, &evidence).or_else(|| {
                 let run = self.run.clone();
                 finding.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })

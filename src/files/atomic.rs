@@ -1,4 +1,4 @@
-//! Files that are either the old ones or the new ones, whatever happens in between.
+//! Atomic replacement of files: a reader finds the old or the new content, whatever fails.
 
 use std::{
     fs::{self, File, Permissions},
@@ -11,22 +11,22 @@ use std::{
 
 use super::FileError;
 
-/// Readable and writable as far as the user's umask allows.
+/// Mode of new files, before the umask.
 const DEFAULT_MODE: u32 = 0o666;
 const BUFFER: usize = 1 << 18;
-/// Smaller files are synced once, at their end.
+/// Bytes between two early syncs; smaller files are synced once, at their end.
 const AT_ONCE: usize = 32 << 20;
 
-/// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder.
-/// A file that was there keeps its mode; a link stays a link, and what it leads to is replaced.
+/// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder. An existing
+/// file keeps its mode; the target of a symbolic link is replaced.
 ///
 /// # Errors
-/// [`FileError::Io`]; the file is then either as it was or complete, and the temporary one is gone.
+/// [`FileError::Io`]; the file is either unchanged or complete then, and the temporary one is removed.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic_by(path, |out| out.write_all(content))
 }
 
-/// As [`write_atomic`], for content that is made while it is written.
+/// Writes content that is generated while it is written, as [`write_atomic`].
 pub(crate) fn write_atomic_by(
     path: &Path,
     content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -38,19 +38,19 @@ pub(crate) fn write_atomic_by(
         let mode = Permissions::from_mode(DEFAULT_MODE);
         tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
     };
-    let draft = attempt(draft).map_err(FileError::io("write into", folder))?;
-    attempt(|| write_with_early_sync(draft.as_file(), content)).map_err(FileError::io("write", path))?;
+    let draft = call_system(draft).map_err(FileError::io("write into", folder))?;
+    call_system(|| write_with_early_sync(draft.as_file(), content)).map_err(FileError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
-        attempt(set).map_err(FileError::io("set the mode of", path))?;
+        call_system(set).map_err(FileError::io("set the mode of", path))?;
     }
-    attempt(|| draft.as_file().sync_all()).map_err(FileError::io("sync", path))?;
+    call_system(|| draft.as_file().sync_all()).map_err(FileError::io("sync", path))?;
     let rename = || draft.persist(path).map_err(|error| error.error);
-    attempt(rename).map_err(FileError::io("replace", path))?;
+    call_system(rename).map_err(FileError::io("replace", path))?;
     sync_folder(folder)
 }
 
-/// Writes a file; of a large one the first bytes are on their way to the disk while the last are being made.
+/// Writes a file; the sync of a large one starts before its last bytes are generated.
 fn write_with_early_sync(
     file: &File,
     content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -69,14 +69,14 @@ fn write_with_early_sync(
         );
         let written = content(&mut out).and_then(|()| out.flush());
         drop(out);
-        // The kernel tells an error of the disk once, so whoever hears it first must pass it on.
+        // The operating system reports a disk error only once, to whichever thread syncs first, which must return it.
         let synced = early
             .map_or(Ok(()), |early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         written.and(synced)
     })
 }
 
-/// Asks for a sync now and then, without waiting for it.
+/// Writer that starts a sync after each [`AT_ONCE`] bytes, without waiting for it.
 struct EarlySync<'a> {
     file: &'a File,
     unsynced: usize,
@@ -90,7 +90,7 @@ impl io::Write for EarlySync<'_> {
         self.unsynced += length;
         if self.unsynced >= AT_ONCE {
             self.unsynced = 0;
-            // One that is still at it will be asked again.
+            // A running sync makes the request superfluous; the next one covers these bytes.
             let _ = self.sender.get_or_insert_with(&mut self.start).try_send(());
         }
         Ok(length)
@@ -101,13 +101,13 @@ impl io::Write for EarlySync<'_> {
     }
 }
 
-/// Makes the entries of a folder durable.
+/// Syncs the entries of a folder.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), FileError> {
-    attempt(|| File::open(folder).and_then(|file| file.sync_all())).map_err(FileError::io("sync", folder))
+    call_system(|| File::open(folder).and_then(|file| file.sync_all())).map_err(FileError::io("sync", folder))
 }
 
-/// One call to the system; tests can make it fail.
-fn attempt<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// Makes one system call; tests can make it fail.
+fn call_system<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     #[cfg(test)]
     faults::next()?;
     call()
@@ -115,18 +115,18 @@ fn attempt<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 
 #[cfg(test)]
 pub(crate) mod faults {
-    //! Makes the n-th call to the system fail, as a full disk does.
+    //! Makes the n-th system call fail, as a full disk does.
 
     use std::{cell::Cell, io};
 
     thread_local!(static LEFT: Cell<Option<u32>> = const { Cell::new(None) });
 
-    /// Lets `calls` calls of this thread pass and fails the next.
+    /// Makes the system call after the next `calls` of this thread fail.
     pub(crate) fn fail_after(calls: u32) {
         LEFT.set(Some(calls));
     }
 
-    /// Ends the faults; says whether one happened.
+    /// Disables the fault; returns true if it occurred.
     pub(crate) fn happened() -> bool {
         LEFT.replace(None).is_none()
     }
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_nothing_behind() {
+    fn failed_write_removes_temporary_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("is-a-folder");
-        fs::create_dir(&path).expect("made");
+        fs::create_dir(&path).expect("created");
         fs::write(path.join("inside"), "x").expect("written");
         let error = write_atomic(&path, b"new").expect_err("a folder cannot be replaced by a file");
         assert!(error.to_string().contains("is-a-folder"), "{error}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_call_fails_the_file_is_the_old_or_the_new_one() {
+    fn failed_system_call_leaves_old_or_new_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.csv");
         let mut failures = 0;
@@ -189,7 +189,7 @@ mod tests {
             let error = result.expect_err("a call failed").to_string();
             assert!(error.contains(&*folder.path().to_string_lossy()), "{error}");
             let content = fs::read(&path).expect("it is there");
-            // Only the folder's sync comes behind the rename.
+            // Only the folder's sync follows the rename.
             let is_new = error.contains("cannot sync") && !error.contains("a.csv");
             assert_eq!(content, if is_new { &b"the new content"[..] } else { b"old" }, "{error}");
             assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "a draft is left: {error}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_written_whole() {
+    fn large_file_write_is_atomic() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("large.csv");
         let piece: Vec<u8> = (0..=250).cycle().take(BUFFER + 7).collect();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link() {
+    fn write_through_symbolic_link_replaces_target() {
         let folder = tempfile::tempdir().expect("a folder");
         let (target, link) = (folder.path().join("target.csv"), folder.path().join("link.csv"));
         fs::write(&target, "old").expect("written");

@@ -1,4 +1,4 @@
-//! One writer per database: a lock file that names its owner.
+//! Lock of a database folder: one writer, whose process is named in the lock file.
 
 use std::{
     fmt,
@@ -18,25 +18,25 @@ const IGNORE: &str = ".gitignore";
 const TRIES: u32 = 3;
 const STEP: Duration = Duration::from_millis(20);
 
-/// Holds `.npubench/lock` until dropped. The system releases it when the process ends, however it ends.
+/// Lock of `.npubench/lock` until dropped. The system releases it at the end of the process, also of a killed one.
 ///
-/// A lock that had to make `.npubench` takes it away again, unless [`FolderLock::keep`] was called: a command
-/// that fails leaves nothing behind.
+/// A lock that created `.npubench` removes it again, unless [`FolderLock::keep_state`] was called: a failed command
+/// leaves no file.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
-    made: Option<PathBuf>,
+    created: Option<PathBuf>,
 }
 
 impl FolderLock {
-    /// Takes the lock of a database folder, making its state folder where it is missing.
+    /// Locks a database folder and creates a missing state folder.
     ///
     /// # Errors
-    /// [`FileError::Locked`] with the owner, or [`FileError::Io`] where the folder is not writable.
+    /// [`FileError::Locked`] with the owner, or [`FileError::Io`] if the folder is not writable.
     pub(crate) fn take(database: &Path, state: &Path) -> Result<Self, FileError> {
-        // Rows are written at the end; whether they can be is found out now.
+        // Rows are written at the end of a command; an unwritable folder is found before its work.
         tempfile::tempfile_in(database).map_err(FileError::io("write into", database))?;
-        let made = match fs::create_dir(state) {
+        let created = match fs::create_dir(state) {
             Ok(()) => Some(state.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(FileError::io("create", state)(error)),
@@ -49,7 +49,7 @@ impl FolderLock {
             .truncate(false)
             .open(&path)
             .map_err(FileError::io("open", &path))?;
-        // Who asks for the holder has the lock for an instant, too.
+        // A reader of the lock's state holds it for an instant, too.
         let mut tries = 0;
         let locked = loop {
             tries += 1;
@@ -74,32 +74,32 @@ impl FolderLock {
             .and_then(|()| file.write_all(owner.as_bytes()))
             .and_then(|()| ignore_state(state))
             .map_err(FileError::io("write", &path))?;
-        Ok(Self { _file: file, made })
+        Ok(Self { _file: file, created })
     }
 
-    /// From now on there is something to keep.
-    pub fn keep(&mut self) {
-        self.made = None;
+    /// Keeps the state folder after the lock is dropped.
+    pub fn keep_state(&mut self) {
+        self.created = None;
     }
 }
 
-/// Keeps a state folder out of version control.
+/// Excludes a state folder from version control.
 pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
     let path = state.join(IGNORE);
     if path.exists() { Ok(()) } else { fs::write(path, "*\n") }
 }
 
-/// A process that has, or had, a database's lock.
+/// Process that has, or had, a database's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOwner {
-    /// Its id.
+    /// Process id.
     pub process: u32,
-    /// Name of its host.
+    /// Host name.
     pub host: String,
 }
 
 impl LockOwner {
-    /// The process that asks.
+    /// Returns the current process.
     #[must_use]
     pub fn this_process() -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
@@ -124,19 +124,19 @@ impl FromStr for LockOwner {
     }
 }
 
-/// How a database's lock stands.
+/// State of a database's lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockState {
-    /// Whether somebody holds it, as far as this host can see. Some network file systems tell only of
+    /// True if a process holds the lock, as far as this host can detect. Some network file systems report only
     /// processes of the same host.
     pub is_held: bool,
-    /// Who took it last.
+    /// Process that locked it last.
     pub owner: Option<LockOwner>,
 }
 
 impl LockState {
-    /// Looks at the lock of a state folder; one that cannot be read is held by nobody.
-    pub(crate) fn look(state: &Path) -> Self {
+    /// Reads the lock of a state folder; an unreadable lock counts as free.
+    pub(crate) fn read_state(state: &Path) -> Self {
         let Ok(mut file) = File::open(state.join(LOCK)) else { return Self::default() };
         let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         let _ = file.unlock();
@@ -148,10 +148,10 @@ impl LockState {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        if let Some(state) = &self.made {
+        if let Some(state) = &self.created {
             let _ = fs::remove_file(state.join(IGNORE));
             let _ = fs::remove_file(state.join(LOCK));
-            // Whatever else may be in it stays, and the folder with it.
+            // A folder with other files is kept.
             let _ = fs::remove_dir(state);
         }
     }
@@ -162,26 +162,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_tells_the_owner_and_takes_nothing() {
+    fn lock_state_shows_owner_without_locking() {
         let folder = tempfile::tempdir().expect("a folder");
         let state = folder.path().join("state");
-        assert_eq!(LockState::look(&state), LockState::default());
+        assert_eq!(LockState::read_state(&state), LockState::default());
         let mut lock = FolderLock::take(folder.path(), &state).expect("free");
-        lock.keep();
+        lock.keep_state();
         let us = LockOwner::this_process();
-        assert_eq!(LockState::look(&state), LockState { is_held: true, owner: Some(us.clone()) });
+        assert_eq!(LockState::read_state(&state), LockState { is_held: true, owner: Some(us.clone()) });
         assert!(matches!(FolderLock::take(folder.path(), &state), Err(FileError::Locked { .. })));
         drop(lock);
-        assert_eq!(LockState::look(&state), LockState { is_held: false, owner: Some(us) });
+        assert_eq!(LockState::read_state(&state), LockState { is_held: false, owner: Some(us) });
         FolderLock::take(folder.path(), &state).expect("looking holds nothing");
     }
 
     #[test]
-    fn who_looks_for_an_instant_keeps_nobody_out() {
+    fn lock_waits_for_reader_of_its_state() {
         let folder = tempfile::tempdir().expect("a folder");
         let state = folder.path().join("state");
-        fs::create_dir(&state).expect("made");
-        let looked_at = File::create(state.join(LOCK)).expect("made");
+        fs::create_dir(&state).expect("created");
+        let looked_at = File::create(state.join(LOCK)).expect("created");
         looked_at.lock_shared().expect("free");
         let look = thread::spawn(move || {
             thread::sleep(STEP / 2);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_read_as_they_are_written() {
+    fn lock_owner_text_is_parsed_back() {
         let owner = LockOwner { process: 4711, host: "a host on the rack".to_owned() };
         assert_eq!(format!("{owner}\n").parse(), Ok(owner));
         for text in ["", "npubench", "npubench, process x on y", "process 1 on y"] {

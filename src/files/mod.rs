@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, the lock of a folder, and temporaries of killed writers.
+//! Atomic writes, the lock of a folder, and temporary files of killed writers.
 
 pub(crate) mod atomic;
 mod error;

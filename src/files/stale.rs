@@ -1,4 +1,4 @@
-//! What writers that were killed leave behind, and how it is told from what living ones use.
+//! Removal of temporary files and folders of killed writers.
 
 use std::{
     ffi::OsStr,
@@ -7,19 +7,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How the folder is called that becomes a database when it is complete. Whoever fills one holds its lock.
+/// Prefix of the temporary folder that becomes a database when it is complete. Its writer holds a lock on it.
 pub(crate) const DRAFT: &str = ".npubench-new-";
-/// Between making such a folder and locking it lies much less.
+/// Minimum age of a removed folder; creating and locking it takes far less.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Whether a folder is missing, or has nothing but such drafts.
-pub(crate) fn is_empty(folder: &Path) -> bool {
+/// Returns true if a folder is missing, empty, or contains only temporary folders of databases.
+pub(crate) fn is_empty_or_drafts(folder: &Path) -> bool {
     let is_draft = |name: &OsStr| name.to_string_lossy().starts_with(DRAFT);
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.into_iter().all(|entry| entry.is_ok_and(|entry| is_draft(&entry.file_name())))
 }
 
-/// Removes drafts of databases that nobody fills any more. What cannot be removed stays.
+/// Removes temporary folders of databases without a writer. Errors are ignored.
 pub(crate) fn remove_unfinished_folders(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
@@ -37,7 +37,7 @@ fn is_abandoned(draft: &Path) -> bool {
     age.is_some_and(|age| age > GRACE) && folder.try_lock().is_ok()
 }
 
-/// Removes temporary files in a database folder whose lock the caller holds: nobody else writes there.
+/// Removes temporary files in a database folder whose lock the caller holds, so that no other process writes there.
 pub(crate) fn remove_unfinished_files(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -55,7 +55,7 @@ mod tests {
 
     fn draft(place: &Path, name: &str, age: u64) -> File {
         let path = place.join(format!("{DRAFT}{name}"));
-        fs::create_dir(&path).expect("made");
+        fs::create_dir(&path).expect("created");
         fs::write(path.join("Add.csv"), "half").expect("written");
         let folder = File::open(&path).expect("opened");
         folder.set_modified(SystemTime::now() - Duration::from_secs(age)).expect("set");
@@ -63,18 +63,18 @@ mod tests {
     }
 
     #[test]
-    fn only_drafts_of_the_dead_are_removed() {
+    fn only_abandoned_drafts_are_removed() {
         let place = tempfile::tempdir().expect("a folder");
-        let living = draft(place.path(), "living", 600);
-        living.lock().expect("locked");
-        drop((draft(place.path(), "dead", 600), draft(place.path(), "young", 0)));
-        fs::write(place.path().join(format!("{DRAFT}file")), "somebody's").expect("written");
+        let locked = draft(place.path(), "locked", 600);
+        locked.lock().expect("locked");
+        drop((draft(place.path(), "old", 600), draft(place.path(), "new", 0)));
+        fs::write(place.path().join(format!("{DRAFT}file")), "other").expect("written");
         remove_unfinished_folders(place.path());
         let left = |name: &str| place.path().join(format!("{DRAFT}{name}")).exists();
-        assert_eq!(["living", "dead", "young", "file"].map(left), [true, false, true, true]);
-        assert!(is_empty(place.path()) && is_empty(&place.path().join("missing")));
+        assert_eq!(["locked", "old", "new", "file"].map(left), [true, false, true, true]);
+        assert!(is_empty_or_drafts(place.path()) && is_empty_or_drafts(&place.path().join("missing")));
         fs::write(place.path().join("Add.csv"), "").expect("written");
-        assert!(!is_empty(place.path()));
+        assert!(!is_empty_or_drafts(place.path()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the vendor's code said of calls.
+//! Results of the vendor's checks of calls.
 
 use std::collections::HashMap;
 
@@ -7,30 +7,30 @@ use rusqlite::params;
 use super::{Ledger, LedgerError};
 use crate::domain::{CaseId, CheckOutcome, Nanos};
 
-/// An outcome on its way into the ledger.
+/// Result to store.
 #[derive(Clone, Debug)]
 pub struct NewCheck<'a> {
     /// The case.
     pub case: CaseId,
-    /// Which call it was.
+    /// Digest of the rendered call.
     pub digest: &'a str,
-    /// What was said.
+    /// The result.
     pub outcome: &'a CheckOutcome,
 }
 
-/// What the ledger knows of one case's call.
+/// Stored result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCheck {
-    /// Which call it was.
+    /// Digest of the rendered call.
     pub digest: String,
     /// Versions of torch and torch_npu.
     pub software: String,
-    /// What was said.
+    /// The result.
     pub outcome: CheckOutcome,
 }
 
 impl Ledger {
-    /// Writes down outcomes, in place of earlier ones.
+    /// Stores results and replaces earlier ones.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -40,7 +40,7 @@ impl Ledger {
         at: Nanos,
         checks: &[NewCheck<'_>],
     ) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT OR REPLACE INTO checks (case_id, digest, software, verdict, judge, message, at_ns) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -61,12 +61,12 @@ impl Ledger {
         })
     }
 
-    /// Every outcome there is, by case. Words that this npubench does not know are passed over.
+    /// Returns all results, by case. Unknown verdicts and methods are skipped.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
-        let error = self.error();
+    pub fn stored_checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
+        let error = self.sqlite_error();
         let read = || -> rusqlite::Result<HashMap<CaseId, StoredCheck>> {
             let mut query = self
                 .connection

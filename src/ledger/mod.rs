@@ -1,7 +1,7 @@
-//! The ledger: one SQLite file that holds every run, attempt and launch of a database.
+//! Ledger: one SQLite file with every run, attempt and launch of a database.
 //!
-//! A result exists when its transaction is committed; CSVs, screens and reports are made from it. The
-//! journal is a rollback journal, which survives NFS; there is one writer, who holds the lock.
+//! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
+//! rollback journal, which works on NFS; there is one writer, which holds the lock.
 
 use std::{
     collections::BTreeMap,
@@ -24,9 +24,9 @@ pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
 
 const LAYOUT: i64 = 3;
 const SCHEMA: &str = include_str!("ledger.sql");
-/// What layout 2 added to layout 1.
+/// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
-/// What layout 3 added to layout 2.
+/// Difference of layout 3 from layout 2.
 const COLLECTIONS: &str = include_str!("ledger_collections.sql");
 
 /// The open ledger of a database.
@@ -36,24 +36,24 @@ pub struct Ledger {
     connection: Connection,
 }
 
-/// A run as it begins.
+/// A run at its start.
 #[derive(Clone, Debug)]
 pub struct NewRun<'a> {
     /// Its id.
     pub run: &'a str,
-    /// Measured or rehearsed.
+    /// Kind of its durations.
     pub kind: DataKind,
-    /// Seed of everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The options in force, as JSON.
+    /// Effective options, as JSON.
     pub options: &'a str,
     /// Fingerprint of host and software, as JSON.
     pub host: &'a str,
-    /// Now.
+    /// Start time.
     pub started: Nanos,
 }
 
-/// A collection as it begins.
+/// A collection at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCollection<'a> {
     /// The run.
@@ -62,22 +62,22 @@ pub struct NewCollection<'a> {
     pub number: u32,
     /// Its devices.
     pub devices: &'a [u32],
-    /// Why it is begun.
+    /// Its purpose.
     pub purpose: CollectionPurpose,
-    /// Seconds that it is predicted to take.
+    /// Predicted duration in seconds.
     pub predicted: f64,
-    /// Now.
+    /// Start time.
     pub started: Nanos,
 }
 
-/// What one device said of itself.
+/// Health and sensor values of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReading {
     /// The device.
     pub device: u32,
-    /// When.
+    /// Time of the reading.
     pub at: Nanos,
-    /// In words: `OK` where all is well.
+    /// `OK`, or the problem.
     pub health: String,
     /// Degrees Celsius.
     pub temperature: Option<i64>,
@@ -87,9 +87,9 @@ pub struct DeviceReading {
     pub memory_used_mb: Option<u64>,
 }
 
-/// Brings an older or a new file to our layout. A command that only reads may do the same at the same time, so
-/// the layout counts that is there once the file is ours.
-fn complete(connection: &Connection) -> rusqlite::Result<()> {
+/// Updates an older or empty file to the current layout. Another process may do the same concurrently, so the layout
+/// is read again within the transaction.
+fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let steps = [SCHEMA, CHECKS, COLLECTIONS];
@@ -104,7 +104,7 @@ fn complete(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 impl Ledger {
-    /// Opens the ledger, making it where it is missing.
+    /// Opens the ledger; creates a missing one.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`], or [`LedgerError::NewerLayout`].
@@ -121,28 +121,28 @@ impl Ledger {
             return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
         }
         if layout < LAYOUT {
-            complete(&connection).map_err(fail)?;
+            migrate_layout(&connection).map_err(fail)?;
         }
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    fn error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
+    fn sqlite_error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
         let path = self.path.clone();
         move |source| LedgerError::Sqlite { path: path.clone(), source }
     }
 
-    fn transaction<T>(
+    fn in_transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, LedgerError> {
-        let error = self.error();
+        let error = self.sqlite_error();
         let transaction = self.connection.transaction().map_err(&error)?;
         let value = work(&transaction).map_err(&error)?;
         transaction.commit().map_err(&error)?;
         Ok(value)
     }
 
-    /// Every run with the options it was started with, as JSON.
+    /// Returns every run with its options, as JSON.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -152,15 +152,15 @@ impl Ledger {
             let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// Writes down a run and its plan, in order.
+    /// Stores a run and its plan, in order.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
     pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![
@@ -184,12 +184,12 @@ impl Ledger {
         })
     }
 
-    /// Writes down how a run ended.
+    /// Stores the end of a run.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
     pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             tx.execute(
                 "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
                 params![run, ended.0, exit],
@@ -198,7 +198,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes down that a collection begins; returns its key.
+    /// Stores the start of a collection; returns its key.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -206,7 +206,7 @@ impl Ledger {
         let NewCollection { run, number, devices, purpose, predicted, started } = *new;
         let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
         let first = devices.first().copied().unwrap_or_default();
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             tx.execute(
                 "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -216,8 +216,7 @@ impl Ledger {
         })
     }
 
-    /// Writes down everything that a collection found, in one transaction: after it the attempts exist,
-    /// before it they do not.
+    /// Stores all results of a collection in one transaction.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -228,7 +227,7 @@ impl Ledger {
         outcome: &str,
         attempts: &[Attempt],
     ) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             tx.execute(
                 "UPDATE collections SET ended_ns = ?2, outcome = ?3 WHERE collection = ?1",
                 params![collection, ended.0, outcome],
@@ -240,7 +239,7 @@ impl Ledger {
         })
     }
 
-    /// Writes down the final verdicts of cases in a run.
+    /// Stores the final verdicts of cases in a run.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -250,7 +249,7 @@ impl Ledger {
         at: Nanos,
         verdicts: &[(CaseId, CaseOutcome)],
     ) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             let mut insert = tx.prepare(
                 "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT (run, case_id) DO UPDATE
@@ -269,12 +268,12 @@ impl Ledger {
         })
     }
 
-    /// Writes down what devices said of themselves.
+    /// Stores readings of devices.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
     pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             for reading in readings {
                 tx.execute(
                     "INSERT INTO device_readings
@@ -295,7 +294,7 @@ impl Ledger {
         })
     }
 
-    /// The final verdicts of a run, in the order of its plan; `None` where a case has none yet.
+    /// Returns the final verdicts of a run, in the order of its plan; `None` for a case without one.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -315,14 +314,14 @@ impl Ledger {
             })?;
             rows.collect()
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// Every attempt at a case that ended with a measurement, oldest first.
+    /// Returns the samples of every attempt of a case with a measurement, oldest first.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn evidence(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
+    pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
@@ -348,10 +347,10 @@ impl Ledger {
             }
             Ok(evidence)
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// Every case that has an attempt with an accepted measurement, with its kernel.
+    /// Returns every case with an accepted measurement, with its kernel.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
@@ -365,19 +364,19 @@ impl Ledger {
             })?;
             rows.collect()
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// The kind of the runs in the ledger, `None` where there are none.
+    /// Returns the kind of the runs in the ledger; `None` without runs.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn kind(&self) -> Result<Option<DataKind>, LedgerError> {
+    pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
         let word: Option<String> = self
             .connection
             .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
             .optional()
-            .map_err(self.error())?;
+            .map_err(self.sqlite_error())?;
         Ok(word.and_then(|word| word.parse().ok()))
     }
 }
@@ -480,14 +479,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_is_there_after_reopening() {
+    fn committed_results_survive_reopening() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
         let (first, second) = (case(1), case(2));
         {
-            let mut ledger = Ledger::open(&path).expect("made");
-            ledger.begin_run(&run("r1"), &[first.clone(), second.clone()]).expect("begun");
-            let collection = ledger.begin_collection(&collection_on(3)).expect("begun");
+            let mut ledger = Ledger::open(&path).expect("created");
+            ledger.begin_run(&run("r1"), &[first.clone(), second.clone()]).expect("started");
+            let collection = ledger.begin_collection(&collection_on(3)).expect("started");
             let attempts = [
                 attempt(&first, Verdict::Ok, &[9, 10, 11, 5000]),
                 attempt(&second, Verdict::LostRecords, &[9]),
@@ -498,12 +497,12 @@ mod tests {
                 .expect("set");
         }
         let ledger = Ledger::open(&path).expect("there");
-        assert_eq!(ledger.kind().expect("read"), Some(DataKind::Rehearsal));
-        let evidence = ledger.evidence(first.id()).expect("read");
+        assert_eq!(ledger.run_kind().expect("read"), Some(DataKind::Rehearsal));
+        let evidence = ledger.attempt_samples(first.id()).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
-        assert!(ledger.evidence(second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let verdicts = ledger.verdicts("r1").expect("read");
         assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
         assert_eq!(verdicts[1], (second.id().clone(), None));
@@ -511,22 +510,26 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_ledger_is_refused() {
+    fn ledger_of_newer_layout_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        Ledger::open(&path).expect("made").connection.execute_batch("PRAGMA user_version = 99").expect("set");
+        Ledger::open(&path)
+            .expect("created")
+            .connection
+            .execute_batch("PRAGMA user_version = 99")
+            .expect("set");
         assert!(matches!(Ledger::open(&path), Err(LedgerError::NewerLayout { found: 99, .. })));
     }
 
     #[test]
-    fn a_failed_transaction_leaves_nothing() {
+    fn failed_transaction_stores_no_attempt() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("made");
-        ledger.begin_run(&run("r1"), &[case(1)]).expect("begun");
-        let collection = ledger.begin_collection(&collection_on(0)).expect("begun");
+        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+        ledger.begin_run(&run("r1"), &[case(1)]).expect("started");
+        let collection = ledger.begin_collection(&collection_on(0)).expect("started");
         let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
         let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
         ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");
-        assert!(ledger.evidence(case(1).id()).expect("read").is_empty());
+        assert!(ledger.attempt_samples(case(1).id()).expect("read").is_empty());
     }
 }

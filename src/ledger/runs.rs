@@ -1,4 +1,4 @@
-//! What runs did: read by whoever asks afterwards, and by a run that goes on where another was interrupted.
+//! Queries of runs, for reports and for resumed runs.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ pub struct RunRecord {
     pub run: String,
     /// `npu` or `rehearsal`.
     pub kind: String,
-    /// Seed of everything that was drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// The options, as JSON.
     #[serde(skip)]
     pub options: String,
-    /// When it began.
+    /// Start time.
     #[serde(rename = "started_ns")]
     pub started: Nanos,
-    /// When it ended; `None` where it runs, or was killed.
+    /// End time; `None` if it is running or was killed.
     #[serde(rename = "ended_ns")]
     pub ended: Option<Nanos>,
     /// Its exit code.
     pub exit: Option<i64>,
-    /// Cases of its plan.
+    /// Number of cases of its plan.
     pub planned: usize,
     /// Number of its cases by verdict.
     pub verdicts: BTreeMap<String, usize>,
@@ -41,21 +41,21 @@ pub struct CollectionRecord {
     pub number: u32,
     /// Its devices.
     pub devices: Vec<u32>,
-    /// Why it was begun.
+    /// Its purpose.
     pub purpose: CollectionPurpose,
-    /// Seconds that it was predicted to take.
+    /// Predicted duration in seconds.
     pub predicted: Option<f64>,
-    /// When it began.
+    /// Start time.
     pub started: Nanos,
-    /// When it ended; `None` where it runs, or was killed.
+    /// End time; `None` if it is running or was killed.
     pub ended: Option<Nanos>,
-    /// How it ended, in words.
+    /// Outcome as text.
     pub outcome: Option<String>,
     /// Its cases.
     pub cases: Vec<CaseId>,
 }
 
-/// What a run has of a case.
+/// A case of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseRecord {
     /// The case.
@@ -64,31 +64,31 @@ pub struct CaseRecord {
     pub kernel: KernelName,
     /// Its canonical signature.
     pub signature: String,
-    /// Its verdict; `None` where it has none yet.
+    /// Its verdict, if it has one.
     pub finding: Option<CaseOutcome>,
-    /// When it got its verdict.
+    /// Time of its verdict.
     pub concluded: Option<Nanos>,
     /// Its attempts, oldest first.
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// What one collection found of a case.
+/// Result of one collection for a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
     /// Number of the collection.
     pub collection: u32,
     /// Its device, the first of a gang.
     pub device: u32,
-    /// What was found.
+    /// Verdict and reason.
     pub finding: CaseOutcome,
 }
 
 impl Ledger {
-    /// Every run, the oldest first.
+    /// Returns every run, the oldest first.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
+    pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<RunRecord>> {
             let mut query = self.connection.prepare(
                 "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
@@ -108,14 +108,14 @@ impl Ledger {
             }
             Ok(runs)
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// The collections of a run, in the order of their numbers.
+    /// Returns the collections of a run, in the order of their numbers.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
+    pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CollectionRecord>> {
             let mut query = self.connection.prepare(
                 "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
@@ -136,16 +136,16 @@ impl Ledger {
             }
             Ok(collections)
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    /// The cases of a run in the order of its plan, with what was found of them.
+    /// Returns the cases of a run in the order of its plan, with their results.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
+    pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CaseRecord>> {
-            let mut attempts = self.attempts(run)?;
+            let mut attempts = self.run_attempts(run)?;
             let mut query = self.connection.prepare(
                 "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
                  FROM planned p JOIN cases c USING (case_id)
@@ -175,10 +175,10 @@ impl Ledger {
             })?;
             rows.collect()
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 
-    fn attempts(&self, run: &str) -> rusqlite::Result<BTreeMap<String, Vec<AttemptRecord>>> {
+    fn run_attempts(&self, run: &str) -> rusqlite::Result<BTreeMap<String, Vec<AttemptRecord>>> {
         let mut query = self.connection.prepare(
             "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
              JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number",
@@ -194,13 +194,13 @@ impl Ledger {
         Ok(attempts)
     }
 
-    /// Lets a run go on that ended before its plan did: its collections that were cut off are closed, and cases
-    /// that were not run have no verdict any more.
+    /// Reopens a run that ended before its plan was complete: interrupted collections are closed, and verdicts
+    /// `not_run` are removed.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
     pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), LedgerError> {
-        self.transaction(|tx| {
+        self.in_transaction(|tx| {
             tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;
             tx.execute(
                 "UPDATE collections SET ended_ns = ?2, outcome = 'interrupted'
@@ -212,11 +212,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// What a run is to have: the same seed and options, for one that goes on.
+    /// Returns a run by its id.
     ///
     /// # Errors
     /// [`LedgerError::Sqlite`].
-    pub fn run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
+    pub fn find_run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
         let read = || {
             self.connection
                 .query_row(
@@ -228,7 +228,7 @@ impl Ledger {
                 )
                 .optional()
         };
-        read().map_err(self.error())
+        read().map_err(self.sqlite_error())
     }
 }
 

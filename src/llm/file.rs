@@ -1,4 +1,4 @@
-//! `grids/models/*.yaml`, and what must hold of a model wherever it comes from.
+//! Model files, `grids/models/*.yaml`, and the checks of all models, also imported ones.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ struct ModelFile {
     quantisation: Option<Vec<QuantisationScheme>>,
 }
 
-/// What is wrong with a model, and the word of its file that says so.
+/// An invalid model, with the name of the faulty size.
 pub(super) struct ModelFileError {
     pub(super) key: &'static str,
     pub(super) problem: String,
@@ -59,10 +59,10 @@ fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
 }
 
 impl LlmModel {
-    /// Reads a model file's text.
+    /// Parses a model file's text.
     ///
     /// # Errors
-    /// [`YamlError`] with the line, also where sizes contradict each other.
+    /// [`YamlError`] with the position, also if sizes contradict each other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: ModelFile = yaml::parse(path, text)?;
         let at = |error: ModelFileError| {
@@ -77,7 +77,7 @@ impl LlmModel {
             }
             (None, None) => {
                 let hint = "write `gqa: {heads: .., kv_heads: .., head_dim: ..}`, or `mla`";
-                return Err(at(fault("model", "neither `gqa` nor `mla` says how it attends", hint)));
+                return Err(at(fault("model", "neither `gqa` nor `mla` is given", hint)));
             }
         };
         let model = Self {
@@ -95,7 +95,7 @@ impl LlmModel {
         model.completed().map_err(at)
     }
 
-    /// The text of a file that says all this.
+    /// Returns the text of a model file.
     #[must_use]
     pub fn print(&self) -> String {
         let (gqa, mla) = match self.attention.clone() {
@@ -116,7 +116,7 @@ impl LlmModel {
         })
     }
 
-    /// The model with layouts and number formats where none were given, if its sizes agree.
+    /// Checks the sizes and adds default layouts and number formats if none are given.
     pub(super) fn completed(mut self) -> Result<Self, ModelFileError> {
         self.check_sizes()?;
         if self.layouts == ParallelDegrees::none() {
@@ -130,7 +130,7 @@ impl LlmModel {
     }
 
     fn check_sizes(&self) -> Result<(), ModelFileError> {
-        // Of a size in the millions something else is meant; and no product of sizes overflows.
+        // A larger size is a mistake; below it no product of sizes overflows.
         const LARGEST: u64 = 1 << 24;
         let may_be_none = ["shared_experts", "dense_layers"];
         for (name, size) in self.constants() {
@@ -152,9 +152,10 @@ impl LlmModel {
     fn check_feed_forward(&self) -> Result<(), ModelFileError> {
         let Some(ExpertSizes { experts, top_k, dense_layers, .. }) = &self.experts else {
             let hint = "give the width of the feed-forward, or experts as `moe`";
-            return self.intermediate_size.map(drop).ok_or_else(|| {
-                fault("model", "neither `intermediate_size` nor `moe` says what feeds forward", hint)
-            });
+            return self
+                .intermediate_size
+                .map(drop)
+                .ok_or_else(|| fault("model", "neither `intermediate_size` nor `moe` is given", hint));
         };
         if top_k > experts {
             let problem = format!("a token cannot go to {top_k} of {experts} experts");
@@ -193,7 +194,7 @@ impl LlmModel {
         let experts = self.experts.as_ref().map_or(1, |experts| experts.experts);
         if let Some(ep) = ep.iter().find(|ep| !experts.is_multiple_of(**ep)) {
             let problem = match self.experts {
-                Some(_) => format!("{experts} experts cannot be dealt out to ep {ep}"),
+                Some(_) => format!("{experts} experts cannot be divided by ep {ep}"),
                 None => format!("ep {ep} needs experts, and the model has none"),
             };
             return Err(fault("layouts", problem, "list only degrees that divide the model"));

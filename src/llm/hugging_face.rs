@@ -1,5 +1,5 @@
-//! Import of a Hugging Face `config.json`. Only architectures whose layers are known are taken: a guess
-//! would give sizes that look right.
+//! Import of a Hugging Face `config.json`. Only architectures with known layers are accepted: a guess would give
+//! plausible but wrong sizes.
 
 use std::path::Path;
 
@@ -10,20 +10,20 @@ use super::{
 };
 use crate::config::{YamlError, yaml};
 
-/// How a family's `config.json` speaks of attention.
+/// Keys of attention in a family's `config.json`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttentionFamily {
     Grouped,
     Latent,
 }
 
-/// How a family's `config.json` speaks of experts.
+/// Keys of experts in a family's `config.json`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MoePlacement {
     None,
     /// All layers have experts of the feed-forward's width.
     EveryLayer,
-    /// Some layers may be left dense, by step or by name.
+    /// Some layers may be dense, by step or by index.
     ByStep,
     /// The first layers are dense, and experts may be shared.
     AfterFirst,
@@ -50,16 +50,14 @@ const FAMILIES: [(&str, AttentionFamily, MoePlacement); 17] = [
     ("glm_moe_dsa", AttentionFamily::Latent, MoePlacement::AfterFirst),
 ];
 
-/// Those that also see and keep the language model in `text_config`.
+/// Multimodal architectures, which keep the language model in `text_config`.
 const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
 
 impl LlmModel {
-    /// Reads the `config.json` that a model has on Hugging Face, from disk. Layouts are the powers of two
-    /// that suit it.
+    /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes.
     ///
     /// # Errors
-    /// [`YamlError`] with the file and the key that is missing or wrong, or the architecture that is not
-    /// known.
+    /// [`YamlError`] with the position of the wrong value, the missing key, or the unknown architecture.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")
@@ -94,7 +92,7 @@ impl LlmModel {
     }
 }
 
-/// A `config.json` and where it is, for messages.
+/// A `config.json` with its path for messages.
 struct HuggingFaceConfig<'a> {
     path: &'a Path,
     text: &'a str,
@@ -141,7 +139,7 @@ impl HuggingFaceConfig<'_> {
         })
     }
 
-    /// What this file calls a size of ours.
+    /// Returns the key of a size in this file.
     fn key_of(&self, ours: &'static str) -> &'static str {
         let experts = ["n_routed_experts", "num_experts", "num_local_experts"];
         match ours {
@@ -165,7 +163,7 @@ impl HuggingFaceConfig<'_> {
         let known = || FAMILIES.map(|family| family.0).join(", ");
         let Some(name) = self.values.get("model_type").and_then(Value::as_str) else {
             let hint = format!("it names the architecture, one of {}", known());
-            return Err(self.fault("model_type", "`model_type` is missing or no text".to_owned(), &hint));
+            return Err(self.fault("model_type", "`model_type` is missing or is no text".to_owned(), &hint));
         };
         let bare = name.strip_suffix("_text").unwrap_or(name);
         let found = FAMILIES.iter().find(|family| family.0 == bare);
@@ -227,7 +225,7 @@ impl HuggingFaceConfig<'_> {
         })
     }
 
-    /// Layers named as dense, or passed over by the step.
+    /// Counts the layers listed as dense or skipped by the step.
     fn dense_layers_by_step(&self) -> Result<u64, YamlError> {
         let layers = self.number("num_hidden_layers")?;
         let step = self.optional("decoder_sparse_step")?.unwrap_or(1).max(1);
@@ -236,7 +234,7 @@ impl HuggingFaceConfig<'_> {
         Ok(count(layers, |layer| is_named(layer) || !(layer + 1).is_multiple_of(step)))
     }
 
-    /// Layers before the first with experts, or passed over by the frequency.
+    /// Counts the layers before the first one with experts and those skipped by the frequency.
     fn first_dense_layers(&self) -> Result<u64, YamlError> {
         let layers = self.number("num_hidden_layers")?;
         if let (None, Some(kinds)) = (
@@ -259,7 +257,7 @@ impl HuggingFaceConfig<'_> {
         })
     }
 
-    /// `None` where the key is missing or null, as some files write what a model does not have.
+    /// Returns `None` if the key is missing or null; some files have null for parts that a model lacks.
     fn optional(&self, key: &str) -> Result<Option<u64>, YamlError> {
         match self.values.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -275,7 +273,7 @@ impl HuggingFaceConfig<'_> {
         YamlError::at(self.path, yaml::find_value(self.text, &keys), &problem, hint)
     }
 
-    /// The model's id where the cache's folders tell it, else the name of the folder.
+    /// Returns the model's id if the path is in a Hugging Face cache, else the name of the folder.
     fn name(&self) -> String {
         let folders = || self.path.ancestors().skip(1).filter_map(|folder| folder.file_name()?.to_str());
         let cached = folders().find_map(|folder| folder.strip_prefix("models--"));
@@ -284,7 +282,7 @@ impl HuggingFaceConfig<'_> {
     }
 }
 
-/// Layers of which something is true. Absurdly many are not counted through: the check refuses them.
+/// Counts layers by a condition. The count stops at 65536, which the check of sizes refuses.
 fn count(layers: u64, is_dense: impl Fn(u64) -> bool) -> u64 {
     (0..layers.min(1 << 16)).filter(|layer| is_dense(*layer)).map(|_| 1).sum()
 }

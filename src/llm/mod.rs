@@ -1,8 +1,8 @@
-//! Language models: the sizes of their layers, and the matrix products that a device does for a layer once
-//! the model is spread over devices and quantised.
+//! Language models: sizes of their layers, and the matrix products of a layer on one device after parallel
+//! distribution and quantisation.
 //!
 //! A model comes from `grids/models/<NAME>.yaml` or from a Hugging Face `config.json`; both are checked
-//! against themselves by the same rules. What a size is cut into is said by [`ParallelLayout`] and nowhere else.
+//! by the same rules. Only [`ParallelLayout`] defines the division of sizes among devices.
 
 mod file;
 mod hugging_face;
@@ -28,23 +28,23 @@ use crate::{
 pub struct LlmModel {
     /// Its id, such as `Qwen/Qwen3-32B`.
     pub model: String,
-    /// Width of what passes from layer to layer.
+    /// Width of the hidden states.
     pub hidden_size: u64,
-    /// Layers, without those that only predict further tokens.
+    /// Layers, without those for multi-token prediction.
     pub layers: u64,
-    /// Tokens that the model knows; `lm_head` is padded beyond them.
+    /// Size of the vocabulary; `lm_head` is padded beyond it.
     pub vocab_size: u64,
-    /// How its attention projects.
+    /// Attention and its projections.
     pub attention: LlmAttention,
-    /// Width inside the dense feed-forward; `None` where all layers have experts.
+    /// Width of the dense feed-forward; `None` if all layers have experts.
     pub intermediate_size: Option<u64>,
-    /// Its experts, where it has any.
+    /// Experts, if it has any.
     pub experts: Option<ExpertSizes>,
-    /// Layouts it is run in.
+    /// Parallel degrees of its layouts.
     pub layouts: ParallelDegrees,
-    /// Number formats it is run in.
+    /// Number formats of its products.
     pub quantisation: Vec<QuantisationScheme>,
-    /// What an imported file says of it and nobody takes over, in words.
+    /// Notes on parts of an imported file that are not used.
     pub left_open: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct GroupedQuery {
 pub struct LatentAttention {
     /// Heads.
     pub heads: u64,
-    /// Rank of the queries' vector; left out where queries are projected at once.
+    /// Rank of the queries' vector; omitted if queries are projected directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub q_lora_rank: Option<u64>,
     /// Rank of the vector of keys and values.
@@ -86,7 +86,7 @@ pub struct LatentAttention {
     pub rope_head_dim: u64,
     /// Width of a value head.
     pub v_head_dim: u64,
-    /// What picks the keys of sparse attention, where there is one.
+    /// Indexer that selects the keys of sparse attention, if the model has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexer: Option<SparseIndexer>,
 }
@@ -99,7 +99,7 @@ pub struct SparseIndexer {
     pub heads: u64,
     /// Width of a head.
     pub head_dim: u64,
-    /// Keys that it picks.
+    /// Number of selected keys.
     pub top_k: u64,
 }
 
@@ -109,11 +109,11 @@ pub struct SparseIndexer {
 pub struct ExpertSizes {
     /// Experts of a layer.
     pub experts: u64,
-    /// Experts that each token goes to.
+    /// Experts used by each token.
     pub top_k: u64,
     /// Width inside an expert.
     pub intermediate_size: u64,
-    /// Experts that every token goes to, done as one feed-forward of their joint width.
+    /// Experts used by every token, computed as one feed-forward of their joint width.
     #[serde(default)]
     pub shared_experts: u64,
     /// Layers that have a dense feed-forward in place of experts (in most models the first ones).
@@ -122,11 +122,11 @@ pub struct ExpertSizes {
 }
 
 impl LlmModel {
-    /// The model of that name: a file's name or a model's id, in any case of letters. A path to a
-    /// Hugging Face `config.json`, or to the folder that holds it, is imported.
+    /// Loads a model by its file name or id, regardless of case. The path of a Hugging Face `config.json`, or of its
+    /// folder, is imported.
     ///
     /// # Errors
-    /// [`YamlError`] where there is none of that name, with the nearest one, or the file is bad.
+    /// [`YamlError`] if the file is invalid, or if no model has the name, with the nearest one.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "json") {
@@ -141,17 +141,17 @@ impl LlmModel {
         found.map(|(_, model)| model.clone()).ok_or_else(|| unknown(name, all.keys().map(String::as_str)))
     }
 
-    /// All models, by the names of their files.
+    /// Returns all models by file name.
     ///
     /// # Errors
-    /// [`YamlError`] of the first bad file.
+    /// [`YamlError`] of the first invalid file.
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
         let files = assets.models().map_err(|error| from_assets(&error))?;
         let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
         files.iter().map(|(file, asset)| Ok((name(file), Self::parse(&asset.path, &asset.text)?))).collect()
     }
 
-    /// Heads of its attention.
+    /// Returns the number of attention heads.
     #[must_use]
     pub const fn heads(&self) -> u64 {
         match &self.attention {
@@ -160,7 +160,7 @@ impl LlmModel {
         }
     }
 
-    /// Its sizes by name, for expressions. What it does not have is missing.
+    /// Returns its sizes by name, for expressions, without those that it lacks.
     #[must_use]
     pub fn constants(&self) -> BTreeMap<&'static str, u64> {
         let mut found = BTreeMap::from([
@@ -203,7 +203,7 @@ impl LlmModel {
         found
     }
 
-    /// The different products of all layouts and number formats that the file lists.
+    /// Returns the distinct products of all layouts and number formats of the file.
     #[must_use]
     pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
         let layouts = self.layouts.usable(self);
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_and_ids_find_a_model() {
+    fn models_are_found_by_file_name_and_id() {
         let assets = AssetFiles::embedded();
         for name in ["Qwen3-32B", "qwen3-32b", "Qwen/Qwen3-32B"] {
             assert_eq!(LlmModel::load(&assets, name).expect("there").model, "Qwen/Qwen3-32B");
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn files_are_called_like_their_models() {
+    fn model_files_are_named_after_models() {
         for (file, model) in LlmModel::all(&AssetFiles::embedded()).expect("they load") {
             assert!(model.model.ends_with(&format!("/{file}")), "{file}: {}", model.model);
         }
     }
 
     #[test]
-    fn constants_are_only_those_that_a_model_has() {
+    fn constants_of_missing_parts_are_omitted() {
         let constants = |name| LlmModel::load(&AssetFiles::embedded(), name).expect("there").constants();
         let (dense, latent) = (constants("Qwen3-32B"), constants("DeepSeek-V2-Lite"));
         assert_eq!((dense["head_dim"], dense["intermediate_size"]), (128, 25600));

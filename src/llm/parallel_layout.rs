@@ -1,4 +1,4 @@
-//! How a model is spread over devices, and what that leaves for one of them.
+//! Distribution of a model over devices, and the share of one device.
 //!
 //! `tp` devices share the heads and the widths of attention and dense feed-forward; `dp` such groups work
 //! on different tokens. The `tp x dp` devices together hold the experts, in groups of `ep`: a device has
@@ -23,7 +23,7 @@ const MOST_DP: u64 = 16;
 pub struct ParallelLayout {
     /// Tensor parallel: devices that share each layer.
     pub tp: u64,
-    /// Expert parallel: devices that the experts are dealt out to.
+    /// Expert parallel: devices among which the experts are distributed.
     pub ep: u64,
     /// Data parallel: groups of `tp` devices, each with its own tokens.
     pub dp: u64,
@@ -43,28 +43,28 @@ impl fmt::Display for ParallelLayout {
     }
 }
 
-/// Why a model cannot be spread like that.
+/// A layout that a model does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A degree of zero.
     #[error("{axis} must be at least 1")]
     Zero {
-        /// Which one.
+        /// Name of the degree.
         axis: &'static str,
     },
-    /// A size is no multiple of what it is cut into.
+    /// A size that is no multiple of the number of slices.
     #[error("{what} ({size}) cannot be cut into {into} equal parts ({axis})")]
     Uneven {
-        /// What is cut.
+        /// Name of the size.
         what: &'static str,
         /// Its size.
         size: u64,
         /// Number of slices.
         into: u64,
-        /// Where that number comes from.
+        /// Degrees that give this number.
         axis: &'static str,
     },
-    /// Key and value heads that can be neither dealt out nor repeated evenly.
+    /// Key and value heads that can be neither distributed nor repeated evenly.
     #[error("{kv_heads} key and value heads can be neither dealt out to tp {tp} nor repeated evenly")]
     KvHeads {
         /// Heads of the model.
@@ -75,15 +75,15 @@ pub enum LayoutError {
     /// Expert parallelism without experts.
     #[error("ep {ep} needs experts, and the model has none")]
     NoExperts {
-        /// Devices asked for.
+        /// Requested devices.
         ep: u64,
     },
     /// Groups of experts that do not fill the devices.
     #[error("ep {ep} does not divide the {devices} devices of tp x dp")]
     ExpertGroups {
-        /// Devices asked for.
+        /// Requested devices.
         ep: u64,
-        /// Devices there are.
+        /// Available devices.
         devices: u64,
     },
 }
@@ -141,7 +141,7 @@ impl ParallelDegrees {
     }
 }
 
-/// What one device holds of each layer.
+/// The share of one device in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceShare {
     /// Query heads.
@@ -161,7 +161,7 @@ pub struct DeviceShare {
 }
 
 impl LlmModel {
-    /// What one device holds in that layout.
+    /// Returns the share of one device in a layout.
     ///
     /// # Errors
     /// [`LayoutError`] where something does not divide.
@@ -187,7 +187,7 @@ impl LlmModel {
         Ok(share)
     }
 
-    /// What a device holds besides experts.
+    /// Returns the share of one device without experts.
     pub(super) fn shared_by(&self, tp: u64) -> Result<DeviceShare, LayoutError> {
         let heads = cut("attention heads", self.heads(), tp, "tp")?;
         let kv_heads = match &self.attention {

@@ -36,7 +36,7 @@ impl QuantisationScheme {
     }
 }
 
-/// What a product is for.
+/// Purpose of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WeightProductRole {
     /// Queries, keys and values at once.
@@ -109,7 +109,7 @@ impl WeightProductRole {
         }
     }
 
-    /// How it is launched.
+    /// Returns the kind of kernel that computes it.
     #[must_use]
     pub const fn product(self) -> ProductKernel {
         match self {
@@ -136,7 +136,7 @@ impl WeightProductRole {
     }
 }
 
-/// How a product is launched.
+/// Kind of kernel that computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProductKernel {
     /// One matrix by one weight.
@@ -150,7 +150,7 @@ pub enum ProductKernel {
 /// A product with a weight of `n` columns and `k` rows, `count` of them; its rows are the tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WeightProduct {
-    /// What it is for.
+    /// Purpose.
     pub role: WeightProductRole,
     /// Columns of the result.
     pub n: u64,

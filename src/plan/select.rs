@@ -203,7 +203,7 @@ pub fn select_cases(
 /// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
 /// is worth nothing.
 fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
-    let index = table.column(column)?;
+    let index = table.column_index(column)?;
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {
         let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());

@@ -1,7 +1,7 @@
-//! Calls of fused attention that a serving process wrote down: lines of JSON, one per distinct call.
+//! Dumps of fused attention calls of a serving process: lines of JSON, one per distinct call.
 //!
-//! `examples/attention_dump.py` writes them; docs/attention.md names the fields. A line that contradicts
-//! itself is refused with its place: what it says would decide what is measured.
+//! `examples/attention_dump.py` writes them; docs/attention.md describes the fields. An inconsistent line is refused
+//! with its position, because its values would determine the measured cases.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,35 +15,35 @@ use serde::Deserialize;
 use super::{ProfileError, RecordPosition};
 use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name};
 
-/// Distinct calls by the shapes of their tensors, each with everything else that decides its time.
+/// Distinct calls by the shapes of their tensors, each with the other attributes that determine its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttentionDump(BTreeMap<AttentionCall, BTreeSet<CaseAttributes>>);
 
 impl AttentionDump {
-    /// The calls by their shapes.
+    /// Returns the calls by their shapes.
     pub fn iter(&self) -> impl Iterator<Item = (&AttentionCall, &BTreeSet<CaseAttributes>)> {
         self.0.iter()
     }
 
-    /// Number of distinct calls.
+    /// Returns the number of distinct calls.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true without calls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Adds a call.
-    pub fn add(&mut self, call: AttentionCall, attributes: CaseAttributes) {
+    pub fn add_call(&mut self, call: AttentionCall, attributes: CaseAttributes) {
         self.0.entry(call).or_default().insert(attributes);
     }
 }
 
-/// A line as it is written. Shapes are lists of dimensions.
+/// Fields of a line. Shapes are lists of dimensions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DumpLine {
@@ -78,9 +78,9 @@ struct DumpLine {
     actual_shared_prefix_len: Option<Vec<u64>>,
 }
 
-/// Lines longer than any call is.
+/// Maximum length of a line; no call is as long.
 const LONGEST: u64 = 16 << 20;
-/// Longer than any sequence, and far from overflow when a batch is summed up.
+/// Maximum length of a sequence, low enough that the sum over a batch does not overflow.
 const LONGEST_SEQUENCE: u64 = 1 << 40;
 /// Layouts of the API, with the dimensions of their queries.
 const LAYOUTS: [(&str, &str); 11] = [
@@ -96,7 +96,7 @@ const LAYOUTS: [(&str, &str); 11] = [
     ("BSND_NBSD", "BSND"),
     ("BNSD_NBSD", "BNSD"),
 ];
-/// What the API takes for "no limit".
+/// Value of the API for "no limit".
 const NO_LIMIT: i64 = 2_147_483_647;
 
 /// Reads the dumps of several processes.
@@ -105,11 +105,11 @@ const NO_LIMIT: i64 = 2_147_483_647;
 /// [`ProfileError::Io`], [`ProfileError::EmptyDump`], and [`ProfileError::DumpLine`] with the line.
 pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileError> {
     let mut dump = AttentionDump::default();
-    files.iter().try_for_each(|file| read(file, &mut dump))?;
+    files.iter().try_for_each(|file| read_dump(file, &mut dump))?;
     Ok(dump)
 }
 
-fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
+fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::new(File::open(file).map_err(io)?);
     let mut text = Vec::new();
@@ -120,18 +120,18 @@ fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
             break;
         }
         number += 1;
-        // Editors begin a file with a byte-order mark.
+        // Some editors write a byte-order mark.
         let line = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii();
         if line.is_empty() {
             continue;
         }
-        let (call, attributes) = parse(line).map_err(|problem| ProfileError::DumpLine {
+        let (call, attributes) = parse_line(line).map_err(|problem| ProfileError::DumpLine {
             file: file.to_owned(),
             place: RecordPosition::Line(number),
             problem,
         })?;
         calls += 1;
-        dump.add(call, attributes);
+        dump.add_call(call, attributes);
     }
     if calls == 0 {
         return Err(ProfileError::EmptyDump { file: file.to_owned() });
@@ -139,22 +139,22 @@ fn read(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     Ok(())
 }
 
-fn parse(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
+fn parse_line(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
     if !text.starts_with(b"{") {
         return Err("is no JSON object".to_owned());
     }
     let line: DumpLine = serde_json::from_slice(text).map_err(|error| {
-        // The parser counts lines of its own; the place is said by the caller.
+        // The caller adds the line; the parser counts lines of this text.
         let text = error.to_string();
         text.split(" at line 1 ").next().unwrap_or(&text).to_owned()
     })?;
-    line.check()?;
+    line.check_consistency()?;
     Ok(line.into_call())
 }
 
 impl DumpLine {
-    /// Whether shapes, lengths, heads, layout and block table agree.
-    fn check(&self) -> Result<(), String> {
+    /// Checks that shapes, lengths, heads, layout and block table are consistent.
+    fn check_consistency(&self) -> Result<(), String> {
         if self.query.len() < 3 || self.key.len() < 3 || self.value.len() < 3 {
             return Err("`query`, `key` and `value` must be shapes of at least three dimensions".to_owned());
         }
@@ -245,12 +245,12 @@ impl DumpLine {
         }
     }
 
-    /// The API's 0 stands for as many as the queries have.
+    /// Returns the heads of keys and values; the API's 0 stands for the heads of the queries.
     const fn kv_heads(&self) -> u64 {
         if self.num_key_value_heads == 0 { self.num_heads } else { self.num_key_value_heads }
     }
 
-    /// Which dimension holds the tokens of all sequences, for the layouts that pack them.
+    /// Returns the dimension of the tokens of all sequences, for layouts that pack them.
     fn token_dim(&self) -> Option<usize> {
         match self.input_layout.split('_').next() {
             Some("TND") => Some(0),
@@ -270,14 +270,14 @@ impl DumpLine {
             (AttentionSlot::QueryRope, self.query_rope.as_ref()),
             (AttentionSlot::KeyRope, self.key_rope.as_ref()),
         ] {
-            call.set(slot as usize, dims.cloned().unwrap_or_default());
+            call.set_shape(slot as usize, dims.cloned().unwrap_or_default());
         }
         for (slot, lengths) in [
             (AttentionSlot::QueryLengths, &self.actual_seq_lengths),
             (AttentionSlot::KvLengths, &self.actual_seq_lengths_kv),
         ] {
             let count = lengths.as_ref().map_or(0, Vec::len);
-            call.set(
+            call.set_shape(
                 slot as usize,
                 u64::try_from(count).ok().filter(|count| *count > 0).into_iter().collect(),
             );
@@ -317,7 +317,7 @@ impl DumpLine {
         (call, attributes)
     }
 
-    /// Mean length of a sequence; packed lengths count on from one to the next.
+    /// Returns the mean length of a sequence; packed lengths are cumulative.
     #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     fn mean_length(&self, lengths: &[u64]) -> f64 {
         let counts_on = self.block_table.is_none() && self.token_dim().is_some();
@@ -338,15 +338,15 @@ mod tests {
         "num_key_value_heads":1,"input_layout":"TND","sparse_mode":3,"block_size":128}"#;
 
     fn parsed(text: &str) -> Result<(AttentionCall, CaseAttributes), String> {
-        parse(text.replace('\n', " ").as_bytes())
+        parse_line(text.replace('\n', " ").as_bytes())
     }
 
     #[test]
     fn a_call_is_complete() {
         let (_, attributes) = parsed(DECODE).expect("a call");
-        let said: Vec<(&str, &str)> = attributes.iter().collect();
+        let found: Vec<(&str, &str)> = attributes.iter().collect();
         assert_eq!(
-            said,
+            found,
             [
                 ("Runtime actual_seq_lengths_kv_values", "1000,129"),
                 ("Runtime actual_seq_lengths_values", "1,2"),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_contradict_themselves_are_refused() {
+    fn inconsistent_dump_lines_are_refused() {
         for (from, to, problem) in [
             ("[1000,129]", "[1025,129]", "a length of 1025 needs more than 8 blocks of 128"),
             (
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_tokens_is_kept_and_no_limit_is_none() {
+    fn dump_keeps_token_window_and_drops_no_limit() {
         let with = |more: &str| {
             let line = DECODE.replace("\"num_heads\":4", &format!("\"num_heads\":4,{more}"));
             parsed(&line).expect("a call").1
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_stand_where_the_layout_says() {
+    fn token_dimension_follows_layout() {
         let line = r#"{"query":[4,10,128],"key":[4,12,128],"value":[4,12,128],"actual_seq_lengths":[4,10],
             "actual_seq_lengths_kv":[5,12],"num_heads":4,"input_layout":"NTD_TND","sparse_mode":3}"#;
         let (_, attributes) = parsed(line).expect("a call");
@@ -426,12 +426,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_is_read_or_refused(at in 0_usize..300, with in "[0-9\\[\\]{},:\"a-z-]{0,6}") {
+        fn any_dump_line_is_parsed_or_refused(at in 0_usize..300, with in "[0-9\\[\\]{},:\"a-z-]{0,6}") {
             let mut text: Vec<char> = DECODE.replace('\n', " ").chars().collect();
             let at = at.min(text.len());
             let end = (at + 2).min(text.len());
             text.splice(at..end, with.chars());
-            let _ = parse(text.into_iter().collect::<String>().as_bytes());
+            let _ = parse_line(text.into_iter().collect::<String>().as_bytes());
         }
     }
 }

@@ -1,17 +1,17 @@
-//! What is known of a profile's groups beside their records: what shapes do not carry.
+//! Attributes of a profile's groups that are not in the records.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use super::{HostCalls, ProfileError, ProfileFile, RecordGroup, describe_attention};
 use crate::domain::{AttentionCase, EP_SIZE, KernelName};
 
-/// The kernel whose time depends on how many ranks share its experts, which no profile records.
+/// Kernel whose time depends on the number of ranks that share its experts, which no profile records.
 const DISPATCH: &str = "DispatchFFNCombine";
 
-/// Says of each group what is known, and returns what a user should hear about it.
+/// Sets the known attributes of each group, and returns notes for the user.
 ///
 /// # Errors
-/// [`ProfileError`] where the record of the host's calls cannot be read.
+/// [`ProfileError`] if the record of the host's calls cannot be read.
 pub fn add_attributes(
     kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],
@@ -25,14 +25,14 @@ pub fn add_attributes(
     let attention = groups_of(AttentionCase::KERNEL);
     let dispatch = groups_of(DISPATCH);
     match (&dispatch, ep_size) {
-        (Some(_), None) => notes.push(format!("{DISPATCH}: `{EP_SIZE}` is left open; `--ep-size N` says it")),
-        (None, Some(_)) => notes.push(format!("`--ep-size` is not used: there is no {DISPATCH}")),
+        (Some(_), None) => notes.push(format!("{DISPATCH}: `{EP_SIZE}` is unknown; `--ep-size N` sets it")),
+        (None, Some(_)) => notes.push(format!("`--ep-size` is not used: the profile has no {DISPATCH}")),
         _ => {}
     }
     if let Some((kernel, mut groups)) = attention {
         let mut calls = HostCalls::default();
         for file in files {
-            calls.absorb(HostCalls::of_profile(&file.0)?);
+            calls.merge_calls(HostCalls::of_profile(&file.0)?);
         }
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
         kernels.insert(kernel, groups);

@@ -1,10 +1,10 @@
-//! Columns of kernel tables by name, with the names that other versions gave them.
+//! Columns of kernel tables by name, with the names in other versions.
 
-use std::{fmt, iter, path::Path};
+use std::{iter, path::Path};
 
 use csv::ByteRecord;
 
-use super::{ProfileError, error::ShapelessKind};
+use super::{ProfileError, error::ShapelessKind, unsupported_table::UnsupportedTable};
 
 /// The counters of metric group `PipeUtilization` on A2 and A3, in the order of the database.
 pub const COUNTERS: [&str; 25] = [
@@ -35,7 +35,7 @@ pub const COUNTERS: [&str; 25] = [
     "cube_utilization(%)",
 ];
 
-/// Where each column stands in one file. The first name of each list is the one messages use.
+/// Indices of the columns of one file. Messages use the first name of each list.
 #[derive(Clone, Debug)]
 pub(super) struct RecordColumns {
     pub(super) kernel: usize,
@@ -62,63 +62,9 @@ pub(super) const CELLS: [&str; 6] = [
     "Output Formats",
 ];
 
-/// A table that profilers, or tools like this one, leave beside those of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherTable {
-    /// A kernel's table in a database folder, of any age.
-    OfDatabase,
-    /// `op_statistic`, `communication_statistic`.
-    OpStatistic,
-    /// `operator_details`.
-    OperatorDetails,
-    /// `task_time`.
-    TaskTime,
-    /// `api_statistic`.
-    ApiStatistic,
-    /// `step_trace_time`.
-    StepTrace,
-    /// `memory_record`, `operator_memory`, `npu_module_mem`.
-    Memory,
-}
-
-/// What a header must have to be one of the others.
-const OTHERS: [(&[&str], OtherTable); 9] = [
-    (&["Input Shapes", "Output Shapes", "Average Duration(us)"], OtherTable::OfDatabase),
-    (&["Input Shapes", "Output Shapes", "MicroBench Duration(us)"], OtherTable::OfDatabase),
-    (&["OP Type", "Count", "Total Time(us)"], OtherTable::OpStatistic),
-    (&["Name", "Host Self Duration(us)"], OtherTable::OperatorDetails),
-    (&["kernel_name", "task_time(us)"], OtherTable::TaskTime),
-    (&["API Name", "Count"], OtherTable::ApiStatistic),
-    (&["Computing", "Free"], OtherTable::StepTrace),
-    (&["Component", "Timestamp(us)"], OtherTable::Memory),
-    (&["Name", "Size(KB)"], OtherTable::Memory),
-];
-
-impl OtherTable {
-    fn recognise(header: &ByteRecord) -> Option<Self> {
-        let has = |name: &&str| header.iter().any(|cell| cell.trim_ascii() == name.as_bytes());
-        OTHERS.iter().find(|(names, _)| names.iter().all(has)).map(|(_, table)| *table)
-    }
-}
-
-impl fmt::Display for OtherTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OfDatabase => "a kernel's rows as a database has them, not the records of a profile",
-            Self::OpStatistic => "sums per kernel, as an op_statistic does",
-            Self::OperatorDetails => "operators of the framework, as an operator_details.csv does",
-            Self::TaskTime => "times of tasks without types and shapes, as a task_time does",
-            Self::ApiStatistic => "calls on the host, as an api_statistic does",
-            Self::StepTrace => "times of steps, as a step_trace_time.csv does",
-            Self::Memory => "uses of memory",
-        })
-    }
-}
-
 impl RecordColumns {
-    /// Resolves the header of a kernel table. `row` gives the next row, where there is one: what stands in
-    /// it tells why the shapes are missing.
-    pub(super) fn resolve(
+    /// Resolves the header of a kernel table. `row` returns the next row, which shows the reason of missing shapes.
+    pub(super) fn resolve_header(
         header: &ByteRecord,
         file: &Path,
         mut row: impl FnMut() -> Option<ByteRecord>,
@@ -144,7 +90,7 @@ impl RecordColumns {
             return Err(ProfileError::NoShapes { file: file.to_owned(), why });
         }
         if !missing.is_empty() {
-            let is = OtherTable::recognise(header);
+            let is = UnsupportedTable::from_header(header);
             return Err(ProfileError::MissingColumns { file: file.to_owned(), missing, is });
         }
         Ok(Self {

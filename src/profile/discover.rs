@@ -1,9 +1,8 @@
-//! Finds kernel tables in the folders that the profilers leave.
+//! Search for kernel tables in the folders of profilers.
 //!
-//! One profile may be there in several forms: torch_npu leaves `kernel_details.csv` or a database in
-//! `ASCEND_PROFILER_OUTPUT`, and beside it a `PROF_*` in which msprof may have exported `op_summary` and a
-//! database of the same records. Each profile is read in one form: `kernel_details`, else `op_summary`,
-//! else a database.
+//! One profile may exist in several forms: torch_npu writes `kernel_details.csv` or a database into
+//! `ASCEND_PROFILER_OUTPUT`, and beside it a `PROF_*` in which msprof may have exported `op_summary` and a database
+//! of the same records. Each profile is read in one form: `kernel_details`, else `op_summary`, else a database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,16 +13,16 @@ use std::{
 
 use super::ProfileError;
 
-/// A kernel table that was found.
+/// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileFile(pub PathBuf);
 
-/// Folders below this depth are not looked into.
+/// Maximum depth of searched folders.
 const DEEPEST: usize = 12;
-/// A profile's tables lie at most so many folders below its root.
+/// Maximum number of folders between a profile's root and its tables.
 const HIGHEST: usize = 4;
 
-/// The forms of a profile, the preferred first.
+/// Forms of a profile, the preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProfileFormat {
     KernelDetails,
@@ -44,28 +43,28 @@ impl ProfileFormat {
         }
     }
 
-    /// msprof exports anew under another time, beside the older export of the same records.
+    /// Returns true if msprof writes each export of the same records to a new file with its time.
     const fn is_exported_anew(self) -> bool {
         matches!(self, Self::OpSummary | Self::MsprofDatabase)
     }
 }
 
-/// The files of one profile by form.
+/// Files of one profile by form.
 type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 
-/// The tables of some paths, each profile's in one form.
+/// Tables of some paths, each profile in one form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveredProfiles {
-    /// What is to be read, each file once.
+    /// Files to read, each once.
     pub files: Vec<ProfileFile>,
-    /// Paths that were asked for and are not read.
+    /// Given paths that are not read.
     pub passed_over: Vec<SkippedPath>,
 }
 
 /// A path whose records are read from another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedPath {
-    /// As it was given.
+    /// The given path.
     pub path: PathBuf,
     /// A file of the same profile that is read.
     pub instead: PathBuf,
@@ -74,34 +73,33 @@ pub struct SkippedPath {
 /// Finds the tables of a path, as [`ProfileFile::find_all`] does for several.
 ///
 /// # Errors
-/// [`ProfileError::NoProfile`] where a folder holds none; [`ProfileError::Io`].
+/// [`ProfileError::NoProfile`] if a folder has no tables; [`ProfileError::Io`].
 pub fn find_profiles(path: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     ProfileFile::find_all(&[path]).map(|found| found.files)
 }
 
 impl ProfileFile {
-    /// Finds the tables of some paths: files as they are, and of every profile below a folder its tables in
-    /// one form. Of several exports by msprof the newest counts. A profile of which several forms or exports
-    /// are given is read once, whether they are given as files or as folders, and so is a path that is given
-    /// twice, under whatever name. Below folders symbolic links are not followed.
+    /// Finds the tables of some paths: given files, and of every profile below a folder its tables in one form, from
+    /// the newest export by msprof. A profile that is given in several forms, exports or paths is read once. Symbolic
+    /// links below folders are not followed.
     ///
     /// # Errors
-    /// [`ProfileError::NoProfile`] where a folder holds none; [`ProfileError::Io`].
+    /// [`ProfileError::NoProfile`] if a folder has no tables; [`ProfileError::Io`].
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
         let mut search = ProfileSearch::default();
         let resolved: Vec<(&Path, PathBuf)> = paths
             .iter()
             .map(|path| {
                 let path = path.as_ref();
-                resolve(path).map(|resolved| (path, resolved)).map_err(|source| io_error(path, source))
+                resolve_path(path).map(|resolved| (path, resolved)).map_err(|source| io_error(path, source))
             })
             .collect::<Result<_, ProfileError>>()?;
-        // Folders first, and the outer ones before those in them, which hold nothing new then.
+        // Folders first, outer ones before inner ones, which add nothing then.
         let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
         folders.sort_by_key(|(_, path)| path);
         for (given, folder) in folders {
             search.add_folder(folder).map_err(|source| io_error(given, source))?;
-            if search.below(folder).next().is_none() {
+            if search.files_below(folder).next().is_none() {
                 return Err(ProfileError::NoProfile { folder: (*given).to_owned() });
             }
         }
@@ -112,8 +110,8 @@ impl ProfileFile {
     }
 }
 
-/// The one name of a file or folder; a pipe is neither, and cannot be read twice.
-fn resolve(path: &Path) -> io::Result<PathBuf> {
+/// Returns the canonical path of a file or folder; a pipe cannot be read twice.
+fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     let metadata = fs::metadata(path)?;
     if metadata.is_file() || metadata.is_dir() {
         path.canonicalize()
@@ -126,14 +124,14 @@ fn io_error(path: &Path, source: io::Error) -> ProfileError {
     ProfileError::Io { file: path.to_owned(), source }
 }
 
-/// What is known while paths are gone through, all of them resolved.
+/// State of the search; all paths are resolved.
 #[derive(Debug, Default)]
 struct ProfileSearch {
     profiles: BTreeMap<PathBuf, FilesByFormat>,
-    /// The profile of each file in them.
+    /// Profile of each file.
     profile_of: BTreeMap<PathBuf, PathBuf>,
     folders: Vec<PathBuf>,
-    /// Files that are read whatever else is.
+    /// Files that belong to no profile.
     alone: BTreeSet<PathBuf>,
 }
 
@@ -141,45 +139,45 @@ impl ProfileSearch {
     fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
         if !self.folders.iter().any(|outer| folder.starts_with(outer)) {
             self.folders.push(folder.to_owned());
-            self.walk(folder, &EnclosingProfile::from_folder(folder))?;
+            self.walk_folder(folder, &EnclosingProfile::from_folder(folder))?;
         }
         Ok(())
     }
 
-    /// A file that was asked for by name. One that is in no profile's folder is a profile of its own, unless a
-    /// folder that was asked for too says otherwise.
+    /// Adds a given file. Outside of profile folders it is a profile of its own, unless it was found below a given
+    /// folder.
     fn add_file(&mut self, file: &Path) {
         if self.profile_of.contains_key(file) {
             return;
         }
         let form = ProfileFormat::from_file_name(&file.file_name().unwrap_or_default().to_string_lossy());
         match (EnclosingProfile::from_folder(file).profile, form) {
-            (Some(profile), Some(form)) => self.insert(profile, form, file.to_owned()),
+            (Some(profile), Some(form)) => self.insert_file(profile, form, file.to_owned()),
             _ => drop(self.alone.insert(file.to_owned())),
         }
     }
 
-    fn insert(&mut self, profile: PathBuf, form: ProfileFormat, file: PathBuf) {
+    fn insert_file(&mut self, profile: PathBuf, form: ProfileFormat, file: PathBuf) {
         self.profile_of.insert(file.clone(), profile.clone());
         self.profiles.entry(profile).or_default().entry(form).or_default().push(file);
     }
 
-    /// The files at a path or below it: paths are in the order of their components.
-    fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+    /// Returns the files at a path or below it; paths are sorted by their components.
+    fn files_below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
         let from = self.profile_of.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
         from.map(|(file, _)| file).take_while(move |file| file.starts_with(path))
     }
 
-    fn into_found(mut self, asked: &[(&Path, PathBuf)]) -> DiscoveredProfiles {
+    fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> DiscoveredProfiles {
         let profiles = mem::take(&mut self.profiles).into_iter();
         let read: BTreeMap<PathBuf, Vec<PathBuf>> = profiles
             .filter_map(|(profile, forms)| Some((profile, newest_of_folders(best_form(forms)?))))
             .collect();
         let is_read: BTreeSet<&PathBuf> = read.values().flatten().collect();
         let mut passed_over = Vec::new();
-        for (given, path) in asked {
-            if let Some(first) = self.below(path).next()
-                && !self.below(path).any(|file| is_read.contains(file))
+        for (given, path) in given_paths {
+            if let Some(first) = self.files_below(path).next()
+                && !self.files_below(path).any(|file| is_read.contains(file))
                 && let Some(instead) = read.get(&self.profile_of[first]).and_then(|files| files.first())
             {
                 passed_over.push(SkippedPath { path: (*given).to_owned(), instead: instead.clone() });
@@ -191,33 +189,33 @@ impl ProfileSearch {
         DiscoveredProfiles { files, passed_over }
     }
 
-    /// Collects the files of every profile under its root. A file that is in no profile's folder counts as
-    /// one of the profile of its folder.
-    fn walk(&mut self, folder: &Path, around: &EnclosingProfile) -> io::Result<()> {
+    /// Collects the files of every profile under its root. A file outside of profile folders belongs to a profile of
+    /// its folder.
+    fn walk_folder(&mut self, folder: &Path, around: &EnclosingProfile) -> io::Result<()> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
         let holds = |inside: &str| entries.iter().any(|entry| entry.file_name().to_str() == Some(inside));
-        let below = around.inside(folder, holds);
+        let below = around.enter_folder(folder, holds);
         for entry in entries {
             let kind = entry.file_type()?;
             if kind.is_dir() && around.depth < DEEPEST {
-                self.walk(&entry.path(), &below)?;
+                self.walk_folder(&entry.path(), &below)?;
             } else if kind.is_file()
                 && let Some(form) = ProfileFormat::from_file_name(&entry.file_name().to_string_lossy())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
-                self.insert(profile, form, entry.path());
+                self.insert_file(profile, form, entry.path());
             }
         }
         Ok(())
     }
 }
 
-/// The `op_summary` tables of every `PROF_*` folder that one msprof collection left in `folder`; of
-/// several exports the newest, with all its slices.
+/// Returns the `op_summary` tables of every `PROF_*` folder of one msprof collection in `folder`; of several exports
+/// the newest, with all its slices.
 ///
 /// # Errors
-/// [`ProfileError::Io`] where a folder cannot be listed.
+/// [`ProfileError::Io`] if a folder cannot be listed.
 pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     let io = |source| ProfileError::Io { file: folder.to_owned(), source };
     let mut found = Vec::new();
@@ -242,11 +240,10 @@ fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
             tables.push(entry.path());
         }
     }
-    Ok(newest(tables).into_iter().map(ProfileFile).collect())
+    Ok(newest_exports(tables).into_iter().map(ProfileFile).collect())
 }
 
-/// The preferred form that is there. One whose files are all empty is passed over for another, as an
-/// export that failed leaves them.
+/// Returns the preferred form with a file that is not empty; a failed export leaves empty files.
 fn best_form(forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> {
     let is_filled = |files: &[PathBuf]| {
         files.iter().any(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0))
@@ -264,12 +261,12 @@ fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBu
     for file in files {
         folders.entry(file.parent().map(Path::to_owned).unwrap_or_default()).or_default().push(file);
     }
-    folders.into_values().flat_map(newest).collect()
+    folders.into_values().flat_map(newest_exports).collect()
 }
 
-/// Exports stand side by side under their times, `op_summary[_slice_N]_<yyyymmddHHMMSS>.csv` and
-/// `msprof_<yyyymmddHHMMSS>.db`; slices have one time. What carries no time is no export of another.
-fn newest(files: Vec<PathBuf>) -> Vec<PathBuf> {
+/// Returns the files of the newest export: `op_summary[_slice_N]_<yyyymmddHHMMSS>.csv` or
+/// `msprof_<yyyymmddHHMMSS>.db`; slices have one time. Files without a time are kept.
+fn newest_exports(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let time = |file: &Path| {
         let stem = file.file_stem()?.to_str()?;
         let last = stem.rsplit('_').next()?;
@@ -279,28 +276,28 @@ fn newest(files: Vec<PathBuf>) -> Vec<PathBuf> {
     files.into_iter().filter(|file| time(file).is_none_or(|time| Some(time) == newest)).collect()
 }
 
-/// What encloses a folder that is walked into.
+/// Profile that contains a folder.
 #[derive(Clone, Debug, Default)]
 struct EnclosingProfile {
     depth: usize,
-    /// The root of the profile that the folder is a part of.
+    /// Root of the profile.
     profile: Option<PathBuf>,
-    /// Whether the folder's parent is the root of a torch_npu profile, whose `PROF_*` are of that profile.
+    /// True if the folder's parent is the root of a torch_npu profile, to which its `PROF_*` belong.
     is_below_torch_root: bool,
 }
 
 impl EnclosingProfile {
-    /// What encloses a path, going by the folders above it.
+    /// Finds the profile of a path by the folders above it.
     fn from_folder(path: &Path) -> Self {
         let above: Vec<&Path> = path.ancestors().skip(1).take(HIGHEST).collect();
         let around = above.iter().rev().fold(Self::default(), |around, folder| {
-            around.inside(folder, |inside| folder.join(inside).exists())
+            around.enter_folder(folder, |inside| folder.join(inside).exists())
         });
         Self { depth: 0, ..around }
     }
 
-    /// What encloses that which is in a folder.
-    fn inside(&self, folder: &Path, holds: impl Fn(&str) -> bool) -> Self {
+    /// Returns the profile of the entries of a folder.
+    fn enter_folder(&self, folder: &Path, holds: impl Fn(&str) -> bool) -> Self {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let is_torch_root =
             name.ends_with("_ascend_pt") || name.ends_with("_ascend_ms") || holds("ASCEND_PROFILER_OUTPUT");
@@ -323,7 +320,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         for file in files {
             let path = folder.path().join(file);
-            fs::create_dir_all(path.parent().expect("below")).expect("made");
+            fs::create_dir_all(path.parent().expect("below")).expect("created");
             fs::write(path, "x").expect("written");
         }
         let below = |file: &ProfileFile| {
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_in_several_forms_is_found_in_one() {
+    fn profile_in_several_forms_is_found_in_preferred_form() {
         let files = [
             "all_ascend_pt/a_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
             "all_ascend_pt/a_ascend_pt/PROF_1/mindstudio_profiler_output/op_summary_20260101000000.csv",
@@ -349,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_export_counts_and_all_its_slices() {
+    fn newest_op_summary_export_is_read_with_all_slices() {
         let files = [
             "mindstudio_profiler_output/op_summary_slice_0_20260102000000.csv",
             "mindstudio_profiler_output/op_summary_slice_1_20260102000000.csv",
@@ -365,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_read_once_however_it_is_given() {
+    fn profile_given_by_several_paths_is_read_once() {
         const FILES: [&str; 7] = [
             "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
             "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db",
@@ -378,7 +375,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("there");
         for file in FILES {
-            fs::create_dir_all(root.join(file).parent().expect("below")).expect("made");
+            fs::create_dir_all(root.join(file).parent().expect("below")).expect("created");
             fs::write(root.join(file), "x").expect("written");
         }
         fs::write(root.join("t/loose/k.csv"), "x").expect("written");

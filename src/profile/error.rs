@@ -1,20 +1,20 @@
-//! What can be wrong with a profile.
+//! Error type of profiles.
 
 use std::{
     fmt, io,
     path::{Path, PathBuf},
 };
 
-use super::columns::OtherTable;
+use super::unsupported_table::UnsupportedTable;
 
-/// Where in a file a record stands.
+/// Position of a record in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordPosition {
-    /// A line, from 1.
+    /// Line, from 1.
     Line(u64),
-    /// A row of a database's `COMPUTE_TASK_INFO`.
+    /// Row of a database's `COMPUTE_TASK_INFO`.
     Task(i64),
-    /// A row of a database's `COMMUNICATION_OP`.
+    /// Row of a database's `COMMUNICATION_OP`.
     Operation(i64),
 }
 
@@ -28,12 +28,12 @@ impl fmt::Display for RecordPosition {
     }
 }
 
-/// Why a table of kernels has no column of shapes.
+/// Reason why a table of kernels has no column of shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapelessKind {
-    /// Kernels have neither types nor shapes.
+    /// Profile without types and shapes of kernels.
     Level0,
-    /// No compute kernel is in it, so that msprof leaves the columns out.
+    /// Table without compute kernels, for which msprof omits the columns.
     OnlyCollectives,
 }
 
@@ -46,15 +46,15 @@ impl fmt::Display for ShapelessKind {
     }
 }
 
-/// A profile that cannot be read; names the file and the place in it.
+/// Unreadable profile, with file and position.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The path does not exist or cannot be opened or listed.
+    /// Path that does not exist or cannot be opened or listed.
     #[error("cannot read `{}`: {source}", .file.display())]
     Io {
         /// File or folder.
         file: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -67,121 +67,121 @@ pub enum ProfileError {
         /// The folder.
         folder: PathBuf,
     },
-    /// Nothing is in the file.
+    /// Empty file.
     #[error("`{}` is empty", .file.display())]
     Empty {
         /// The file.
         file: PathBuf,
     },
-    /// A Git LFS pointer where the data should be.
+    /// Git LFS pointer instead of the data.
     #[error("`{}` is a Git LFS pointer, not the data", .file.display())]
     LfsPointer {
         /// The file.
         file: PathBuf,
     },
-    /// A table of kernels without their shapes.
+    /// Table of kernels without shapes.
     #[error("`{}` has no shape columns: {why}", .file.display())]
     NoShapes {
         /// The file.
         file: PathBuf,
-        /// Why it has none.
+        /// Reason.
         why: ShapelessKind,
     },
-    /// The header lacks columns.
-    #[error("`{}`:1: the header lacks {}{}", .file.display(), quoted(.missing), describe_other_table(*.is))]
+    /// Header without required columns.
+    #[error("`{}`:1: the header lacks {}{}", .file.display(), quote_names(.missing), describe_other_table(*.is))]
     MissingColumns {
         /// The file.
         file: PathBuf,
         /// Names of the columns.
         missing: Vec<&'static str>,
-        /// What the file is instead, where its header tells.
-        is: Option<OtherTable>,
+        /// Recognized kind of the table.
+        is: Option<UnsupportedTable>,
     },
-    /// JSON, such as a timeline, where a table should be.
+    /// JSON, such as a timeline, instead of a table.
     #[error("`{}` is JSON, not a table of kernels", .file.display())]
     Json {
         /// The file.
         file: PathBuf,
     },
-    /// A record that does not end.
-    #[error("`{}`:{line}: the row that begins here has not ended after {mebibytes} MiB", .file.display())]
+    /// Record without an end.
+    #[error("`{}`:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
     Endless {
         /// The file.
         file: PathBuf,
-        /// From 1.
+        /// Line, from 1.
         line: u64,
-        /// So much of it was read.
+        /// Size of the part that was read.
         mebibytes: u64,
     },
-    /// A row with too few or too many fields.
+    /// Row with too few or too many fields.
     #[error("`{}`:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
     Ragged {
         /// The file.
         file: PathBuf,
-        /// From 1.
+        /// Line, from 1.
         line: u64,
-        /// Fields of the row.
+        /// Number of fields of the row.
         fields: usize,
-        /// Fields of the header.
+        /// Number of fields of the header.
         columns: usize,
-        /// Which column the row ends in front of, or where it runs over.
+        /// First missing column, or first field without a column.
         place: String,
     },
-    /// A cell that does not hold what its column says.
+    /// Invalid cell.
     #[error("`{}`{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell {
         /// The file.
         file: PathBuf,
-        /// Where the record stands.
+        /// Position of the record.
         place: RecordPosition,
         /// Name of the column.
         column: &'static str,
-        /// The cell, cut where it is long.
+        /// The cell, truncated if it is long.
         cell: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A line of a dump of attention calls that cannot be used.
+    /// Invalid line of a dump of attention calls.
     #[error("`{}`{place}: {problem}", .file.display())]
     DumpLine {
         /// The file.
         file: PathBuf,
         /// The line.
         place: RecordPosition,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A dump of attention calls without any.
+    /// Empty dump of attention calls.
     #[error("`{}` has no calls", .file.display())]
     EmptyDump {
         /// The file.
         file: PathBuf,
     },
-    /// Records of the rehearsal host where measured ones are wanted.
+    /// Records of the rehearsal host for a folder of kind `npu`.
     #[error("`{}`{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
     Rehearsed {
         /// The file.
         file: PathBuf,
-        /// Where the record stands.
+        /// Position of the record.
         place: RecordPosition,
     },
-    /// A file named like a database that is none.
+    /// File named like a database that is none.
     #[error("`{}` is not an SQLite database", .file.display())]
     NotDatabase {
         /// The file.
         file: PathBuf,
     },
-    /// A database that is shorter than its header says.
-    #[error("`{}` is cut off: {found} of {expected} bytes are there", .file.display())]
+    /// Database shorter than the length in its header.
+    #[error("`{}` is truncated: {found} of {expected} bytes", .file.display())]
     Truncated {
         /// The file.
         file: PathBuf,
-        /// Its length by its header.
+        /// Length in its header.
         expected: u64,
-        /// Its length.
+        /// Length of the file.
         found: u64,
     },
-    /// A database with changes that are only in its log or journal.
+    /// Database with changes that are only in its log or journal.
     #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
     NotClosed {
         /// The file.
@@ -189,18 +189,18 @@ pub enum ProfileError {
         /// Its log or journal.
         beside: PathBuf,
     },
-    /// A database without a table that holds kernels.
+    /// Database without a required table.
     #[error("`{}` has no table `{table}`: {without}", .file.display())]
     MissingTable {
         /// The file.
         file: PathBuf,
         /// Name of the table.
         table: &'static str,
-        /// What that means.
+        /// Consequence.
         without: &'static str,
     },
-    /// A table of a database lacks columns.
-    #[error("`{}`: table `{table}` lacks {}", .file.display(), quoted(.missing))]
+    /// Table of a database without required columns.
+    #[error("`{}`: table `{table}` lacks {}", .file.display(), quote_names(.missing))]
     MissingTableColumns {
         /// The file.
         file: PathBuf,
@@ -209,28 +209,28 @@ pub enum ProfileError {
         /// Names of the columns.
         missing: Vec<&'static str>,
     },
-    /// SQLite cannot read it.
+    /// Failed SQLite call.
     #[error("cannot read the database `{}`: {source}", .file.display())]
     Database {
         /// The file.
         file: PathBuf,
-        /// SQLite's reason.
+        /// Error of SQLite.
         #[source]
         source: rusqlite::Error,
     },
 }
 
-fn describe_other_table(is: Option<OtherTable>) -> String {
+fn describe_other_table(is: Option<UnsupportedTable>) -> String {
     is.map_or_else(String::new, |table| format!("; it holds {table}"))
 }
 
-fn quoted(names: &[&str]) -> String {
+fn quote_names(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl ProfileError {
-    /// An error that points at a cell, which is cut where it is long.
-    pub(super) fn cell(
+    /// Creates an error for a cell, which is truncated if it is long.
+    pub(super) fn bad_cell(
         file: &Path,
         place: RecordPosition,
         column: &'static str,
@@ -244,7 +244,7 @@ impl ProfileError {
         Self::Cell { file: file.to_owned(), place, column, cell, problem }
     }
 
-    /// What to do about it.
+    /// Returns the advice that is printed as `hint:`.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -260,13 +260,13 @@ impl ProfileError {
             Self::NoShapes { why: ShapelessKind::OnlyCollectives, .. } => {
                 "leave it out; collectives are not read from profiles"
             }
-            Self::MissingColumns { is: Some(OtherTable::OfDatabase), .. } => {
+            Self::MissingColumns { is: Some(UnsupportedTable::OfDatabase), .. } => {
                 "copy it into the database folder; its file name is the kernel's"
             }
             Self::Json { .. } | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
             }
-            Self::Endless { .. } => "a quote in it is not closed; mend the row, or export the profile again",
+            Self::Endless { .. } => "a quote in it is not closed; fix the row, or export the profile again",
             Self::MissingTable { .. } => {
                 "kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher"
             }
@@ -282,13 +282,11 @@ impl ProfileError {
                 "this is not a kernel table of msprof or torch_npu.profiler"
             }
             Self::Ragged { .. } | Self::Cell { place: RecordPosition::Line(_), .. } => {
-                "mend or remove the line, or export the profile again"
+                "fix or remove the line, or export the profile again"
             }
             Self::Cell { .. } => "export the profile again",
-            Self::DumpLine { .. } => "mend or remove the line; docs/attention.md names the fields",
-            Self::EmptyDump { .. } => {
-                "was the dump's patch loaded before the first call? docs/attention.md says how"
-            }
+            Self::DumpLine { .. } => "fix or remove the line; docs/attention.md describes the fields",
+            Self::EmptyDump { .. } => "load the dump's patch before the first call, see docs/attention.md",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

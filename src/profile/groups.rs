@@ -1,4 +1,4 @@
-//! Groups the records of profiles by their signature and sums them up.
+//! Groups of profile records by signature, with statistics.
 
 use std::collections::{BTreeMap, HashMap, btree_map};
 
@@ -17,25 +17,24 @@ use crate::{
 pub struct RecordGroup {
     /// The signature.
     pub case: Case,
-    /// The six signature cells as the profiler wrote them first.
+    /// The six signature cells of the first record.
     pub cells: [String; 6],
     /// `OP State` of the first record.
     pub state: String,
     /// `Accelerator Core` of the first record.
     pub core: String,
-    /// Further cells of the row, by column: what is known beside the records.
+    /// Further cells of the row, by column, that are not in the records.
     pub extra: Vec<(String, String)>,
-    /// Where the first record stands.
+    /// Position of the first record.
     first: RecordOrder,
     durations: DurationList,
     counters: CounterSums,
 }
 
-/// Where a record stands among all that are read: the number of its file, and what orders the records of
-/// one file, its place or its time.
+/// Order of a record among all: the number of its file, and its position or time in the file.
 pub(super) type RecordOrder = (u64, u64);
 
-/// Durations in nanoseconds; four bytes each, for nearly all kernels take less than four seconds.
+/// Durations in nanoseconds; four bytes each, because nearly all kernels take less than four seconds.
 #[derive(Clone, Debug, Default)]
 struct DurationList {
     short: Vec<u32>,
@@ -43,36 +42,36 @@ struct DurationList {
 }
 
 impl DurationList {
-    fn push(&mut self, duration: Nanos) {
+    fn push_duration(&mut self, duration: Nanos) {
         match u32::try_from(duration.0) {
             Ok(short) => self.short.push(short),
             Err(_) => self.long.push(duration.0),
         }
     }
 
-    /// What is sorted in parts is sorted in no time when it is put together.
-    fn sort(&mut self) {
+    /// Sorts the short durations; merging sorted parts is fast.
+    fn sort_durations(&mut self) {
         self.short.sort();
     }
 
-    fn absorb(&mut self, other: Self) {
+    fn merge_durations(&mut self, other: Self) {
         self.short.extend(other.short);
         self.long.extend(other.long);
-        self.sort();
+        self.sort_durations();
     }
 
     fn len(&self) -> usize {
         self.short.len() + self.long.len()
     }
 
-    /// All of them, for [`SampleSummary`]. The short ones are given back by and by, for a group may hold nearly all
-    /// records of a large profile.
+    /// Returns all durations for [`SampleSummary`]. Memory of the short ones is released step by step, because a
+    /// group may contain nearly all records of a large profile.
     fn into_vec(mut self) -> Vec<i64> {
         const AT_ONCE: usize = 1 << 20;
         let mut all = Vec::with_capacity(self.len());
         all.extend(self.long.into_iter().rev());
         while !self.short.is_empty() {
-            // From the end, so that what was sorted is sorted, if the other way around.
+            // From the end, so that sorted parts stay sorted in reverse.
             let kept = self.short.len().saturating_sub(AT_ONCE);
             all.extend(self.short.drain(kept..).rev().map(i64::from));
             self.short.shrink_to_fit();
@@ -81,49 +80,49 @@ impl DurationList {
     }
 }
 
-/// What the records of a group say.
+/// Statistics of the records of a group.
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
-    /// Of the durations, in nanoseconds; `None` where there are none.
+    /// Statistics of the durations, in nanoseconds; `None` without durations.
     pub durations: Option<SampleSummary>,
     /// Mean of each counter of [`COUNTERS`](super::COUNTERS) over the records that have it.
     pub counters: Vec<Option<f64>>,
 }
 
 impl RecordGroup {
-    /// Says something that the records do not; where it is an attribute, it becomes part of the case.
+    /// Sets a cell that is not in the records; an attribute becomes part of the case.
     pub fn set_attribute(&mut self, column: &str, value: &str) {
         self.case.attributes.set(column, value);
         self.extra.push((column.to_owned(), value.to_owned()));
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.durations.len()
     }
 
-    /// Statistics over all records.
+    /// Computes the statistics of all records.
     #[must_use]
     pub fn into_statistics(self) -> GroupStatistics {
         GroupStatistics {
-            counters: self.counters.means(),
+            counters: self.counters.counter_means(),
             durations: SampleSummary::from_samples(&mut self.durations.into_vec()),
         }
     }
 
-    fn add<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: RecordOrder) {
-        // Tables are read from their begin; databases are not read in the order of time.
+    fn add_record<R: KernelRecord>(&mut self, duration: Nanos, record: &R, position: RecordOrder) {
+        // Tables are read from the start; databases are not read in the order of time.
         if position < self.first {
             self.first = position;
-            self.state = text(record.state());
-            self.core = text(record.core());
+            self.state = printable_cell(record.state());
+            self.core = printable_cell(record.core());
         }
-        self.durations.push(duration);
+        self.durations.push_duration(duration);
         record.add_counters(&mut self.counters);
     }
 
-    fn absorb(&mut self, other: Self) {
+    fn merge_group(&mut self, other: Self) {
         if other.first < self.first {
             self.first = other.first;
             self.case = other.case;
@@ -131,12 +130,12 @@ impl RecordGroup {
             self.state = other.state;
             self.core = other.core;
         }
-        self.durations.absorb(other.durations);
-        self.counters.absorb(&other.counters);
+        self.durations.merge_durations(other.durations);
+        self.counters.merge_sums(&other.counters);
     }
 }
 
-/// The groups of one or several tables, and what was left out.
+/// Groups of one or several tables, and counts of the other records.
 #[derive(Debug, Default)]
 pub struct RecordGroups {
     by_cells: HashMap<Vec<u8>, usize, foldhash::fast::RandomState>,
@@ -145,14 +144,14 @@ pub struct RecordGroups {
     pub without_shapes: BTreeMap<String, u64>,
     /// Records without a duration, by kernel.
     pub without_duration: BTreeMap<String, u64>,
-    /// All records read.
+    /// Number of all records.
     pub records: u64,
     key: Vec<u8>,
 }
 
 impl RecordGroups {
     /// Adds a record.
-    pub(super) fn add<R: KernelRecord>(
+    pub(super) fn add_record<R: KernelRecord>(
         &mut self,
         record: &R,
         position: RecordOrder,
@@ -163,11 +162,11 @@ impl RecordGroups {
             || kernel.starts_with(b"hcom_")
             || matches!(kernel, b"" | b"N/A" | b"NA")
         {
-            count(&mut self.without_shapes, kernel);
+            count_record(&mut self.without_shapes, kernel);
             return Ok(());
         }
         let Some(duration) = record.duration()?.filter(|duration| duration.0 != 0) else {
-            count(&mut self.without_duration, kernel);
+            count_record(&mut self.without_duration, kernel);
             return Ok(());
         };
         if duration.0 < 0 {
@@ -186,12 +185,12 @@ impl RecordGroups {
                 self.groups.len() - 1
             }
         };
-        self.groups[index].add(duration, record, position);
+        self.groups[index].add_record(duration, record, position);
         Ok(())
     }
 
-    /// Cells that stand in one piece are taken as they are, for that is faster. Records that another reader
-    /// takes apart get a key of another form; [`Self::into_kernels`] brings them together.
+    /// Sets the key of a record. Adjacent cells are used as one slice, which is faster. Records of other readers get
+    /// a key of another form; [`Self::into_kernels`] merges the groups.
     fn set_key<R: KernelRecord>(&mut self, record: &R) {
         self.key.clear();
         match record.raw_cells() {
@@ -212,13 +211,13 @@ impl RecordGroups {
         }
     }
 
-    /// Sorts what was read, while other readers do the same with theirs.
-    pub(super) fn sort(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.durations.sort());
+    /// Sorts the durations, in parallel with other readers.
+    pub(super) fn sort_groups(&mut self) {
+        self.groups.iter_mut().for_each(|group| group.durations.sort_durations());
     }
 
-    /// Takes over everything that another reader of the same tables has found.
-    pub(super) fn absorb(&mut self, other: Self) {
+    /// Merges the groups of another reader.
+    pub(super) fn merge_groups(&mut self, other: Self) {
         self.records += other.records;
         for (mine, theirs) in [
             (&mut self.without_shapes, other.without_shapes),
@@ -232,7 +231,7 @@ impl RecordGroups {
         keys.sort_by_key(|(_, index)| *index);
         for ((key, _), group) in keys.into_iter().zip(other.groups) {
             match self.by_cells.get(&key) {
-                Some(index) => self.groups[*index].absorb(group),
+                Some(index) => self.groups[*index].merge_group(group),
                 None => {
                     self.by_cells.insert(key, self.groups.len());
                     self.groups.push(group);
@@ -241,8 +240,8 @@ impl RecordGroups {
         }
     }
 
-    /// The groups by kernel, in the order of their signatures. Cells that differ only in spelling
-    /// are one group.
+    /// Returns the groups by kernel, in the order of their signatures. Cells that differ only in spelling are one
+    /// group.
     #[must_use]
     pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {
         let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
@@ -252,7 +251,7 @@ impl RecordGroups {
                 btree_map::Entry::Vacant(slot) => {
                     slot.insert(group);
                 }
-                btree_map::Entry::Occupied(mut slot) => slot.get_mut().absorb(group),
+                btree_map::Entry::Occupied(mut slot) => slot.get_mut().merge_group(group),
             }
         }
         let mut kernels: BTreeMap<KernelName, Vec<RecordGroup>> = BTreeMap::new();
@@ -263,12 +262,12 @@ impl RecordGroups {
     }
 }
 
-/// Whether the profiler recorded input shapes.
+/// Returns true if the profiler recorded input shapes.
 pub(super) fn has_shapes(input_shapes: &[u8]) -> bool {
     !matches!(input_shapes.trim_ascii(), b"" | b"N/A" | b"NA")
 }
 
-fn count(records: &mut BTreeMap<String, u64>, kernel: &[u8]) {
+fn count_record(records: &mut BTreeMap<String, u64>, kernel: &[u8]) {
     let kernel = String::from_utf8_lossy(kernel);
     match records.get_mut(&*kernel) {
         Some(count) => *count += 1,
@@ -278,8 +277,8 @@ fn count(records: &mut BTreeMap<String, u64>, kernel: &[u8]) {
     }
 }
 
-/// A cell as it is written down; what damage has left in it is marked.
-fn text(bytes: &[u8]) -> String {
+/// Returns the text of a cell with invalid bytes and control characters replaced.
+fn printable_cell(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii()).replace(char::is_control, "\u{fffd}")
 }
 
@@ -307,9 +306,9 @@ fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGr
     let case = Case { kernel, inputs: parse(0)?, outputs: parse(3)?, attributes: CaseAttributes::default() };
     Ok(RecordGroup {
         case,
-        cells: cells.map(text),
-        state: text(record.state()),
-        core: text(record.core()),
+        cells: cells.map(printable_cell),
+        state: printable_cell(record.state()),
+        core: printable_cell(record.core()),
         extra: Vec::new(),
         first,
         durations: DurationList::default(),

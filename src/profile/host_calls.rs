@@ -1,8 +1,8 @@
-//! Calls of fused attention as the host recorded them, and which kernels they are.
+//! Calls of fused attention recorded on the host, and their kernels.
 //!
-//! The host's shapes say what the kernel's do not, such as the view of a paged cache. Kernels and calls are
-//! brought together by their shapes, never by their order: calls are missing where a graph is replayed, and
-//! several streams mix their order. What no record has (lengths, layout, mask mode) stays unknown.
+//! The host's shapes show more than the kernel's, such as the view of a paged cache. Kernels and calls are matched by
+//! their shapes, never by their order: calls are missing for replayed graphs, and several streams mix their order.
+//! Values that no record has (lengths, layout, mask mode) stay unknown.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,7 +13,7 @@ use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCalls(BTreeSet<AttentionCall>);
 
-/// Positions of a call's arguments and the slots that they become, for the two forms of the API.
+/// Positions of a call's arguments and their slots, for the two forms of the API.
 const ARGUMENTS: [(usize, usize); 24] = [
     (0, 0),
     (1, 1),
@@ -43,37 +43,37 @@ const ARGUMENTS: [(usize, usize); 24] = [
 const ARGUMENTS_V2: [(usize, usize); 8] = [(0, 0), (1, 1), (2, 2), (3, 24), (4, 25), (5, 3), (6, 4), (9, 14)];
 
 impl HostCalls {
-    /// The calls of the profile that a kernel table belongs to: from `operator_details.csv` beside it, or
-    /// from the database itself. Nothing where the host was not recorded.
+    /// Reads the calls of the profile of a kernel table: from `operator_details.csv` beside it, or from the database
+    /// itself. Empty if the host was not recorded.
     ///
     /// # Errors
-    /// [`ProfileError`] where there is a record that cannot be read.
+    /// [`ProfileError`] if a record cannot be read.
     pub fn of_profile(table: &Path) -> Result<Self, ProfileError> {
         let mut calls = Self::default();
         if sqlite::is_database(table)? {
-            sqlite::for_each_operator(table, |name, shapes| calls.add(name, shapes))?;
+            sqlite::for_each_operator(table, |name, shapes| calls.add_call(name, shapes))?;
         } else {
             let file = table.with_file_name("operator_details.csv");
             if file.is_file() {
-                operator_details::for_each_operator(&file, |name, shapes| calls.add(name, shapes))?;
+                operator_details::for_each_operator(&file, |name, shapes| calls.add_call(name, shapes))?;
             }
         }
         Ok(calls)
     }
 
-    /// Takes over the calls of another profile.
-    pub fn absorb(&mut self, other: Self) {
+    /// Adds the calls of another profile.
+    pub fn merge_calls(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Adds a call; other operators are passed over.
-    fn add(&mut self, name: &str, shapes: &str) {
+    /// Adds a call; other operators are ignored.
+    fn add_call(&mut self, name: &str, shapes: &str) {
         self.0.extend(attention_call(name, shapes));
     }
 }
 
-/// The call that an operator is, from its name and the shapes of its arguments, such as
-/// `128,4,128;\n12307,128,128;\n…` with nothing for an argument that is no tensor.
+/// Parses a call from an operator's name and the shapes of its arguments, such as `128,4,128;\n12307,128,128;\n…`
+/// with an empty shape for an argument that is no tensor.
 fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
     let name = name.to_ascii_lowercase();
     if !name.contains("npu_fused_infer_attention_score") {
@@ -86,12 +86,12 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
         let dims = arguments.get(argument).filter(|text| !text.is_empty());
         let dims: Option<Vec<u64>> =
             dims.and_then(|text| text.split(',').map(|dim| dim.trim().parse().ok()).collect());
-        call.set(slot, dims.unwrap_or_default());
+        call.set_shape(slot, dims.unwrap_or_default());
     }
-    call.is_whole().then_some(call)
+    call.is_complete().then_some(call)
 }
 
-/// Says of a group of the kernel what its host calls and its own shapes tell, and what is not known.
+/// Sets the attributes of a group of the kernel that follow from host calls and shapes, and its completeness.
 pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     let kernel = AttentionCase::new(&group.case);
     let mut cells: Vec<(&str, String)> = Vec::new();
@@ -105,7 +105,7 @@ pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     match best_shape_matches(&group.case, &calls.0, |call| call).as_slice() {
         [] => {}
         [call] => {
-            cells.push(("operator_input_shapes_raw", call.cell(&group.case)));
+            cells.push(("operator_input_shapes_raw", call.shapes_cell(&group.case)));
             cells.push(("source_profile", "host calls by shapes".to_owned()));
         }
         several => {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_become_the_kernels_slots() {
+    fn host_call_arguments_map_to_kernel_slots() {
         let mut arguments = vec![String::new(); 41];
         for (at, shape) in
             [(0, "128,4,128"), (1, "99,128,1,128"), (2, "99,128,1,128"), (4, "2048,2048"), (18, "128,64")]

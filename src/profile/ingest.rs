@@ -1,4 +1,4 @@
-//! Reads whole tables into groups, on as many cores as there are.
+//! Parallel reader of tables into groups.
 
 use std::{
     fs::File,
@@ -23,24 +23,24 @@ use crate::table::{
     simd_index::{CsvIndex, NeedsFullParser},
 };
 
-/// Large enough that taking one costs nothing, small enough that it stays in a core's own cache.
+/// Bytes of a block: large enough for a negligible overhead, small enough for the cache of a core.
 const BLOCK: usize = 1 << 18;
-/// More cores than this wait for the disk.
+/// Maximum number of workers; more wait for the disk.
 const MOST_WORKERS: usize = 8;
 
-/// How tables are read.
+/// Options of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOptions {
-    /// Whether records of the rehearsal host are accepted.
+    /// True if records of the rehearsal host are accepted.
     pub accept_rehearsed: bool,
-    /// Threads that parse; as many as there are cores where `None`.
+    /// Number of workers; one per core if `None`.
     pub workers: Option<NonZero<usize>>,
 }
 
-/// Something was wrong with a block.
+/// Block that could not be read or parsed.
 struct BlockFailed;
 
-/// What the threads share.
+/// State shared by the workers.
 struct IngestJob<'a> {
     table: &'a RecordTable,
     file_number: u64,
@@ -51,7 +51,7 @@ struct IngestJob<'a> {
 /// Adds every record of a table, CSV or database, to the groups. The result does not depend on the number of threads.
 ///
 /// # Errors
-/// [`ProfileError`] with file and place for the first record that cannot be read.
+/// [`ProfileError`] with file and position of the first invalid record.
 pub fn add_table(
     groups: &mut RecordGroups,
     file: &Path,
@@ -68,9 +68,9 @@ pub fn add_table(
     let accept_rehearsed = options.accept_rehearsed;
     let job = IngestJob { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
     let workers = options.workers.map_or_else(rayon::current_num_threads, NonZero::get);
-    match job.read(CsvBlocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
-        Ok(parts) => parts.into_iter().for_each(|part| groups.absorb(part)),
-        // An error, or something irregular: the csv crate tells, and names the line.
+    match job.read_blocks(CsvBlocks::new(input, BLOCK), workers.min(MOST_WORKERS)) {
+        Ok(parts) => parts.into_iter().for_each(|part| groups.merge_groups(part)),
+        // After an error or an unusual form, the csv crate reads the table again and finds the line.
         Err(BlockFailed) => {
             let mut input = File::open(file).map_err(io)?;
             input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
@@ -86,42 +86,47 @@ impl IngestJob<'_> {
         groups: &mut RecordGroups,
         rows: &mut RecordRows<File>,
     ) -> Result<(), ProfileError> {
-        while let Some(record) = rows.next(self.table)? {
-            self.add(groups, &record, record.line())?;
+        while let Some(record) = rows.next_row(self.table)? {
+            self.add_record(groups, &record, record.line())?;
         }
         Ok(())
     }
 
-    fn add(&self, groups: &mut RecordGroups, record: &KernelRow<'_>, place: u64) -> Result<(), ProfileError> {
+    fn add_record(
+        &self,
+        groups: &mut RecordGroups,
+        record: &KernelRow<'_>,
+        place: u64,
+    ) -> Result<(), ProfileError> {
         if record.is_rehearsed() && !self.accept_rehearsed {
             let file = self.table.file().to_owned();
             return Err(ProfileError::Rehearsed { file, place: RecordPosition::Line(record.line()) });
         }
-        groups.add(record, (self.file_number, place))
+        groups.add_record(record, (self.file_number, place))
     }
 
     /// Parses all blocks. Each worker takes a block, reads and parses it, and takes the next.
-    fn read(&self, blocks: CsvBlocks<File>, workers: usize) -> Result<Vec<RecordGroups>, BlockFailed> {
+    fn read_blocks(&self, blocks: CsvBlocks<File>, workers: usize) -> Result<Vec<RecordGroups>, BlockFailed> {
         let blocks = Mutex::new(blocks);
-        (0..workers).into_par_iter().with_max_len(1).map(|_| self.work(&blocks)).collect()
+        (0..workers).into_par_iter().with_max_len(1).map(|_| self.run_worker(&blocks)).collect()
     }
 
-    /// Parses blocks until there are no more, or one of the workers has met trouble.
-    fn work(&self, blocks: &Mutex<CsvBlocks<File>>) -> Result<RecordGroups, BlockFailed> {
+    /// Parses blocks until the end of the table or a failure of a worker.
+    fn run_worker(&self, blocks: &Mutex<CsvBlocks<File>>) -> Result<RecordGroups, BlockFailed> {
         let mut groups = RecordGroups::default();
         let (mut index, mut memory) = (CsvIndex::default(), Vec::new());
         while !self.stop.load(Ordering::Relaxed) {
-            let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).next(memory);
-            let Some(block) = next.map_err(|_| self.trouble())? else { break };
-            self.read_block(&mut groups, &mut index, &block).map_err(|BlockFailed| self.trouble())?;
+            let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).next_block(memory);
+            let Some(block) = next.map_err(|_| self.stop_workers())? else { break };
+            self.read_block(&mut groups, &mut index, &block).map_err(|BlockFailed| self.stop_workers())?;
             memory = block.into_memory();
         }
-        groups.sort();
+        groups.sort_groups();
         Ok(groups)
     }
 
-    /// Tells the other workers.
-    fn trouble(&self) -> BlockFailed {
+    /// Stops the other workers.
+    fn stop_workers(&self) -> BlockFailed {
         self.stop.store(true, Ordering::Relaxed);
         BlockFailed
     }
@@ -132,10 +137,11 @@ impl IngestJob<'_> {
         index: &mut CsvIndex,
         block: &CsvBlock,
     ) -> Result<(), BlockFailed> {
-        index.find(block.bytes(), self.table.width()).map_err(|NeedsFullParser| BlockFailed)?;
+        index.index_rows(block.bytes(), self.table.width()).map_err(|NeedsFullParser| BlockFailed)?;
         for cells in index.rows(block.bytes()) {
             let place = block.offset + u64::from(cells.begin());
-            self.add(groups, &KernelRow::in_block(self.table, cells), place).map_err(|_| BlockFailed)?;
+            self.add_record(groups, &KernelRow::in_block(self.table, cells), place)
+                .map_err(|_| BlockFailed)?;
         }
         Ok(())
     }

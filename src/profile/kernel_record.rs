@@ -1,32 +1,31 @@
-//! What [`RecordGroups`](super::RecordGroups) asks of a record, whichever reader it comes from, and the exact sums of
-//! its counters.
+//! Interface of [`RecordGroups`](super::RecordGroups) to records of all readers, and exact sums of counters.
 
 use super::{COUNTERS, KernelRow, ProfileError};
 use crate::domain::Nanos;
 
-/// A record as a reader has it: cells are borrowed, nothing is parsed before it is asked for.
+/// A record of a reader: cells are borrowed, and parsed only on access.
 pub(super) trait KernelRecord {
-    /// The kernel's type.
+    /// Returns the kernel's type.
     fn kernel(&self) -> &[u8];
-    /// Shapes, types, formats of the inputs, then of the outputs.
+    /// Returns shapes, types, formats of the inputs, then of the outputs.
     fn cells(&self) -> [&[u8]; 6];
-    /// The first of them.
+    /// Returns the shapes of the inputs.
     fn input_shapes(&self) -> &[u8] {
         self.cells()[0]
     }
-    /// The six cells as they stand in one piece, where they do: equal bytes are equal cells.
+    /// Returns the six cells as one slice, if they are adjacent: equal bytes are equal cells.
     fn raw_cells(&self) -> Option<&[u8]> {
         None
     }
-    /// `dynamic` or `static`, empty where it is not recorded.
+    /// Returns `dynamic` or `static`, empty if not recorded.
     fn state(&self) -> &[u8];
-    /// `AI_CORE`, `AI_VECTOR_CORE` …
+    /// Returns `AI_CORE`, `AI_VECTOR_CORE` …
     fn core(&self) -> &[u8];
-    /// The duration; `None` where it is not recorded.
+    /// Returns the duration; `None` if not recorded.
     fn duration(&self) -> Result<Option<Nanos>, ProfileError>;
-    /// Adds its counters.
+    /// Adds its counters to the sums.
     fn add_counters(&self, sums: &mut CounterSums);
-    /// An error that points at a cell of this record; `column` is a name of `kernel_details.csv`.
+    /// Creates an error for a cell of this record; `column` is a name of `kernel_details.csv`.
     fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError;
 }
 
@@ -72,7 +71,7 @@ impl KernelRecord for KernelRow<'_> {
     }
 }
 
-/// Sums of whole millionths, which do not depend on their order.
+/// Sum of whole millionths, which does not depend on the order.
 #[derive(Clone, Copy, Debug, Default)]
 struct CounterSum {
     millionths: i128,
@@ -86,28 +85,28 @@ impl CounterSum {
     }
 }
 
-/// A sum for each counter of [`COUNTERS`].
+/// Sums of all counters of [`COUNTERS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CounterSums([CounterSum; COUNTERS.len()]);
 
 impl CounterSums {
     /// Adds one value of a counter.
-    pub(super) fn add(&mut self, counter: usize, millionths: i64) {
+    pub(super) fn add_value(&mut self, counter: usize, millionths: i64) {
         if let Some(sum) = self.0.get_mut(counter) {
             sum.add(millionths);
         }
     }
 
-    /// Adds what others have summed up.
-    pub(super) fn absorb(&mut self, other: &Self) {
+    /// Adds other sums.
+    pub(super) fn merge_sums(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             sum.millionths += more.millionths;
             sum.count += more.count;
         }
     }
 
-    /// The mean of each counter, `None` where there was no value.
-    pub(super) fn means(&self) -> Vec<Option<f64>> {
+    /// Returns the mean of each counter; `None` without values.
+    pub(super) fn counter_means(&self) -> Vec<Option<f64>> {
         #[expect(clippy::cast_precision_loss, reason = "a quotient of what was summed exactly")]
         let mean =
             |sum: &CounterSum| (sum.count > 0).then(|| sum.millionths as f64 / (sum.count as f64 * 1e6));

@@ -1,7 +1,6 @@
-//! Reads what the vendor's tools write: kernel records of a profile in CSVs and databases, `npu-smi`.
+//! Readers of the vendor's output: kernel records in CSVs and databases, `npu-smi`. They read in streams and by
+//! column name; they never write and never start a program.
 //!
-//! Layer 1: imports `model` and `stats`. Reads streaming and by column name; never writes and never
-//! starts a program.
 
 mod attention_dump;
 mod attributes;
@@ -17,10 +16,11 @@ mod operator_details;
 mod records;
 mod software_versions;
 mod sqlite;
+mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
-pub use columns::{COUNTERS, OtherTable};
+pub use columns::COUNTERS;
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries, find_profiles};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups};
@@ -28,3 +28,4 @@ pub use host_calls::{HostCalls, describe_attention};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
+pub use unsupported_table::UnsupportedTable;

@@ -1,45 +1,45 @@
-//! The table of `npu-smi info`: which chips a host has, how they are, and which processes hold them.
+//! Parser of the table of `npu-smi info`: chips of a host, their state, and the processes that use them.
 //!
-//! Owns the layouts of that table, from the 310P to the Ascend 950. Reads text that somebody else
-//! captured; never spawns a process.
+//! It supports the layouts of that table from the 310P to the Ascend 950. It reads captured text and never starts a
+//! process.
 //!
-//! Every layout prints two lines for each chip under two lines of titles, then a table of processes.
-//! Cells are told apart by `|`, the values inside a cell by the titles above them: the n-th value
-//! belongs to the n-th title. Widths and offsets differ between drivers and are not looked at. A line
-//! that does not fit its titles is an error and never a guess, because a shifted value would pass for
-//! a measurement and a shifted index would measure on somebody else's device.
+//! Every layout prints two lines for each chip under two lines of titles, then a table of processes. Cells are
+//! separated by `|`, the values inside a cell by the titles above them: the n-th value belongs to the n-th title.
+//! Widths and offsets differ between drivers and are ignored. A line that does not match its titles is an error and
+//! never a guess, because a shifted value would pass for a measurement and a shifted index would measure on another
+//! user's device.
 
 use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
-/// What `npu-smi info` says about a host.
+/// Content of `npu-smi info`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NpuSmiInfo {
-    /// The version of `npu-smi`, such as `25.0.rc1`; empty where the text begins below that line.
+    /// Version of `npu-smi`, such as `25.0.rc1`; empty if the text starts below that line.
     pub version: String,
     /// The chips, in the order of the table; never empty, and no two have the same `device`.
     pub chips: Vec<NpuChip>,
-    /// The processes that hold chips, in the order of the table.
+    /// The processes that use chips, in the order of the table.
     pub processes: Vec<NpuProcess>,
 }
 
 /// One chip: a die of an A3 card, the whole card elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NpuChip {
-    /// The card's id, which `npu-smi -i` takes. Ids need not be contiguous.
+    /// Id of the card, the argument of `npu-smi -i`. Ids need not be contiguous.
     pub npu: u32,
-    /// The chip on its card, which `npu-smi -c` takes; 0 where the table has no such column.
+    /// Chip on its card, the argument of `npu-smi -c`; 0 if the table has no such column.
     pub chip: u32,
-    /// The index for `torch.npu.set_device`: `Phy-ID` or `Device` where the table has that column,
-    /// else the card's id, else (several chips on one card) the place in the table.
+    /// Index for `torch.npu.set_device`: `Phy-ID` or `Device` if the table has that column, else the card's id, else
+    /// (several chips on one card) the position in the table.
     ///
-    /// That is the host's count. In a container that sees a part of the devices the runtime may
-    /// count from 0; the place in [`NpuSmiInfo::chips`] is that count.
+    /// That is the number on the host. In a container with a part of the devices the runtime may count from 0; the
+    /// index in [`NpuSmiInfo::chips`] is that number.
     pub device: u32,
-    /// The chip's name, such as `910B3`; A3 says `Ascend910` whatever the model.
+    /// Name of the chip, such as `910B3`; `Ascend910` for every model of A3.
     pub name: String,
-    /// `OK`, or what is wrong (`Warning`, `Alarm`, `Critical`, `UNKNOWN`).
+    /// `OK`, or the problem (`Warning`, `Alarm`, `Critical`, `UNKNOWN`).
     pub health: String,
     /// Watts. On A3 the first die shows the whole card's power and the second none.
     pub power_w: Option<f64>,
@@ -47,10 +47,10 @@ pub struct NpuChip {
     pub temperature_c: Option<i64>,
     /// Use of the AI cores, or on the Ascend 950 of the NPU, in percent.
     pub aicore_percent: Option<u32>,
-    /// Device memory in use: HBM, or the chip's own memory where the table has no HBM column. An
-    /// idle chip holds about 3 GB, so idle is not 0.
+    /// Device memory in use: HBM, or the chip's own memory if the table has no HBM column. An idle chip uses about 3
+    /// GB.
     pub memory_used_mb: Option<u64>,
-    /// Device memory in all, of the same kind as `memory_used_mb`.
+    /// Total device memory, of the same kind as `memory_used_mb`.
     pub memory_total_mb: Option<u64>,
     /// The PCI address, such as `0000:C1:00.0`.
     pub bus_id: Option<String>,
@@ -61,42 +61,42 @@ pub struct NpuChip {
 pub struct NpuProcess {
     /// The card's id.
     pub npu: u32,
-    /// The chip on its card, where the table says so.
+    /// Chip on its card, if the table has it.
     pub chip: Option<u32>,
-    /// The process id on the host, also when asked inside a container.
+    /// Process id on the host, also inside a container.
     pub pid: u32,
     /// The first 15 bytes of the process's name; may be empty.
     pub name: String,
-    /// Device memory that the process holds.
+    /// Device memory of the process.
     pub memory_mb: Option<u64>,
 }
 
-/// Why a text is not the table of `npu-smi info`.
+/// Text that is not the table of `npu-smi info`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NpuSmiError {
-    /// No line has the titles that every layout begins with.
+    /// Text without the titles of every layout.
     #[error(
         "expected the table of `npu-smi info` with the titles `NPU`, `Name` and `Health`, found {found}; \
-         run `npu-smi info` by hand to see what it says"
+         run `npu-smi info` by hand to see its output"
     )]
     NotTheTable {
-        /// The text's first line that is not blank, in quotes, or `nothing`.
+        /// First line that is not blank, in quotes, or `nothing`.
         found: String,
     },
-    /// A line does not fit the titles above it.
+    /// Line that does not match the titles above it.
     #[error("line {line}: expected {expected}, found {found}")]
     Line {
         /// Counted from 1.
         line: usize,
-        /// What would have fitted.
+        /// Expected content.
         expected: String,
-        /// What stands there, in quotes.
+        /// Found content, in quotes.
         found: String,
     },
     /// Titles without a chip below them.
     #[error("expected two lines for each chip below the titles of `npu-smi info`, found no chip")]
     NoChips,
-    /// Two chips claim one device index, so that neither can be chosen safely.
+    /// Two chips with one device index, so that neither can be selected safely.
     #[error("expected one chip for each device index, found index {device} at two chips")]
     SameDevice {
         /// The index.
@@ -105,7 +105,7 @@ pub enum NpuSmiError {
 }
 
 impl NpuSmiInfo {
-    /// The processes that hold a chip; where the table names only cards, those of its card.
+    /// Returns the processes of a chip; if the table names only cards, those of its card.
     pub fn processes_on(&self, chip: &NpuChip) -> impl Iterator<Item = &NpuProcess> {
         let (npu, die) = (chip.npu, chip.chip);
         self.processes
@@ -114,77 +114,81 @@ impl NpuSmiInfo {
     }
 }
 
-/// Reads what `npu-smi info` prints, in any of its layouts. Lines outside the frame (separators,
-/// warnings of the driver) and remarks that span a whole line are passed over.
+/// Parses the output of `npu-smi info`, in any of its layouts. Lines outside the frame (separators, warnings of the
+/// driver) and remarks that span a whole line are ignored.
 ///
 /// # Errors
-/// [`NpuSmiError`] where the text is not that table, or a line does not fit its titles.
+/// [`NpuSmiError`] if the text is not that table, or a line does not match its titles.
 pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
     let mut lines = text.lines().enumerate().filter_map(|(index, line)| FrameLine::new(index + 1, line));
     let mut version = String::new();
     let upper = loop {
         let Some(line) = lines.next() else {
             let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-            return Err(NpuSmiError::NotTheTable { found: first.map_or("nothing".to_owned(), quoted) });
+            return Err(NpuSmiError::NotTheTable { found: first.map_or("nothing".to_owned(), quote_line) });
         };
         if let Some(("npu-smi", rest)) = line.cells.first().and_then(|cell| cell.split_once(' ')) {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
         }
         let titles = TitleLine::new(&line);
-        if [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health].iter().all(|&wanted| titles.has(wanted)) {
+        if [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health]
+            .iter()
+            .all(|&wanted| titles.has_column(wanted))
+        {
             break titles;
         }
     };
     let lower = match lines.next() {
-        Some(line) if line.has(ColumnKind::BusId) => TitleLine::new(&line),
-        other => return Err(not_followed(upper.line, "a second line of titles with `Bus-Id`", other)),
+        Some(line) if line.has_column(ColumnKind::BusId) => TitleLine::new(&line),
+        other => return Err(missing_line_error(upper.line, "a second line of titles with `Bus-Id`", other)),
     };
 
     let mut rows = Vec::new();
     let mut processes = Vec::new();
     while let Some(line) = lines.next() {
-        if line.has(ColumnKind::Pid) {
+        if line.has_column(ColumnKind::Pid) {
             processes = read_processes(&TitleLine::new(&line), lines)?;
             break;
         }
         if line.is_remark() {
             continue;
         }
-        let first = upper.row(&line)?;
-        // A lost second line must not make titles or the next chip's first line stand in for it.
+        let first = upper.row_values(&line)?;
+        // After a lost second line, titles or the next chip's first line must not be taken for it.
         let second = match lines.next() {
-            Some(line) if !line.has(ColumnKind::Pid) => lower.row(&line)?,
-            other => return Err(not_followed(first.line, "the chip's second line", other)),
+            Some(line) if !line.has_column(ColumnKind::Pid) => lower.row_values(&line)?,
+            other => return Err(missing_line_error(first.line, "the chip's second line", other)),
         };
         rows.push((first, second));
     }
     let mut chips =
         rows.iter().map(|(first, second)| read_chip(first, second)).collect::<Result<Vec<_>, _>>()?;
-    number_devices(&mut chips, lower.has(ColumnKind::Device))?;
+    number_devices(&mut chips, lower.has_column(ColumnKind::Device))?;
     Ok(NpuSmiInfo { version, chips, processes })
 }
 
 fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, NpuSmiError> {
-    let npu = first.npu()?;
-    let memory = if second.get(ColumnKind::Hbm).is_some() { ColumnKind::Hbm } else { ColumnKind::Memory };
-    let (memory_used_mb, memory_total_mb) = second.pair(memory)?;
-    let bus_id = second.text(ColumnKind::BusId);
+    let npu = first.npu_id()?;
+    let memory =
+        if second.value_and_title(ColumnKind::Hbm).is_some() { ColumnKind::Hbm } else { ColumnKind::Memory };
+    let (memory_used_mb, memory_total_mb) = second.used_and_total(memory)?;
+    let bus_id = second.text_value(ColumnKind::BusId);
     Ok(NpuChip {
         npu,
-        chip: second.id(ColumnKind::Chip)?.unwrap_or(0),
-        device: second.id(ColumnKind::Device)?.unwrap_or(npu),
-        name: first.text(ColumnKind::Name).to_owned(),
-        health: first.text(ColumnKind::Health).to_owned(),
-        power_w: first.number(ColumnKind::Power)?.filter(|watts: &f64| watts.is_finite()),
-        temperature_c: first.number(ColumnKind::Temperature)?,
-        aicore_percent: second.number(ColumnKind::Use)?,
+        chip: second.required_number(ColumnKind::Chip)?.unwrap_or(0),
+        device: second.required_number(ColumnKind::Device)?.unwrap_or(npu),
+        name: first.text_value(ColumnKind::Name).to_owned(),
+        health: first.text_value(ColumnKind::Health).to_owned(),
+        power_w: first.optional_number(ColumnKind::Power)?.filter(|watts: &f64| watts.is_finite()),
+        temperature_c: first.optional_number(ColumnKind::Temperature)?,
+        aicore_percent: second.optional_number(ColumnKind::Use)?,
         memory_used_mb,
         memory_total_mb,
         bus_id: (!is_absent(bus_id)).then(|| bus_id.to_owned()),
     })
 }
 
-/// Sees to it that every chip has an index of its own. `printed` says that the table gave them.
+/// Checks that the device indices are unique; numbers the chips if the table has no such column (`printed` is false).
 fn number_devices(chips: &mut [NpuChip], printed: bool) -> Result<(), NpuSmiError> {
     if chips.is_empty() {
         return Err(NpuSmiError::NoChips);
@@ -206,24 +210,24 @@ fn read_processes<'t>(
     lines: impl Iterator<Item = FrameLine<'t>>,
 ) -> Result<Vec<NpuProcess>, NpuSmiError> {
     let mut processes = Vec::new();
-    // `No running processes found in NPU 3` is a remark, and so is whatever else spans the line.
+    // `No running processes found in NPU 3` is a remark, as is any other text that spans the line.
     for line in lines.filter(|line| !line.is_remark()) {
-        let row = titles.row(&line)?;
+        let row = titles.row_values(&line)?;
         // The Ascend 950 shows a free card as a row of NA.
-        if let Some(pid) = row.number(ColumnKind::Pid)? {
+        if let Some(pid) = row.optional_number(ColumnKind::Pid)? {
             processes.push(NpuProcess {
-                npu: row.npu()?,
-                chip: row.number(ColumnKind::Chip)?,
+                npu: row.npu_id()?,
+                chip: row.optional_number(ColumnKind::Chip)?,
                 pid,
-                name: row.text(ColumnKind::ProcessName).to_owned(),
-                memory_mb: row.number(ColumnKind::ProcessMemory)?,
+                name: row.text_value(ColumnKind::ProcessName).to_owned(),
+                memory_mb: row.optional_number(ColumnKind::ProcessMemory)?,
             });
         }
     }
     Ok(processes)
 }
 
-/// What a title says about the value below it.
+/// Meaning of a title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ColumnKind {
     Npu,
@@ -240,12 +244,12 @@ enum ColumnKind {
     Pid,
     ProcessName,
     ProcessMemory,
-    /// A column that npubench does not read; it still takes its value.
+    /// Column that npubench does not read; it still has a value.
     Other,
 }
 
-/// Titles in lower case, word by word; one that begins like another stands before it. Units belong
-/// to the title: a table in GB must not be read as one in MB.
+/// Titles in lower case, word by word; a longer title precedes its prefix. Units belong to the title: a table in GB
+/// must not be read as one in MB.
 const TITLES: [(&[&str], ColumnKind); 20] = [
     (&["process", "id", "in", "container"], ColumnKind::Other),
     (&["process", "id"], ColumnKind::Pid),
@@ -269,7 +273,7 @@ const TITLES: [(&[&str], ColumnKind); 20] = [
     (&["hbm-usage(mb)"], ColumnKind::Hbm),
 ];
 
-/// A line inside the frame, cut into its cells.
+/// Line inside the frame, split into cells.
 struct FrameLine<'t> {
     number: usize,
     text: &'t str,
@@ -284,11 +288,11 @@ impl<'t> FrameLine<'t> {
         Some(Self { number, text, cells: inner.split('|').map(str::trim).collect() })
     }
 
-    fn has(&self, meaning: ColumnKind) -> bool {
-        self.cells.iter().any(|cell| columns(cell).iter().any(|column| column.meaning == meaning))
+    fn has_column(&self, meaning: ColumnKind) -> bool {
+        self.cells.iter().any(|cell| title_columns(cell).iter().any(|column| column.meaning == meaning))
     }
 
-    /// Whether it is a sentence over the whole width.
+    /// Returns true for a remark over the whole width.
     fn is_remark(&self) -> bool {
         self.cells.len() == 1
     }
@@ -300,9 +304,9 @@ struct TitleColumn {
     title: String,
 }
 
-/// Cuts a cell of a line of titles into titles. An unknown title reaches to its unit, to the next
-/// known one or to the end of the cell.
-fn columns(cell: &str) -> Vec<TitleColumn> {
+/// Splits a cell of a line of titles. An unknown title ends with its unit, at the next known one or at the end of the
+/// cell.
+fn title_columns(cell: &str) -> Vec<TitleColumn> {
     let lower = cell.to_ascii_lowercase();
     let folded: Vec<&str> = lower.split_whitespace().collect();
     let words: Vec<&str> = cell.split_whitespace().collect();
@@ -335,17 +339,20 @@ struct TitleLine {
 
 impl TitleLine {
     fn new(line: &FrameLine<'_>) -> Self {
-        Self { line: line.number, cells: line.cells.iter().map(|cell| columns(cell)).collect() }
+        Self { line: line.number, cells: line.cells.iter().map(|cell| title_columns(cell)).collect() }
     }
 
-    fn has(&self, meaning: ColumnKind) -> bool {
+    fn has_column(&self, meaning: ColumnKind) -> bool {
         self.cells.iter().flatten().any(|column| column.meaning == meaning)
     }
 
-    /// Puts a line's values under the titles.
-    fn row<'a>(&'a self, line: &FrameLine<'_>) -> Result<TitledValues<'a>, NpuSmiError> {
-        let misfit =
-            |expected: String| NpuSmiError::Line { line: line.number, expected, found: quoted(line.text) };
+    /// Assigns a line's values to the titles.
+    fn row_values<'a>(&'a self, line: &FrameLine<'_>) -> Result<TitledValues<'a>, NpuSmiError> {
+        let misfit = |expected: String| NpuSmiError::Line {
+            line: line.number,
+            expected,
+            found: quote_line(line.text),
+        };
         if line.cells.len() != self.cells.len() {
             return Err(misfit(format!("{} cells, as the titles have", self.cells.len())));
         }
@@ -364,13 +371,13 @@ impl TitleLine {
     }
 }
 
-/// The values of a cell, one for each title. A text takes whatever the titles before it leave, so
-/// that it may be empty or have blanks.
+/// Returns the values of a cell, one for each title. A name gets all words that the titles before it leave, so that
+/// it may be empty or have blanks.
 fn values_of(columns: &[TitleColumn], cell: &str) -> Option<Vec<String>> {
     if let [_] = columns {
         return Some(vec![cell.to_owned()]);
     }
-    let mut tokens = tokens(cell);
+    let mut tokens = cell_tokens(cell);
     if let Some(TitleColumn { meaning: ColumnKind::Name, .. }) = columns.last()
         && tokens.len() + 1 >= columns.len()
     {
@@ -380,8 +387,8 @@ fn values_of(columns: &[TitleColumn], cell: &str) -> Option<Vec<String>> {
     (tokens.len() == columns.len()).then_some(tokens)
 }
 
-/// Words of a cell, with `59891/ 65536` and `3379 / 65536` as one word each.
-fn tokens(cell: &str) -> Vec<String> {
+/// Splits a cell into words, with `59891/ 65536` and `3379 / 65536` as one word each.
+fn cell_tokens(cell: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     for word in cell.split_whitespace() {
         match tokens.last_mut() {
@@ -392,45 +399,46 @@ fn tokens(cell: &str) -> Vec<String> {
     tokens
 }
 
-/// A line's values under their titles.
+/// Values of a line with their titles.
 struct TitledValues<'a> {
     line: usize,
     values: Vec<(&'a TitleColumn, String)>,
 }
 
 impl TitledValues<'_> {
-    /// The value and its title, where the table has such a column.
-    fn get(&self, meaning: ColumnKind) -> Option<(&str, &str)> {
+    /// Returns a value and its title, if the table has such a column.
+    fn value_and_title(&self, meaning: ColumnKind) -> Option<(&str, &str)> {
         let (column, value) = self.values.iter().find(|(column, _)| column.meaning == meaning)?;
         Some((value, &column.title))
     }
 
-    fn text(&self, meaning: ColumnKind) -> &str {
-        self.get(meaning).map_or("", |(value, _)| value)
+    fn text_value(&self, meaning: ColumnKind) -> &str {
+        self.value_and_title(meaning).map_or("", |(value, _)| value)
     }
 
-    /// `None` where the table has no such column or prints `NA` or `-` in it.
-    fn number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
-        let Some((value, title)) = self.get(meaning) else { return Ok(None) };
+    /// Parses a number; `None` without such a column or for `NA` or `-`.
+    fn optional_number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
+        let Some((value, title)) = self.value_and_title(meaning) else { return Ok(None) };
         if is_absent(value) {
             return Ok(None);
         }
-        value.parse().map(Some).map_err(|_| self.misfit(format_args!("a number for `{title}`"), value))
+        value.parse().map(Some).map_err(|_| self.line_error(format_args!("a number for `{title}`"), value))
     }
 
-    /// Like [`TitledValues::number`], but a column that is there must have a number.
-    fn id(&self, meaning: ColumnKind) -> Result<Option<u32>, NpuSmiError> {
-        let Some((value, title)) = self.get(meaning) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| self.misfit(format_args!("a number for `{title}`"), value))
+    /// Parses a number; an existing column must have one.
+    fn required_number(&self, meaning: ColumnKind) -> Result<Option<u32>, NpuSmiError> {
+        let Some((value, title)) = self.value_and_title(meaning) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| self.line_error(format_args!("a number for `{title}`"), value))
     }
 
-    fn npu(&self) -> Result<u32, NpuSmiError> {
-        self.id(ColumnKind::Npu)?.ok_or_else(|| self.misfit(format_args!("a column `NPU`"), "none"))
+    fn npu_id(&self) -> Result<u32, NpuSmiError> {
+        self.required_number(ColumnKind::Npu)?
+            .ok_or_else(|| self.line_error(format_args!("a column `NPU`"), "none"))
     }
 
-    /// Two numbers around a slash: used and in all.
-    fn pair(&self, meaning: ColumnKind) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
-        let Some((value, title)) = self.get(meaning) else { return Ok((None, None)) };
+    /// Parses two numbers around a slash: used and total.
+    fn used_and_total(&self, meaning: ColumnKind) -> Result<(Option<u64>, Option<u64>), NpuSmiError> {
+        let Some((value, title)) = self.value_and_title(meaning) else { return Ok((None, None)) };
         if is_absent(value) {
             return Ok((None, None));
         }
@@ -441,11 +449,11 @@ impl TitledValues<'_> {
         value
             .split_once('/')
             .and_then(|(used, total)| Some((half(used)?, half(total)?)))
-            .ok_or_else(|| self.misfit(format_args!("`used / total` for `{title}`"), value))
+            .ok_or_else(|| self.line_error(format_args!("`used / total` for `{title}`"), value))
     }
 
-    fn misfit(&self, expected: fmt::Arguments<'_>, found: &str) -> NpuSmiError {
-        NpuSmiError::Line { line: self.line, expected: expected.to_string(), found: quoted(found) }
+    fn line_error(&self, expected: fmt::Arguments<'_>, found: &str) -> NpuSmiError {
+        NpuSmiError::Line { line: self.line, expected: expected.to_string(), found: quote_line(found) }
     }
 }
 
@@ -453,14 +461,14 @@ fn is_absent(value: &str) -> bool {
     matches!(value, "" | "-" | "--" | "NA" | "N/A")
 }
 
-fn not_followed(line: usize, expected: &str, found: Option<FrameLine<'_>>) -> NpuSmiError {
-    let (line, found) =
-        found.map_or((line, "the end of the text".to_owned()), |found| (found.number, quoted(found.text)));
+fn missing_line_error(line: usize, expected: &str, found: Option<FrameLine<'_>>) -> NpuSmiError {
+    let (line, found) = found
+        .map_or((line, "the end of the text".to_owned()), |found| (found.number, quote_line(found.text)));
     NpuSmiError::Line { line, expected: expected.to_owned(), found }
 }
 
-/// A text for a message: in backquotes, blanks squeezed, and not longer than a screen's line.
-fn quoted(text: &str) -> String {
+/// Formats a text for a message: in backquotes, blanks squeezed, and truncated to a line of the screen.
+fn quote_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let squeezed = words.join(" ");
     let mut short: String = squeezed.chars().take(80).collect();

@@ -1,7 +1,7 @@
-//! `operator_details.csv`: what the host called, with the shapes of the arguments.
+//! `operator_details.csv`: operators called by the host, with the shapes of their arguments.
 //!
-//! Cells hold line breaks and whole call stacks, so the file is several times as long as it has records.
-//! Only names and shapes are looked at, one record at a time.
+//! Cells contain line breaks and complete call stacks, so the file has several times as many lines as records. Only
+//! names and shapes are read, one record at a time.
 
 use std::{
     fs::File,
@@ -16,8 +16,7 @@ use super::{
     records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error},
 };
 
-/// Gives every operator's name and input shapes to `visit`. A table without shapes, as it is written where
-/// they were not recorded, has nothing to give.
+/// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
@@ -28,7 +27,7 @@ pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) 
     let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
     let mut record = ByteRecord::new();
     let mut next = |record: &mut ByteRecord| {
-        csv.get_mut().refill();
+        csv.get_mut().allow_row();
         let line = csv.position().line();
         csv.read_byte_record(record).map_err(|error| match csv.get_ref().is_spent() {
             true => {
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_breaks_inside_of_cells_belong_to_them() {
+    fn index_keeps_line_breaks_in_cells() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("operator_details.csv");
         let text = "Name,Input Shapes,Call Stack,Host Self Duration(us)\r\n\

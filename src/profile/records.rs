@@ -1,7 +1,7 @@
-//! Kernel records, one at a time, from `kernel_details.csv` or `op_summary_*.csv`.
+//! Reader of kernel records, one at a time, from `kernel_details.csv` or `op_summary_*.csv`.
 //!
-//! Both tables hold the same columns under slightly different names; one reader serves both. A row is
-//! borrowed from the reader's buffer, so that a file of any size passes through little memory.
+//! Both tables have the same columns under slightly different names; one reader supports both. A row is borrowed from
+//! the reader's buffer, so that a file of any size needs little memory.
 
 use std::{
     fs::File,
@@ -20,13 +20,13 @@ use crate::{
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 
-/// In front of every `Op Name` that the rehearsal host writes, so that simulated records are known as
-/// such even where their table was copied out of its folder.
+/// Prefix of every `Op Name` of the rehearsal host, which marks simulated records even if their table was copied out
+/// of its folder.
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
 pub(super) const BUFFER: usize = 1 << 18;
 
-/// What is known of a table before its first record.
+/// Header of a table.
 #[derive(Debug)]
 pub(super) struct RecordTable {
     file: PathBuf,
@@ -35,12 +35,13 @@ pub(super) struct RecordTable {
     /// Bytes and lines of the header.
     pub(super) header_bytes: u64,
     pub(super) header_lines: u64,
-    /// The csv crate ends a row at its carriage return and counts the line when it goes on.
+    /// True if lines end in `\r\n`: the csv crate ends a row at its carriage return and counts the line at the next
+    /// row.
     is_crlf: bool,
 }
 
 impl RecordTable {
-    /// Checks the beginning of a file and its header.
+    /// Checks the start of a file and its header.
     pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
         let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
@@ -57,7 +58,7 @@ impl RecordTable {
         let mut header = ByteRecord::new();
         csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
         let (header_bytes, header_lines) = (csv.position().byte(), csv.position().line() - 1);
-        let columns = RecordColumns::resolve(&header, file, || {
+        let columns = RecordColumns::resolve_header(&header, file, || {
             let mut row = ByteRecord::new();
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
@@ -71,19 +72,19 @@ impl RecordTable {
         &self.file
     }
 
-    /// Cells of every record.
+    /// Returns the number of cells of every record.
     pub(super) fn width(&self) -> usize {
         self.header.len()
     }
 }
 
-/// Longer headers than any profiler writes; keeps a file that is no table from being read as one line.
+/// Maximum length of a header; keeps a file that is no table from being read as one line.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// Longer rows than any profiler writes; keeps the file behind a quote that is not closed out of memory.
+/// Maximum length of a row; limits the memory after a quote that is not closed.
 pub(super) const LONGEST_ROW: usize = 16 << 20;
 
-/// Passes on so many bytes before it is topped up, and fails beyond.
+/// Reader that fails after [`LONGEST_ROW`] bytes without a new allowance.
 #[derive(Debug)]
 pub(super) struct RowLimitReader<R> {
     input: R,
@@ -96,11 +97,11 @@ impl<R> RowLimitReader<R> {
     }
 
     /// Allows another row.
-    pub(super) const fn refill(&mut self) {
+    pub(super) const fn allow_row(&mut self) {
         self.left = LONGEST_ROW;
     }
 
-    /// Whether a row took all that it was allowed.
+    /// Returns true if a row used its allowance completely.
     pub(super) const fn is_spent(&self) -> bool {
         self.left == 0
     }
@@ -118,7 +119,7 @@ impl<R: Read> Read for RowLimitReader<R> {
     }
 }
 
-/// Goes through the records of a table, or of a part of it that begins with a record.
+/// Reader of the records of a table, or of a part of it that starts with a record.
 #[derive(Debug)]
 pub(super) struct RecordRows<R> {
     csv: Reader<RowLimitReader<R>>,
@@ -127,7 +128,7 @@ pub(super) struct RecordRows<R> {
 }
 
 impl<R: Read> RecordRows<R> {
-    /// Rows of an input that begins behind `lines_before` lines of the file.
+    /// Creates a reader of an input that starts after `lines_before` lines of the file.
     pub(super) fn new(input: R, lines_before: u64) -> Self {
         let csv = ReaderBuilder::new()
             .has_headers(false)
@@ -137,11 +138,11 @@ impl<R: Read> RecordRows<R> {
         Self { csv, row: ByteRecord::new(), lines_before }
     }
 
-    pub(super) fn next<'a>(
+    pub(super) fn next_row<'a>(
         &'a mut self,
         table: &'a RecordTable,
     ) -> Result<Option<KernelRow<'a>>, ProfileError> {
-        self.csv.get_mut().refill();
+        self.csv.get_mut().allow_row();
         let begin = self.csv.position().line();
         match self.csv.read_byte_record(&mut self.row) {
             Ok(true) => {}
@@ -156,11 +157,11 @@ impl<R: Read> RecordRows<R> {
         let line =
             self.lines_before + self.row.position().map_or(0, csv::Position::line) + u64::from(table.is_crlf);
         let record = KernelRow { table, row: RowCells::Csv(&self.row), line };
-        if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged()) }
+        if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged_error()) }
     }
 }
 
-/// Reads the records of one table.
+/// Reader of the records of one table.
 #[derive(Debug)]
 pub struct RecordReader {
     table: RecordTable,
@@ -175,12 +176,12 @@ pub struct KernelRow<'a> {
     line: u64,
 }
 
-/// Where the cells of a record are.
+/// Cells of a record.
 #[derive(Clone, Copy, Debug)]
 enum RowCells<'a> {
-    /// As the csv crate split them.
+    /// Split by the csv crate.
     Csv(&'a ByteRecord),
-    /// As [`crate::table::simd_index`] did.
+    /// Split by [`crate::table::simd_index`].
     Block(simd_index::RowCellIndex<'a>),
 }
 
@@ -188,22 +189,22 @@ impl RecordReader {
     /// Opens a table and checks its header.
     ///
     /// # Errors
-    /// [`ProfileError`] where the file is missing, empty, a Git LFS pointer, or lacks columns.
+    /// [`ProfileError`] if the file is missing, empty, a Git LFS pointer, or lacks columns.
     pub fn open(file: &Path) -> Result<Self, ProfileError> {
         let table = RecordTable::open(file)?;
         let input = File::open(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
         let mut rows = RecordRows::new(input, 0);
-        // The header.
+        // Skips the header.
         rows.csv.read_byte_record(&mut rows.row).map_err(|error| csv_error(error, file))?;
         Ok(Self { table, rows })
     }
 
-    /// The next record, or `None` at the end.
+    /// Reads the next record; `None` at the end.
     ///
     /// # Errors
     /// [`ProfileError::Ragged`] with line and column, or [`ProfileError::Io`].
-    pub fn read(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
-        self.rows.next(&self.table)
+    pub fn read_record(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
+        self.rows.next_row(&self.table)
     }
 }
 
@@ -216,38 +217,37 @@ pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
 }
 
 impl<'a> KernelRow<'a> {
-    /// A record whose cells lie in a block of the file. It does not know its line: whoever needs one
-    /// reads the table through [`RecordRows`].
+    /// Creates a record of a block of the file. Its line is unknown; [`RecordRows`] counts lines.
     pub(super) const fn in_block(table: &'a RecordTable, cells: simd_index::RowCellIndex<'a>) -> Self {
         Self { table, row: RowCells::Block(cells), line: 0 }
     }
 
-    /// The signature's cells as they stand in the file, where they stand there side by side.
+    /// Returns the signature's cells as one slice, if they are adjacent in the file.
     pub(super) fn raw_signature(&self) -> Option<&'a [u8]> {
         let RowCells::Block(cells) = self.row else { return None };
         let columns = &self.table.columns.cells;
         let are_neighbours = columns.is_sorted_by(|left, right| left + 1 == *right);
-        are_neighbours.then(|| cells.raw(columns[0], columns[5]))
+        are_neighbours.then(|| cells.cell_range(columns[0], columns[5]))
     }
 
     #[inline]
-    fn cell(&self, column: usize) -> &'a [u8] {
+    fn cell_bytes(&self, column: usize) -> &'a [u8] {
         match self.row {
             RowCells::Csv(row) => row.get(column).unwrap_or_default(),
             RowCells::Block(cells) => cells.get(column),
         }
     }
 
-    fn len(&self) -> usize {
+    fn cell_count(&self) -> usize {
         match self.row {
             RowCells::Csv(row) => row.len(),
             RowCells::Block(cells) => cells.len(),
         }
     }
 
-    /// The error for a row that has too few or too many fields.
-    fn ragged(&self) -> ProfileError {
-        let (fields, columns) = (self.len(), self.table.header.len());
+    /// Creates the error of a row with too few or too many fields.
+    fn ragged_error(&self) -> ProfileError {
+        let (fields, columns) = (self.cell_count(), self.table.header.len());
         let place = match self.table.header.get(fields) {
             Some(name) => {
                 format!(
@@ -261,113 +261,119 @@ impl<'a> KernelRow<'a> {
         ProfileError::Ragged { file: self.table.file.clone(), line: self.line(), fields, columns, place }
     }
 
-    fn optional(&self, column: Option<usize>) -> &'a [u8] {
-        column.map_or(&[], |index| self.cell(index))
+    fn optional_cell(&self, column: Option<usize>) -> &'a [u8] {
+        column.map_or(&[], |index| self.cell_bytes(index))
     }
 
-    /// Line of the record's start, from 1.
+    /// Returns the line of the record's start, from 1.
     #[must_use]
     pub const fn line(&self) -> u64 {
         self.line
     }
 
-    /// The kernel's type.
+    /// Returns the kernel's type.
     #[must_use]
     pub fn kernel(&self) -> &'a [u8] {
-        self.cell(self.table.columns.kernel).trim_ascii()
+        self.cell_bytes(self.table.columns.kernel).trim_ascii()
     }
 
-    /// The operator's name, empty where there is no such column.
+    /// Returns the operator's name, empty without such a column.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {
-        self.optional(self.table.columns.name)
+        self.optional_cell(self.table.columns.name)
     }
 
-    /// `dynamic` or `static`, empty where there is no such column.
+    /// Returns `dynamic` or `static`, empty without such a column.
     #[must_use]
     pub fn state(&self) -> &'a [u8] {
-        self.optional(self.table.columns.state)
+        self.optional_cell(self.table.columns.state)
     }
 
-    /// `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
+    /// Returns `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
     #[must_use]
     pub fn core(&self) -> &'a [u8] {
-        self.optional(self.table.columns.core)
+        self.optional_cell(self.table.columns.core)
     }
 
-    /// The six cells of the signature: shapes, types, formats of inputs, then of outputs.
+    /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
     #[must_use]
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
-        self.table.columns.cells.map(|column| self.cell(column))
+        self.table.columns.cells.map(|column| self.cell_bytes(column))
     }
 
     pub(super) fn input_shapes(&self) -> &'a [u8] {
-        self.cell(self.table.columns.cells[0])
+        self.cell_bytes(self.table.columns.cells[0])
     }
 
-    /// Whether the profiler recorded input shapes.
+    /// Returns true if the profiler recorded input shapes.
     #[must_use]
     pub fn has_shapes(&self) -> bool {
         has_shapes(self.input_shapes())
     }
 
-    /// Cells of the inputs, as text.
+    /// Returns the cells of the inputs, as text.
     ///
     /// # Errors
-    /// Where a cell is not UTF-8.
-    pub fn inputs(&self) -> Result<SignatureCells<'a>, ProfileError> {
+    /// [`ProfileError::Cell`] if a cell is not UTF-8.
+    pub fn input_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
         let [shapes, dtypes, formats, ..] = self.signature_cells();
         Ok(SignatureCells {
-            shapes: self.text(shapes, "Input Shapes")?,
-            dtypes: self.text(dtypes, "Input Data Types")?,
-            formats: self.text(formats, "Input Formats")?,
+            shapes: self.cell_text(shapes, "Input Shapes")?,
+            dtypes: self.cell_text(dtypes, "Input Data Types")?,
+            formats: self.cell_text(formats, "Input Formats")?,
         })
     }
 
-    /// Cells of the outputs, as text.
+    /// Returns the cells of the outputs, as text.
     ///
     /// # Errors
-    /// Where a cell is not UTF-8.
-    pub fn outputs(&self) -> Result<SignatureCells<'a>, ProfileError> {
+    /// [`ProfileError::Cell`] if a cell is not UTF-8.
+    pub fn output_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
         let [.., shapes, dtypes, formats] = self.signature_cells();
         Ok(SignatureCells {
-            shapes: self.text(shapes, "Output Shapes")?,
-            dtypes: self.text(dtypes, "Output Data Types")?,
-            formats: self.text(formats, "Output Formats")?,
+            shapes: self.cell_text(shapes, "Output Shapes")?,
+            dtypes: self.cell_text(dtypes, "Output Data Types")?,
+            formats: self.cell_text(formats, "Output Formats")?,
         })
     }
 
-    fn text(&self, cell: &'a [u8], column: &'static str) -> Result<&'a str, ProfileError> {
+    fn cell_text(&self, cell: &'a [u8], column: &'static str) -> Result<&'a str, ProfileError> {
         std::str::from_utf8(cell).map_err(|_| self.bad_cell(column, cell, "is not UTF-8"))
     }
 
-    /// An error that points at a cell of this record.
+    /// Creates an error for a cell of this record.
     pub(crate) fn bad_cell(
         &self,
         column: &'static str,
         cell: &[u8],
         problem: impl Into<String>,
     ) -> ProfileError {
-        ProfileError::cell(&self.table.file, RecordPosition::Line(self.line()), column, cell, problem.into())
+        ProfileError::bad_cell(
+            &self.table.file,
+            RecordPosition::Line(self.line()),
+            column,
+            cell,
+            problem.into(),
+        )
     }
 
-    /// The duration; `None` where the profiler wrote `N/A`.
+    /// Parses the duration; `None` for `N/A`.
     ///
     /// # Errors
-    /// Where the cell is neither a time nor absent.
+    /// [`ProfileError::Cell`] if the cell is neither a time nor absent.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.time(self.cell(self.table.columns.duration), "Duration(us)")
+        self.parse_time(self.cell_bytes(self.table.columns.duration), "Duration(us)")
     }
 
-    /// When the kernel started, since the epoch; `None` where it is not recorded.
+    /// Parses the start of the kernel since the epoch; `None` if not recorded.
     ///
     /// # Errors
-    /// Where the cell is neither a time nor absent.
+    /// [`ProfileError::Cell`] if the cell is neither a time nor absent.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.time(self.optional(self.table.columns.start), "Start Time(us)")
+        self.parse_time(self.optional_cell(self.table.columns.start), "Start Time(us)")
     }
 
-    fn time(&self, cell: &[u8], column: &'static str) -> Result<Option<Nanos>, ProfileError> {
+    fn parse_time(&self, cell: &[u8], column: &'static str) -> Result<Option<Nanos>, ProfileError> {
         match Nanos::parse_micros(cell) {
             Ok(time) => Ok(Some(time)),
             Err(NanosError::Absent) => Ok(None),
@@ -375,36 +381,36 @@ impl<'a> KernelRow<'a> {
         }
     }
 
-    /// The device, `None` where the table does not say.
+    /// Returns the device; `None` if the table does not contain it.
     #[must_use]
     pub fn device(&self) -> Option<u32> {
-        std::str::from_utf8(self.optional(self.table.columns.device)).ok()?.trim().parse().ok()
+        std::str::from_utf8(self.optional_cell(self.table.columns.device)).ok()?.trim().parse().ok()
     }
 
-    /// The counters in the order of [`COUNTERS`], in millionths; `None` where absent or `N/A`.
+    /// Returns the counters in the order of [`COUNTERS`], in millionths; `None` if absent or `N/A`.
     pub(super) fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
         let record = *self;
-        self.table.columns.counters.iter().map(move |column| record.millionths((*column)?))
+        self.table.columns.counters.iter().map(move |column| record.counter_value((*column)?))
     }
 
     #[inline]
-    fn millionths(&self, column: usize) -> Option<i64> {
+    fn counter_value(&self, column: usize) -> Option<i64> {
         if let RowCells::Block(cells) = self.row
             && let Some((word, length)) = cells.last_eight_bytes(column)
             && let Some(value) = decimal::parse_micro_fast(word, length)
         {
             return Some(value);
         }
-        decimal::parse_micro(self.cell(column))
+        decimal::parse_micro(self.cell_bytes(column))
     }
 
-    /// The counters in the order of [`COUNTERS`]; `None` where absent or `N/A`.
+    /// Returns the counters in the order of [`COUNTERS`]; `None` if absent or `N/A`.
     pub fn counters(&self) -> impl Iterator<Item = Option<f64>> + 'a {
         #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
         self.counter_millionths().map(|value| Some(value? as f64 / 1e6))
     }
 
-    /// Whether the rehearsal host wrote it.
+    /// Returns true for a record of the rehearsal host.
     #[must_use]
     pub fn is_rehearsed(&self) -> bool {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())

@@ -1,4 +1,4 @@
-//! Finds the software that a profile was taken on, in the `profiler_info*.json` beside it.
+//! Software versions of a profile, from the `profiler_info*.json` beside it.
 
 use std::{fs, path::Path};
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use crate::domain::SoftwareVersions;
 
-/// The stack of a profile's file; unknown where no `profiler_info*.json` stands in its folder or in one
-/// of the two above, or where that is of a version that did not record it.
+/// Returns the software versions of a profile's file; unknown if no `profiler_info*.json` is in its folder or in one
+/// of the two above, or if it does not contain them.
 #[must_use]
 pub fn stack_of_profile(file: &Path) -> SoftwareVersions {
     file.ancestors().skip(1).take(3).find_map(in_folder).unwrap_or_default()
@@ -35,10 +35,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_beside_the_profile_or_above() {
+    fn software_versions_are_found_beside_or_above_profile() {
         let folder = tempfile::tempdir().expect("a folder");
         let output = folder.path().join("x_ascend_pt/ASCEND_PROFILER_OUTPUT");
-        fs::create_dir_all(&output).expect("made");
+        fs::create_dir_all(&output).expect("created");
         let info = folder.path().join("x_ascend_pt/profiler_info_0.json");
         fs::write(&info, r#"{"rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#)
             .expect("written");

@@ -1,4 +1,4 @@
-//! What a rehearsal host is made of, and the file in which its stand-ins read it.
+//! Settings of a rehearsal host, and their file, which the stand-ins read.
 
 use std::{
     fmt, fs,
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use super::{HostError, fault_plan::FaultPlan};
 use crate::config::{AssetFiles, DeviceProfile};
 
-/// How durations come about; [`super::timing`] states both models.
+/// Model of simulated durations; [`super::timing`] states both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoiseModel {
     /// Collections differ, first launches are slow, launches are noisy.
     #[default]
     Lifelike,
-    /// Seed, case and the launch's number alone decide, so that two runs end in the same bytes.
+    /// Durations depend on seed, case and the launch's number only, so that two runs have the same results.
     Steady,
 }
 
 impl NoiseModel {
-    /// The word used in files and on the command line.
+    /// The name in files and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,17 +55,17 @@ impl FromStr for NoiseModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostConfig {
-    /// How durations come about.
+    /// Model of durations.
     pub model: NoiseModel,
-    /// Seed of every pretended duration.
+    /// Seed of every simulated duration.
     pub seed: u64,
-    /// Name of the device profile whose rates the pretended durations respect.
+    /// Name of the device profile whose rates bound the simulated durations.
     pub device_profile: String,
     /// Devices of the host, numbered from 0.
     pub devices: u32,
-    /// The folder given with `--assets`, so that the stand-ins judge by the same catalogue.
+    /// The folder given with `--assets`, so that the stand-ins read the same catalogue.
     pub assets: Option<PathBuf>,
-    /// What goes wrong, and how fast time passes.
+    /// Faults and the speed of simulated time.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub faults: FaultPlan,
 }
@@ -85,7 +85,7 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// How long in real seconds what is pretended to take so many lasts. npubench's own clock is the real one.
+    /// Converts simulated seconds to real ones. npubench's own clock is the real one.
     #[must_use]
     pub fn real_seconds(&self, pretended: f64) -> f64 {
         pretended / self.faults.speed
@@ -97,7 +97,7 @@ impl HostConfig {
         serde_json::from_str(&text).map_err(|source| HostError::Config { file: file.to_owned(), source })
     }
 
-    /// The catalogue's and profiles' files of this host.
+    /// Returns the files of the catalogue and of device profiles.
     pub(super) fn assets(&self) -> Result<AssetFiles, HostError> {
         Ok(self.assets.as_deref().map(AssetFiles::overlaid).transpose()?.unwrap_or_default())
     }

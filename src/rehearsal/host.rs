@@ -1,4 +1,4 @@
-//! Puts a rehearsal host into a folder: programs for `PATH`, packages for `PYTHONPATH`, its settings.
+//! Installs a rehearsal host into a folder: programs for `PATH`, packages for `PYTHONPATH`, settings.
 
 use std::{
     fs::{self, Permissions},
@@ -23,17 +23,17 @@ const PYTHON: [(&str, &str); 6] = [
     ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
     ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
 ];
-/// The programs that wrappers stand for.
+/// Programs with a wrapper.
 const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];
 const SETTINGS: &str = "host.json";
 
-/// Why a rehearsal host cannot be set up, or its stand-ins cannot start.
+/// Error of installing a rehearsal host, or of starting a stand-in.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The system refused.
     #[error("cannot {action} `{}`: {source}", .path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
         /// File or folder.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum HostError {
     Config {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The parser's message.
         #[source]
         source: serde_json::Error,
     },
@@ -70,7 +70,7 @@ impl HostError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// What to do about it.
+    /// Returns the corrective action.
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {
@@ -84,8 +84,8 @@ impl HostError {
     }
 }
 
-/// Writes the host into a folder, which is made where it does not exist. Gives the variables under
-/// which a collection runs on it; `PATH` is to be put in front of the one that is there.
+/// Writes the host into a folder, which is created where it does not exist. Returns the environment variables of a
+/// collection on it; `PATH` goes in front of the present one.
 ///
 /// # Errors
 /// [`HostError`] where the folder cannot be written or cannot stand in a search path, and where
@@ -113,7 +113,7 @@ pub(super) fn install_with(
         ("PATH".to_owned(), searchable(&bin)?),
         ("PYTHONPATH".to_owned(), searchable(&python)?),
         (variables::HOST.to_owned(), searchable(&folder.join(SETTINGS))?),
-        // The packages stay as they were written, whoever imports them.
+        // Importing the packages must not write into them.
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
     let program = program.to_str().ok_or_else(|| HostError::Path(program.to_owned()))?;
@@ -126,7 +126,7 @@ pub(super) fn install_with(
     for (name, text) in PYTHON {
         write(&python.join(name), text, 0o644)?;
     }
-    // Modules that register operators on a device have nothing to register here.
+    // Modules that register operators on a device are empty here.
     for module in Catalogue::load(&config.assets()?)?.entries().flat_map(|entry| entry.needs.modules.clone())
     {
         let (module, function) = match module.strip_suffix("()").and_then(|call| call.rsplit_once('.')) {
@@ -143,7 +143,7 @@ pub(super) fn install_with(
     Ok(variables)
 }
 
-/// An empty module and the packages around it, and a function in it that does nothing.
+/// Writes an empty module with its packages, and an empty function where the name ends in one.
 fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(), HostError> {
     let mut folder = python.to_owned();
     for part in module.split('.') {

@@ -1,21 +1,19 @@
 //! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu on which the very scripts of
 //! a real collection run, unchanged, on a machine without an NPU.
 //!
-//! Layer 4: imports `model`, `spec`, `profile` and `render`. It owns what such a host has in its
-//! `PATH` and `PYTHONPATH`, a pretend NPU that judges every call by the catalogue, the stated model
-//! of durations ([`timing`]), and profile folders laid out as the real msprof leaves them. It never
-//! reaches into the engine and never passes for a device: every `Op Name` that it writes starts with
-//! [`crate::profile::REHEARSAL_PREFIX`], and `info.json` says `rehearsal`.
+//! It owns the programs and packages in such a host's `PATH` and `PYTHONPATH`, a simulated NPU that compares every
+//! call with the manifest, the stated model of durations ([`timing`]), and profile folders with the layout of the real
+//! msprof. Its output is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and
+//! `info.json` contains `rehearsal`.
 //!
-//! How it hangs together: `collect.sh` finds `bin/msprof` (a wrapper of `npubench stand-in msprof`),
-//! which opens a Unix socket, starts `python3 replay.py` as its child, and exports what was recorded
-//! when the child has ended. For a gang the child is the stand-in of torchrun, which starts a process
+//! Flow: `collect.sh` finds `bin/msprof` (a wrapper of `npubench stand-in msprof`),
+//! which opens a Unix socket, starts `python3 replay.py` as its child, and exports the records when the
+//! child has ended. For a gang the child is the stand-in of torchrun, which starts a process
 //! per device; each has a session of its own with the NPU, and a profile. The stand-in of torch
-//! forwards each call, one line of JSON, to that socket and holds nothing but handles; all judging is
-//! in Rust, in `npu`.
+//! forwards each call, one line of JSON, to that socket and has nothing but handles; calls are compared in Rust, in
+//! `npu`.
 //!
-//! What it does not model: which of several kernels CANN picks for one call (the current case's is
-//! played back where it is among the candidates), transfers between host and device, collectives (a
+//! Not modelled: the choice of CANN between several kernels for one call (the kernel of the case is recorded), transfers between host and device, collectives (a
 //! rank of a gang takes as long as if it were alone), several streams. Errors that arrive late, lost
 //! records and the like happen where a fault plan ([`crate::rehearsal::fault_plan`]) says so.
 
@@ -26,6 +24,7 @@ mod host;
 mod msprof;
 mod npu;
 pub mod npu_smi;
+mod shim_env;
 mod shims;
 pub mod timing;
 
@@ -39,10 +38,10 @@ fn now() -> crate::domain::Nanos {
     crate::domain::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// Variables that the stand-ins and the scripts below them find each other by.
+/// Environment variables by which the stand-ins and the scripts find each other.
 pub mod variables {
     /// The file with the host's [`super::HostConfig`]; set for whole collections.
     pub const HOST: &str = "NPUBENCH_REHEARSAL";
-    /// The socket of the pretend NPU; set by the stand-in of msprof for the program it starts.
+    /// The socket of the simulated NPU; set by the stand-in of msprof for the program it starts.
     pub const SOCKET: &str = "NPUBENCH_REHEARSAL_SOCKET";
 }

@@ -1,7 +1,7 @@
-//! What the stand-in for `npu-smi` prints: the table of `npu-smi info` and the list of `npu-smi info -l`.
+//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l`.
 //!
 //! Owns the text of an A3 host, two dies to a card, line for line as a real capture of driver 25.0.rc1
-//! has it. Knows no clock and invents no reading: whoever plays the host gives the values.
+//! has it. Readings are given by the caller.
 
 /// Device memory of every die, in MB.
 pub const HBM_TOTAL_MB: u64 = 65_536;
@@ -17,7 +17,7 @@ const THIN: &str =
 const THICK: &str =
     "+===========================+===============+====================================================+\n";
 
-/// What one device shows at one moment.
+/// Readings of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedReading {
     /// Degrees Celsius.
@@ -28,7 +28,7 @@ pub struct SimulatedReading {
     pub hbm_used_mb: u64,
     /// The processes that hold the device: id, name, MB.
     pub processes: Vec<(u32, String, u64)>,
-    /// Whether the driver does not see the device any more: it is left out.
+    /// True if the driver does not see the device: it is left out.
     pub is_lost: bool,
 }
 
@@ -145,8 +145,8 @@ fn line(table: &mut String, cells: &[(usize, String)]) {
     table.push_str("|\n");
 }
 
-/// The list of `npu-smi info -l`: the cards that are seen and how many dies each has. Product and serial number
-/// say that they are rehearsed.
+/// The list of `npu-smi info -l`: the visible cards with their numbers of dies. Product and serial number contain
+/// `rehearsal`.
 #[must_use]
 pub fn list(devices: u32, readings: &[SimulatedReading]) -> String {
     let entry = |text: &mut String, key: &str, value: &str| {

@@ -3,26 +3,19 @@
 //! The only part of npubench besides the command line that prints, because programs that read the
 //! real ones read what is printed here.
 
-use std::{
-    ffi::OsString,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::ffi::OsString;
 
 use super::{
-    HostConfig, HostError,
     faults::{ActiveFaults, FaultyDeviceState},
-    msprof, npu_smi, variables,
+    msprof, npu_smi,
+    shim_env::{FAILED, host_of_process, print_line},
 };
 
-/// What the real msprof returns where it cannot work: -1, as the shell sees it.
-pub(super) const FAILED: u8 = 255;
-
-/// Plays the program that the first argument names. Gives the exit code.
+/// Runs the stand-in of the program that the first argument names, and returns the exit code.
 #[must_use]
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let Some((program, rest)) = arguments.split_first() else {
-        print_error("stand-in: name a program, `msprof` or `npu-smi`");
+        print_line("stand-in: name a program, `msprof` or `npu-smi`");
         return FAILED;
     };
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -30,31 +23,17 @@ pub fn stand_in(arguments: &[OsString]) -> u8 {
         "msprof" => msprof::run(&rest),
         "npu-smi" => npu_smi_run(&rest),
         other => {
-            print_error(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
+            print_line(&format!("stand-in: `{other}` has no stand-in, `msprof` and `npu-smi` have"));
             FAILED
         }
     }
 }
 
-/// One line to standard output, where the real programs print even their errors.
-pub(super) fn print_error(line: &str) {
-    // Nothing can be told to anybody where standard output is closed.
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// The host that this process is a part of, and its folder.
-pub(super) fn host() -> Result<(HostConfig, PathBuf), HostError> {
-    let file = PathBuf::from(std::env::var_os(variables::HOST).ok_or(HostError::NoHost)?);
-    let config = HostConfig::read(&file)?;
-    Ok((config, file.parent().unwrap_or(Path::new(".")).to_owned()))
-}
-
 fn npu_smi_run(arguments: &[String]) -> u8 {
-    let (config, folder) = match host() {
+    let (config, folder) = match host_of_process() {
         Ok(host) => host,
         Err(error) => {
-            print_error(&format!("rehearsal: {error}\nhint: {}", error.hint()));
+            print_line(&format!("rehearsal: {error}\nhint: {}", error.hint()));
             return 1;
         }
     };
@@ -63,15 +42,15 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
         (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
-            print_error(npu_smi::info_table(config.devices, &readings).trim_end());
+            print_line(npu_smi::info_table(config.devices, &readings).trim_end());
             0
         }
         ["info", "-l"] => {
-            print_error(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
+            print_line(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
             0
         }
         _ => {
-            print_error(
+            print_line(
                 "rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only",
             );
             1
@@ -79,7 +58,7 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     }
 }
 
-/// Devices of one host are alike, not equal.
+/// Returns the readings of an idle device, which differ a little between devices.
 fn idle(device: u32) -> npu_smi::SimulatedReading {
     npu_smi::SimulatedReading {
         temperature_c: 41 + i64::from(device * 7 % 9),
@@ -90,7 +69,7 @@ fn idle(device: u32) -> npu_smi::SimulatedReading {
     }
 }
 
-/// A device in whatever state it is.
+/// Returns the readings of a device with its faults.
 fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {
     let mut reading = npu_smi::SimulatedReading { is_lost: state.is_lost, ..idle(device) };
     if let Some(throttling) = state.throttling {

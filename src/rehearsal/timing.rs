@@ -1,4 +1,4 @@
-//! The stated model of pretended durations. Pure functions: the same inputs give the same bits on
+//! The stated model of simulated durations. Pure functions: the same inputs give the same bits on
 //! every machine, because only additions, multiplications and divisions of IEEE 754 are used.
 //!
 //! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the device
@@ -13,8 +13,8 @@
 //! Durations are multiples of 20 ns, as the device's 50 MHz counter gives them, and never below
 //! `fastest(work)`. Normal deviates are sums of twelve uniform ones, so that none is beyond 6 sd.
 //!
-//! Nothing here was fitted to a device. A number that comes out of it says that the way from launch
-//! to row works, and nothing about a kernel.
+//! Nothing here was fitted to a device. A resulting number proves that the path from launch to row works; it is no
+//! information about a kernel.
 
 use super::NoiseModel;
 use crate::{
@@ -25,9 +25,9 @@ use crate::{
 
 /// The tick of the counter behind the profiler's times.
 pub const TICK_NS: i64 = 20;
-/// What any launch takes besides its work, in nanoseconds.
+/// Fixed part of every launch, in nanoseconds.
 const FIXED_NS: f64 = 1_300.0;
-/// How far a kernel's inefficiency may lie from that of its unit.
+/// Largest relative deviation of a kernel's inefficiency from that of its unit.
 const INEFFICIENCY_SPREAD: f64 = 0.15;
 const STEADY_SPREAD: f64 = 0.005;
 const COLLECTION_SD: f64 = 0.005;
@@ -35,7 +35,7 @@ const LAUNCH_SD: f64 = 0.01;
 /// (factor, nanoseconds) of the first launches of a signature in a process.
 const COLD: [(f64, f64); 3] = [(1.10, 8_000.0), (1.03, 2_000.0), (1.01, 500.0)];
 
-/// What, besides the work, decides how long one launch takes.
+/// Inputs of a launch's duration besides the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchContext {
     /// The model.
@@ -54,7 +54,7 @@ pub struct LaunchContext {
     pub in_process: u32,
 }
 
-/// How long a kernel takes on average once it is warm, before noise.
+/// Mean duration of a warm kernel, without noise.
 #[must_use]
 pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
@@ -66,7 +66,7 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
     rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
 }
 
-/// How long one launch of work with that base takes.
+/// Duration of one launch with that base.
 #[must_use]
 pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment: &LaunchContext) -> Nanos {
     let base = nanos(base);
@@ -86,7 +86,7 @@ pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment:
     rounded(varied).max(Nanos(least))
 }
 
-/// A number for whatever else varies with a launch: of the same inputs as its duration.
+/// A hash of the inputs of the duration, for other quantities that vary with a launch.
 #[must_use]
 pub fn variation(moment: &LaunchContext) -> u64 {
     let LaunchContext { seed, signature, .. } = *moment;
@@ -99,7 +99,7 @@ pub fn variation(moment: &LaunchContext) -> u64 {
     }
 }
 
-/// A duration that is so many times as long, in whole ticks.
+/// The duration times a factor, in whole ticks.
 pub(super) fn stretched(duration: Nanos, factor: f64) -> Nanos {
     rounded(nanos(duration) * factor)
 }

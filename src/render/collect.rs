@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{RenderError, files, replay::render};
 use crate::config::AssetFiles;
 
-/// What the script needs to know.
+/// Values of the script.
 #[derive(Clone, Debug)]
 pub struct CollectScript<'a> {
     /// The run.
@@ -14,9 +14,9 @@ pub struct CollectScript<'a> {
     pub collection: u32,
     /// Python, as a name or a path.
     pub python: &'a str,
-    /// Variables to set; `PATH` is put in front of the one that is there.
+    /// Environment variables; `PATH` is put in front of the present one.
     pub environment: &'a [(String, String)],
-    /// Processes that torchrun starts; `None` where the script runs by itself.
+    /// Number of processes that torchrun starts; `None` for a script without torchrun.
     pub ranks: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ pub fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result
     render(assets, "collect.sh.hbs", &context)
 }
 
-/// A word that the shell takes as it is.
+/// Quotes a word for the shell.
 #[must_use]
 pub fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))

@@ -18,8 +18,7 @@ pub struct Manifest {
     pub kind: DataKind,
     /// The device, for `torch.npu.set_device`.
     pub device: u32,
-    /// The devices of the processes that torchrun starts, by their ranks; `device` is the first. Empty where the
-    /// script runs by itself.
+    /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gang: Vec<u32>,
     /// Seed of the run; each case mixes its id into it.
@@ -28,7 +27,7 @@ pub struct Manifest {
     pub warm_up: u32,
     /// Launches of a case that are samples.
     pub measured: u32,
-    /// How unevenly tokens go to experts: the n-th has a share of n^-skew; 0 is even.
+    /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
     #[serde(default, skip_serializing_if = "is_even")]
     pub expert_skew: f64,
     /// The launches that bracket each case.
@@ -38,20 +37,20 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The devices, one per process that launches.
+    /// Returns the devices, one per process that launches.
     #[must_use]
     pub fn devices(&self) -> &[u32] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
 
-    /// Has the script started by torchrun, on these devices, where some case talks to other processes.
+    /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
     pub fn set_gang(&mut self, devices: &[u32]) {
         if self.group_size().is_some() {
             self.gang = devices.to_vec();
         }
     }
 
-    /// How many processes its cases talk to, the most where they differ; `None` where no case talks to any.
+    /// Returns the size of the largest group of processes of a case; `None` without such a case.
     #[must_use]
     pub fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
@@ -63,10 +62,10 @@ fn is_even(skew: &f64) -> bool {
     *skew == 0.0
 }
 
-/// Launches of `torch.neg` on an int32 vector whose length tells where the profile stands.
+/// Launches of `torch.neg` on an int32 vector whose length is the position in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentinelLengths {
-    /// How the profiler names them.
+    /// The profiler's name of the kernel.
     pub kernel: String,
     /// Launches of length 1 in front of the first case and behind the last, which a profiler that drops
     /// the first or last records may lose.
@@ -96,7 +95,7 @@ impl SentinelLengths {
 /// One case of a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestCase {
-    /// Place in the collection, from 0; the sentinels carry it.
+    /// Position in the collection, from 0; the lengths of the sentinels contain it.
     pub ordinal: u32,
     /// The case.
     pub case: CaseId,
@@ -104,7 +103,7 @@ pub struct ManifestCase {
     pub seed: u64,
     /// The kernel that must run.
     pub kernel: String,
-    /// Its shapes in words, for whoever reads the manifest.
+    /// Its shapes as text, for people.
     #[serde(default)]
     pub shapes: String,
     /// Form of the catalogue's entry.
@@ -158,12 +157,12 @@ impl RecordedTensor {
 }
 
 impl ManifestCase {
-    /// Puts a case, as the catalogue reads it, into the form that the script reads.
+    /// Creates the manifest's case from a case and its resolved call.
     #[must_use]
     pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,
-            // Torch takes seeds of 63 bits.
+            // Torch accepts seeds of 63 bits.
             seed: (run_seed ^ case.id().seed()) >> 1,
             case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),

@@ -1,7 +1,6 @@
 //! Renders what a collection runs: the replay script, its manifest, the script that starts msprof.
 //!
-//! Layer 2: imports `model` and `spec`. Handlebars in strict mode, so that a name a template lacks is
-//! an error with its line. Cases travel as data in the manifest; only the catalogue's own words and
+//! Handlebars runs in strict mode, so that a missing name in a template is an error with its line. Cases travel as data in the manifest; only the catalogue's own words and
 //! paths become code. It runs nothing.
 
 mod collect;
@@ -16,9 +15,9 @@ pub use replay::{RenderError, call_digest, replay_script};
 pub mod files {
     /// The replay script.
     pub const REPLAY: &str = "replay.py";
-    /// What it launches.
+    /// Launches of the script.
     pub const MANIFEST: &str = "manifest.json";
-    /// What it says it launched, a line a case.
+    /// Journal of the script, a line per case.
     pub const JOURNAL: &str = "launched.jsonl";
 
     /// The journal of a process among several.
@@ -29,10 +28,10 @@ pub mod files {
 
     /// Starts msprof; can be run again by hand.
     pub const COLLECT: &str = "collect.sh";
-    /// Where msprof leaves its `PROF_*` folders.
+    /// Parent of msprof's `PROF_*` folders.
     pub const PROFILE: &str = "profile";
-    /// What msprof and the script print.
+    /// Output of msprof and of the script.
     pub const LOG: &str = "collect.log";
-    /// What the second export said, where there was one.
+    /// Output of a second export.
     pub const EXPORT_LOG: &str = "export.log";
 }

@@ -15,7 +15,7 @@ use crate::{
 /// A template that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// The template is wrong, or asks for a name that it is not given.
+    /// The template is wrong, or uses a name that it does not have.
     #[error("template `{template}`: {message}")]
     Template {
         /// Its file name.
@@ -29,7 +29,7 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// What to do about it.
+    /// Returns the corrective action.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         "the template comes from the folder given with `--assets`; compare it with the built-in one"
@@ -50,13 +50,13 @@ struct KernelContext {
     function: String,
     summary: String,
     call: String,
-    /// A Python list of names; nothing where the kernel needs none.
+    /// A Python list of names; `None` without required modules.
     modules: Option<String>,
     graph: bool,
     /// Name of the operator, arguments by place and by name, as a Python list.
     schema: String,
-    /// The words of the function's name, as a Python list.
-    words: String,
+    /// The parts of the function's name, as a Python list.
+    name_parts: String,
 }
 
 /// Renders the script that replays the given entries.
@@ -78,7 +78,7 @@ pub fn replay_script<'a>(
             call: call(entry),
             graph: entry.needs.graph,
             schema: schema_names(entry),
-            words: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
+            name_parts: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
             modules: (!entry.needs.modules.is_empty())
                 .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
         })
@@ -124,8 +124,8 @@ fn schema_names(entry: &CatalogueEntry) -> String {
     serde_json::json!([entry.schema.name, names(false), names(true)]).to_string()
 }
 
-/// The Python call: positional as long as no argument is left out and none is keyword-only; what only some
-/// forms give is passed where the case has it.
+/// Renders the Python call: positional until an argument is left out or keyword-only; arguments that only some forms
+/// give are passed where the case has them.
 fn call(entry: &CatalogueEntry) -> String {
     let mut positional = true;
     let mut arguments = Vec::new();

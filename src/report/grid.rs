@@ -117,7 +117,7 @@ pub(super) fn table(lines: &[GridLine<'_>], last_header: &str) -> String {
     for column in table.column_iter_mut().skip(1).take(last - 1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::summary_tables::trimmed(&table)
+    super::summary_tables::trim_lines(&table)
 }
 
 fn seconds(seconds: f64) -> String {

@@ -1,4 +1,4 @@
-//! Every event as one JSON object a line.
+//! Event sink of `run --format json`: one JSON object per line.
 
 use super::{EventSink, print_data};
 use crate::events::RunEvent;

@@ -1,7 +1,8 @@
-//! What a person or a program sees of a run: sinks for events, and tables.
+//! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 4: imports `model`, `events`, `spec`, `grid`, `render` and `store`; the engine never imports it. Standard
-//! output carries data (the closing table, JSON lines), standard error everything else.
+//! Layer 5: imports `exit`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database` and `grid`.
+//!
+//! Standard output has data (tables and JSON lines), standard error everything else.
 
 mod audit;
 mod grid;
@@ -11,6 +12,7 @@ mod mutations;
 mod output_format;
 mod plan;
 mod plot_file;
+mod print;
 mod progress;
 mod recorder;
 mod run_state;
@@ -22,61 +24,29 @@ mod text;
 mod timeline;
 mod timestamp;
 
-use std::{
-    io::{self, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
-};
-
 pub use audit::{AuditRow, audit_json, audit_table};
 pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
-pub use history::{PastRun, RunStatus, history, runs_json, runs_table};
+pub use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub use json::JsonLines;
 pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
 pub use plot_file::{ImageFile, ImageFileError};
+pub use print::{is_output_incomplete, print_data, print_note};
 pub use recorder::RunRecorder;
 pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
-pub use show::{ShownCase, cases_table, shown_cases, summary};
+pub use show::{ShownCase, cases_table, run_summary, shown_cases};
 pub use status::RunStatusFile;
 pub use status_table::status_table;
-pub use summary_tables::{closing_table, kernels_table};
-pub use text::{TextReporter, ranges};
-pub use timeline::{TimelineError, timeline, write_timeline};
+pub use summary_tables::{kernels_table, verdict_table};
+pub use text::{TextReporter, device_ranges};
+pub use timeline::{TimelineError, timeline_json, write_timeline};
 pub use timestamp::Timestamp;
 
 use crate::events::RunEvent;
 
-/// Hears what happens in a run.
+/// Receiver of the events of a run.
 pub trait EventSink {
-    /// Takes note of an event.
+    /// Handles an event.
     fn on_event(&mut self, event: &RunEvent);
-}
-
-static DATA_LOST: AtomicBool = AtomicBool::new(false);
-
-/// Prints data. A reader that has gone away is no error; any other failure is said once and remembered.
-pub fn print_data(text: &str) {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error)
-            if error.kind() != io::ErrorKind::BrokenPipe && !DATA_LOST.swap(true, Ordering::Relaxed) =>
-        {
-            print_note(&format!(
-                "error: cannot write to standard output: {error}\nhint: check the space there"
-            ));
-        }
-        _ => {}
-    }
-}
-
-/// Whether data could not be printed.
-#[must_use]
-pub fn is_output_incomplete() -> bool {
-    DATA_LOST.load(Ordering::Relaxed)
-}
-
-/// Prints a line for a person.
-pub fn print_note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! The two forms of output that every listing command has.
+//! Output formats of every command that lists something.
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

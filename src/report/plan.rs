@@ -1,84 +1,84 @@
-//! A plan as a table: what would be measured, by kernel, and how long it would take.
+//! Table of `npubench plan`: cases by kernel, predicted duration, and reasons of cases that would not be measured.
 
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
-use super::{text::plural, timestamp::span};
+use super::{text::format_count, timestamp::format_duration};
 use crate::domain::KernelName;
 
-/// What becomes of a case of a plan.
+/// Planned treatment of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlannedAction {
-    /// It would be measured.
+    /// The case would be measured.
     Measured,
-    /// There is no time, or no device, for it.
-    Left(String),
-    /// It is not launched at all.
-    Refused(String),
+    /// The case would not be started in time, or needs more devices; with the reason.
+    NotInTime(String),
+    /// The case would not be launched; with verdict and reason.
+    Rejected(String),
 }
 
-/// What a plan comes to.
+/// Totals of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanTotals {
-    /// Collections.
+    /// Number of collections.
     pub collections: usize,
-    /// Devices that would be used.
+    /// Number of devices that would be used.
     pub devices: usize,
-    /// Seconds that it would take.
+    /// Predicted duration in seconds.
     pub seconds: f64,
-    /// Cases that have a result already.
+    /// Number of cases that already have a result.
     pub already_measured: usize,
 }
 
 #[derive(Default)]
 struct PlanLine {
     measured: usize,
-    left: usize,
-    refused: usize,
+    not_in_time: usize,
+    rejected: usize,
 }
 
-/// The cases of a plan by kernel, then what it comes to and what is left out.
+/// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
 #[must_use]
-pub fn plan_table(cases: &[(&KernelName, PlannedAction)], sum: PlanTotals) -> String {
+pub fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for (kernel, fate) in cases {
+    for (kernel, action) in cases {
         let line = lines.entry(kernel).or_default();
-        match fate {
+        match action {
             PlannedAction::Measured => line.measured += 1,
-            PlannedAction::Left(_) => line.left += 1,
-            PlannedAction::Refused(_) => line.refused += 1,
+            PlannedAction::NotInTime(_) => line.not_in_time += 1,
+            PlannedAction::Rejected(_) => line.rejected += 1,
         }
-        if let PlannedAction::Left(reason) | PlannedAction::Refused(reason) = fate {
+        if let PlannedAction::NotInTime(reason) | PlannedAction::Rejected(reason) = action {
             *reasons.entry(reason).or_default() += 1;
         }
     }
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["kernel", "measured", "not in time", "refused"]);
-    let shown = |count: usize| if count == 0 { String::new() } else { count.to_string() };
+    table.set_header(["kernel", "measured", "not in time", "rejected"]);
+    let cell = |count: usize| if count == 0 { String::new() } else { count.to_string() };
     for (kernel, line) in &lines {
-        table.add_row([kernel.to_string(), shown(line.measured), shown(line.left), shown(line.refused)]);
+        table.add_row([kernel.to_string(), cell(line.measured), cell(line.not_in_time), cell(line.rejected)]);
     }
-    let all = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
-    let measured = all(|line| line.measured);
-    let cells = [measured, all(|line| line.left), all(|line| line.refused)].map(shown);
+    let total = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
+    let measured = total(|line| line.measured);
+    let cells = [measured, total(|line| line.not_in_time), total(|line| line.rejected)].map(cell);
     table.add_row(std::iter::once("all".to_owned()).chain(cells));
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = table.trim_fmt() + "\n";
     text += &format!(
-        "{} in {} on {} would take about {}; {} measured already\n",
-        plural(measured, "case"),
-        plural(sum.collections, "collection"),
-        plural(sum.devices, "device"),
-        span(sum.seconds),
-        plural(sum.already_measured, "case"),
+        "{} in {} on {} would take about {}; {} already measured\n",
+        format_count(measured, "case"),
+        format_count(totals.collections, "collection"),
+        format_count(totals.devices, "device"),
+        format_duration(totals.seconds),
+        format_count(totals.already_measured, "case"),
     );
     for (reason, count) in reasons {
-        text += &format!("{}: {reason}\n", plural(count, "case"));
+        text += &format!("{}: {reason}\n", format_count(count, "case"));
     }
     text
 }

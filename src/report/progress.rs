@@ -1,6 +1,6 @@
-//! The live table of a run on a terminal: an overall bar, and a line for each device.
+//! Progress display of a run on a terminal: a bar for the run, and a line per device.
 //!
-//! Where the terminal has fewer lines than the table, the last ones are left out; it never scrolls.
+//! If the terminal has fewer lines than the display, the last lines are left out; the display never scrolls.
 
 use std::{
     sync::{
@@ -15,17 +15,21 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     DeviceActivity, DeviceStatus, RunState, Timestamp, print_note,
-    timestamp::{clock, span},
+    run_state::RunningCollection,
+    timestamp::{format_clock, format_duration},
 };
-use crate::{domain::CollectionPurpose, events::RunEvent};
+use crate::{
+    domain::{CollectionPurpose, KernelName},
+    events::RunEvent,
+};
 
-/// The table is drawn anew so often, for its clocks.
+/// Interval at which elapsed times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The table, and the thread that keeps its clocks going.
+/// The display, with the thread that redraws elapsed times.
 #[derive(Debug)]
 pub(super) struct ProgressDisplay {
-    shown: Arc<Mutex<DisplayState>>,
+    display: Arc<Mutex<DisplayState>>,
     lines: MultiProgress,
     ticks: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -36,57 +40,57 @@ struct DisplayState {
     lines: MultiProgress,
     overall: ProgressBar,
     devices: Vec<ProgressBar>,
-    board: RunState,
+    state: RunState,
 }
 
 impl ProgressDisplay {
     pub(super) fn for_stderr() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4));
         let overall = lines.add(ProgressBar::new(0));
-        overall.set_style(style("{bar:30} {pos}/{len} {wide_msg}"));
-        let board = RunState::default();
-        let shown = DisplayState { lines: lines.clone(), overall, devices: Vec::new(), board };
-        let shown = Arc::new(Mutex::new(shown));
+        overall.set_style(progress_style("{bar:30} {pos}/{len} {wide_msg}"));
+        let state = RunState::default();
+        let display = DisplayState { lines: lines.clone(), overall, devices: Vec::new(), state };
+        let display = Arc::new(Mutex::new(display));
         let (ticks, inbox) = mpsc::channel::<()>();
-        let ticking = Arc::clone(&shown);
+        let shared = Arc::clone(&display);
         let work = move || {
             while inbox.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                lock(&ticking).draw(Timestamp::now());
+                lock_display(&shared).redraw(Timestamp::now());
             }
         };
-        // Without the thread the table still follows events.
-        let thread = thread::Builder::new().name("table".to_owned()).spawn(work).ok();
-        Self { shown, lines, ticks: Some(ticks), thread }
+        // Without the thread the display is still updated by events.
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(work).ok();
+        Self { display, lines, ticks: Some(ticks), thread }
     }
 
-    /// Prints a line above the table.
+    /// Prints a line above the display.
     pub(super) fn print_line(&self, line: &str) {
         self.lines.suspend(|| print_note(line));
     }
 
     pub(super) fn on_event(&self, event: &RunEvent) {
-        let mut shown = lock(&self.shown);
+        let mut display = lock_display(&self.display);
         let now = Timestamp::now();
-        shown.board.on_event(now, event);
+        display.state.on_event(now, event);
         match event {
-            RunEvent::RunStarted { .. } => shown.begin(),
-            // There may be a hundred thousand; the next tick shows them.
+            RunEvent::RunStarted { .. } => display.add_lines(),
+            // A run may have a hundred thousand of them; the next tick shows them.
             RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. } => return,
             RunEvent::RunFinished { .. } => {
-                shown.end();
+                display.clear();
                 return;
             }
             _ => {}
         }
-        shown.draw(now);
+        display.redraw(now);
     }
 }
 
-fn lock(shown: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
-    shown.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_display(display: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
+    display.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn style(template: &str) -> ProgressStyle {
+fn progress_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
@@ -96,90 +100,94 @@ impl Drop for ProgressDisplay {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        lock(&self.shown).end();
+        lock_display(&self.display).clear();
     }
 }
 
 impl DisplayState {
-    fn begin(&mut self) {
-        self.overall.set_length(u64::try_from(self.board.cases).unwrap_or_default());
-        while self.devices.len() < self.board.devices.len() {
+    fn add_lines(&mut self) {
+        self.overall.set_length(u64::try_from(self.state.cases).unwrap_or_default());
+        while self.devices.len() < self.state.devices.len() {
             let line = self.lines.add(ProgressBar::new(0));
-            line.set_style(style("{wide_msg}"));
+            line.set_style(progress_style("{wide_msg}"));
             self.devices.push(line);
         }
     }
 
-    fn draw(&self, now: Timestamp) {
-        if self.board.run.is_empty() {
+    fn redraw(&self, now: Timestamp) {
+        if self.state.run.is_empty() {
             return;
         }
-        self.overall.set_position(u64::try_from(self.board.done).unwrap_or_default());
-        self.overall.set_message(overall_text(&self.board, now));
-        for (line, device) in self.devices.iter().zip(&self.board.devices) {
+        self.overall.set_position(u64::try_from(self.state.done).unwrap_or_default());
+        self.overall.set_message(overall_text(&self.state, now));
+        for (line, device) in self.devices.iter().zip(&self.state.devices) {
             line.set_message(device_text(device, now));
         }
     }
 
-    fn end(&mut self) {
+    fn clear(&mut self) {
         self.devices.drain(..).for_each(|line| line.finish_and_clear());
         self.overall.finish_and_clear();
-        // Nothing is drawn any more.
-        self.board = RunState::default();
+        // A later tick draws nothing.
+        self.state = RunState::default();
     }
 }
 
-/// What stands behind the overall bar.
-fn overall_text(board: &RunState, now: Timestamp) -> String {
-    let gone = clock(now.since(board.started));
-    let left = board.eta.map_or_else(String::new, |eta| format!(", {} left", span(eta.since(now))));
-    let late = match board.not_in_time {
+/// Returns the text after the bar of the run.
+fn overall_text(state: &RunState, now: Timestamp) -> String {
+    let elapsed = format_clock(now.seconds_since(state.started));
+    let left = state
+        .eta
+        .map_or_else(String::new, |eta| format!(", {} left", format_duration(eta.seconds_since(now))));
+    let late = match state.not_in_time {
         0 => String::new(),
         late => format!(", {late} not in time"),
     };
-    let waits = if board.is_disk_full { ", waiting for room on the disk" } else { "" };
-    format!("cases, {gone} gone{left}{late}{waits}")
+    let waiting = if state.disk_full { ", waiting for free disk space" } else { "" };
+    format!("cases, {elapsed} elapsed{left}{late}{waiting}")
 }
 
-/// What a device does, in a line.
+/// Returns the line of a device.
 fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
-    let does = match (&line.collection, line.state) {
+    let activity = match (&line.collection, line.state) {
         (Some(current), _) => {
-            let times = (clock(now.since(current.since)), clock(current.predicted_s));
-            format!("{:>5} of {:>5}  collection {}: {}", times.0, times.1, current.number, current.what())
+            let elapsed = format_clock(now.seconds_since(current.started));
+            let predicted = format_clock(current.predicted_s);
+            format!("{elapsed:>5} of {predicted:>5}  collection {}: {}", current.number, current.work_text())
         }
         (None, DeviceActivity::SetAside) => {
-            let again =
-                line.again.map_or_else(String::new, |at| format!(", again in {}", clock(at.since(now))));
-            format!("set aside{again}: {}", line.reason.as_deref().unwrap_or_default())
+            let retry = line
+                .retry_at
+                .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
+            format!("set aside{retry}: {}", line.reason.as_deref().unwrap_or_default())
         }
         (None, state) => state.as_str().to_owned(),
     };
-    let lent = if line.is_paused && line.collection.is_some() { ", then lent" } else { "" };
-    let rate = line.cases_a_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
-    let warm = line.reading.as_ref().and_then(|reading| reading.temperature_c);
-    let warm = warm.map_or_else(String::new, |degrees| format!("{degrees} C"));
-    let tail = [rate, warm].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+    let lent = if line.paused && line.collection.is_some() { ", then lent" } else { "" };
+    let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
+    let temperature = line.reading.as_ref().and_then(|reading| reading.temperature_c);
+    let temperature = temperature.map_or_else(String::new, |degrees| format!("{degrees} C"));
+    let tail = [rate, temperature].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let tail = if tail.is_empty() { tail } else { format!("  ({tail})") };
-    format!("device {:<3} {does}{lent}{tail}", line.device)
+    format!("device {:<3} {activity}{lent}{tail}", line.device)
 }
 
-impl super::run_state::RunningCollection {
-    /// What runs, in words: `MatMulV2, 12 cases`, `Add 0123456789abcdef (search)`.
-    pub(super) fn what(&self) -> String {
-        let kernels: Vec<&str> = self.kernels.iter().map(crate::domain::KernelName::as_str).collect();
+impl RunningCollection {
+    /// Returns kernels, cases and purpose, such as `MatMulV2, 12 cases` or `Add 0123456789abcdef (search)`.
+    pub(super) fn work_text(&self) -> String {
+        let kernels: Vec<&str> = self.kernels.iter().map(KernelName::as_str).collect();
         let kernels = match kernels.as_slice() {
             [first, second, _, ..] => format!("{first}, {second} and {} more", kernels.len() - 2),
             few => few.join(", "),
         };
         let cases =
             self.case.as_ref().map_or_else(|| format!(", {} cases", self.cases), |case| format!(" {case}"));
-        let why = if self.purpose == CollectionPurpose::Measure {
+        let purpose = if self.purpose == CollectionPurpose::Measure {
             String::new()
         } else {
             format!(" ({})", self.purpose)
         };
-        format!("{kernels}{cases}{why}")
+        format!("{kernels}{cases}{purpose}")
     }
 }
 
@@ -187,14 +195,14 @@ impl super::run_state::RunningCollection {
 mod tests {
     use super::*;
     use crate::{
-        domain::{CaseId, KernelName, Nanos},
-        report::run_state::{DeviceSnapshot, RunningCollection},
+        domain::{CaseId, Nanos},
+        report::DeviceSnapshot,
     };
 
     #[test]
-    fn lines_say_what_each_device_does() {
+    fn device_lines_show_collection_rate_and_reason() {
         let start = Timestamp(Nanos(0));
-        let now = start.after(75.0);
+        let now = start.plus_seconds(75.0);
         let kernels =
             |names: &[&str]| names.iter().map(|name| KernelName::new(name).expect("a name")).collect();
         let current = |number, names: &[&str], cases, case: Option<&str>, purpose| RunningCollection {
@@ -203,9 +211,9 @@ mod tests {
             kernels: kernels(names),
             cases,
             case: case.map(CaseId::from_stored),
-            since: start,
+            started: start,
             predicted_s: 240.0,
-            predicted_end: start.after(240.0),
+            predicted_end: start.plus_seconds(240.0),
         };
         let idle = DeviceStatus::default();
         let busy = DeviceStatus {
@@ -218,7 +226,7 @@ mod tests {
                 None,
                 CollectionPurpose::Measure,
             )),
-            cases_a_minute: Some(61.7),
+            cases_per_minute: Some(61.7),
             reading: Some(DeviceSnapshot {
                 at: start,
                 health: "OK".to_owned(),
@@ -230,7 +238,7 @@ mod tests {
         let searching = DeviceStatus {
             device: 10,
             state: DeviceActivity::Running,
-            is_paused: true,
+            paused: true,
             collection: Some(current(12, &["Add"], 1, Some("0123456789abcdef"), CollectionPurpose::Search)),
             ..DeviceStatus::default()
         };
@@ -238,25 +246,25 @@ mod tests {
             device: 11,
             state: DeviceActivity::SetAside,
             reason: Some("two controls failed".to_owned()),
-            again: Some(start.after(135.0)),
+            retry_at: Some(start.plus_seconds(135.0)),
             ..DeviceStatus::default()
         };
-        let lent = DeviceStatus {
-            device: 12,
-            state: DeviceActivity::Lent,
-            is_paused: true,
-            ..DeviceStatus::default()
-        };
+        let lent =
+            DeviceStatus { device: 12, state: DeviceActivity::Lent, paused: true, ..DeviceStatus::default() };
         let text = [idle, busy, searching, ill, lent].map(|line| device_text(&line, now)).join("\n");
         insta::assert_snapshot!(text, @r"
         device 0   idle
         device 1    1:15 of  4:00  collection 3: Add, Cast and 2 more, 12 cases  (62/min, 41 C)
         device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then lent
-        device 11  set aside, again in 1:00: two controls failed
+        device 11  set aside, retry in 1:00: two controls failed
         device 12  lent
         ");
-        let board =
-            RunState { started: start, eta: Some(start.after(195.0)), not_in_time: 7, ..RunState::default() };
-        assert_eq!(overall_text(&board, now), "cases, 1:15 gone, 2 minutes left, 7 not in time");
+        let state = RunState {
+            started: start,
+            eta: Some(start.plus_seconds(195.0)),
+            not_in_time: 7,
+            ..RunState::default()
+        };
+        assert_eq!(overall_text(&state, now), "cases, 1:15 elapsed, 2 minutes left, 7 not in time");
     }
 }

@@ -1,7 +1,7 @@
-//! What a run leaves in its folder for whoever asks: all events, its state, logs named by case.
+//! Files that a run writes into its folder for users: events, status, and logs named by case.
 //!
-//! None of it decides anything: the ledger has the results. A file that cannot be written is said once, and the
-//! run goes on without it.
+//! They are derived: the ledger has the results. If a file cannot be written, this is reported once, and the run
+//! continues without it.
 
 use std::{
     collections::BTreeMap,
@@ -13,19 +13,23 @@ use std::{
 
 use serde::Serialize;
 
-use super::{EventSink, Timestamp, print_note, status::StatusFile};
+use super::{
+    EventSink, Timestamp,
+    print::{report_first_error, report_write_error},
+    status::StatusFile,
+};
 use crate::{
     domain::{CaseId, Verdict},
     events::RunEvent,
     render::files,
 };
 
-/// Every event of a run, a line of JSON each.
+/// File of all events of a run, one JSON object per line.
 const EVENTS: &str = "events.jsonl";
-/// Logs of cases that did not end well.
+/// Folder of the logs of cases with a verdict other than `ok`.
 const LOGS: &str = "logs";
 
-/// Everything that a run leaves in its folder, beside what the user sees on the screen.
+/// Event sink that writes the files of a run and passes events on to the screen.
 pub struct RunRecorder {
     screen: Box<dyn EventSink>,
     events: Option<EventsFile>,
@@ -34,16 +38,16 @@ pub struct RunRecorder {
 }
 
 impl RunRecorder {
-    /// Keeps what happens in the folder of a run, and passes it on to the screen. `earlier` is what an
-    /// interrupted run has tried already: cases and the numbers of their collections.
+    /// Creates the sink for the folder of a run. `earlier` has the attempts of a resumed run before its interruption:
+    /// cases and the numbers of their collections.
     pub fn new(screen: Box<dyn EventSink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
-        let made = fs::create_dir_all(folder);
+        let created = fs::create_dir_all(folder);
         let path = folder.join(EVENTS);
-        let events = made.and_then(|()| EventsFile::open(&path));
+        let events = created.and_then(|()| EventsFile::open(&path));
         let events = events.inspect_err(|error| report_write_error(&path, error)).ok();
         let status = StatusFile::start(folder).inspect_err(|error| report_write_error(folder, error)).ok();
         let mut logs = CaseLogs { folder: folder.to_owned(), attempts: BTreeMap::new(), has_failed: false };
-        earlier.iter().for_each(|(case, collection)| logs.note(case, *collection));
+        earlier.iter().for_each(|(case, collection)| logs.add_attempt(case, *collection));
         Self { screen, events, status, logs }
     }
 }
@@ -55,23 +59,19 @@ impl EventSink for RunRecorder {
             events.on_event(now, event);
         }
         if let Some(status) = &self.status {
-            status.update(now, event);
+            status.on_event(now, event);
         }
         self.logs.on_event(event);
         self.screen.on_event(event);
     }
 }
 
-pub(super) fn report_write_error(path: &Path, error: &io::Error) {
-    print_note(&format!("warning: cannot write `{}`: {error}; the run goes on without it", path.display()));
-}
-
-/// The file of all events. A run that goes on appends to it.
+/// The file of all events. A resumed run appends to it.
 struct EventsFile {
     file: File,
     path: PathBuf,
-    /// Whether the last line is not whole, so that the next one must not join it.
-    is_cut: bool,
+    /// True if the last line is incomplete: the next one starts on a new line.
+    is_truncated: bool,
     has_failed: bool,
 }
 
@@ -85,87 +85,80 @@ struct RecordedEvent<'a> {
 impl EventsFile {
     fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::options().read(true).append(true).create(true).open(path)?;
-        // A power loss may have cut the last line.
+        // A power loss may have truncated the last line.
         let mut last = *b"\n";
         if file.metadata()?.len() > 0 {
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
         }
-        Ok(Self { file, path: path.to_owned(), is_cut: last != *b"\n", has_failed: false })
+        Ok(Self { file, path: path.to_owned(), is_truncated: last != *b"\n", has_failed: false })
     }
 
-    /// What does not go onto a full disk is lost here, not in the ledger; what comes when there is room again is kept.
+    /// Appends an event. Events that do not fit on a full disk are missing here, but not in the ledger; later ones are
+    /// written once space is free.
     fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
-        let written = self.write(at, event);
-        self.is_cut = written.is_err();
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            report_write_error(&self.path, &error);
-        }
+        let written = self.write_line(at, event);
+        self.is_truncated = written.is_err();
+        report_first_error(written, &self.path, &mut self.has_failed);
     }
 
-    /// One call to the system for each line, so that a killed run has all of them.
-    fn write(&mut self, at: Timestamp, event: &RunEvent) -> io::Result<()> {
+    /// Writes a line by one system call, so that the file of a killed run has every event.
+    fn write_line(&mut self, at: Timestamp, event: &RunEvent) -> io::Result<()> {
         let line = serde_json::to_string(&RecordedEvent { at, event })?;
-        let before = if self.is_cut { "\n" } else { "" };
+        let before = if self.is_truncated { "\n" } else { "" };
         self.file.write_all(format!("{before}{line}\n").as_bytes())
     }
 }
 
-/// Where the log of a collection is, in the folder of its run.
+/// Returns the path of the log of a collection, relative to the folder of its run.
 #[must_use]
 pub(super) fn collection_log(collection: u32) -> PathBuf {
     ["collections", &format!("{collection:05}"), files::LOG].iter().collect()
 }
 
-/// The same by the name of a case, for those that did not end `ok`.
+/// Returns the path of the link to that log that is named by a case with a verdict other than `ok`.
 #[must_use]
 pub(super) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
     Path::new(LOGS).join(format!("{case}.{collection}.log"))
 }
 
-/// Links a case's name to the logs of its collections when its verdict is not `ok`.
+/// Creates links, named by case, to the logs of the collections of cases with a verdict other than `ok`.
 struct CaseLogs {
     folder: PathBuf,
-    /// Collections of cases without a verdict.
+    /// Collections of the cases that have no verdict yet.
     attempts: BTreeMap<CaseId, Vec<u32>>,
     has_failed: bool,
 }
 
 impl CaseLogs {
-    fn note(&mut self, case: &CaseId, collection: u32) {
+    fn add_attempt(&mut self, case: &CaseId, collection: u32) {
         self.attempts.entry(case.clone()).or_default().push(collection);
     }
 
     fn on_event(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::CaseAttempted { case, collection, .. } => self.note(case, *collection),
+            RunEvent::CaseAttempted { case, collection, .. } => self.add_attempt(case, *collection),
             RunEvent::CaseFinished { case, finding, .. } => {
                 let collections = self.attempts.remove(case).unwrap_or_default();
                 if finding.verdict == Verdict::Ok {
                     return;
                 }
                 for collection in collections {
-                    let linked = self.link(case, collection);
-                    if let Err(error) = linked
-                        && !std::mem::replace(&mut self.has_failed, true)
-                    {
-                        report_write_error(&self.folder.join(LOGS), &error);
-                    }
+                    let linked = self.link_log(case, collection);
+                    report_first_error(linked, &self.folder.join(LOGS), &mut self.has_failed);
                 }
             }
             _ => {}
         }
     }
 
-    fn link(&self, case: &CaseId, collection: u32) -> io::Result<()> {
+    fn link_log(&self, case: &CaseId, collection: u32) -> io::Result<()> {
         fs::create_dir_all(self.folder.join(LOGS))?;
         let target = Path::new("..").join(collection_log(collection));
         match symlink(target, self.folder.join(case_log(case, collection))) {
-            // A run that goes on has it from before.
+            // A resumed run may have created it before its interruption.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            done => done,
+            linked => linked,
         }
     }
 }
@@ -175,26 +168,30 @@ mod tests {
     use super::*;
     use crate::domain::{CaseOutcome, KernelName};
 
-    struct Nothing;
+    struct NullSink;
 
-    impl EventSink for Nothing {
+    impl EventSink for NullSink {
         fn on_event(&mut self, _: &RunEvent) {}
     }
 
-    fn tell(folder: &Path, earlier: &[(CaseId, u32)], events: &[RunEvent]) {
-        let mut sink = RunRecorder::new(Box::new(Nothing), folder, earlier);
+    fn record_events(folder: &Path, earlier: &[(CaseId, u32)], events: &[RunEvent]) {
+        let mut sink = RunRecorder::new(Box::new(NullSink), folder, earlier);
         events.iter().for_each(|event| sink.on_event(event));
     }
 
     #[test]
-    fn a_cut_line_does_not_take_the_next_one_with_it() {
+    fn events_after_a_truncated_line_start_on_a_new_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(EVENTS);
-        tell(folder.path(), &[], &[RunEvent::DeviceLent { device: 1, reason: "it is paused".to_owned() }]);
-        let whole = fs::read_to_string(&path).expect("there");
+        record_events(
+            folder.path(),
+            &[],
+            &[RunEvent::DeviceLent { device: 1, reason: "it is paused".to_owned() }],
+        );
+        let whole = fs::read_to_string(&path).expect("readable");
         fs::write(&path, format!("{whole}{{\"at\":\"20")).expect("written");
-        tell(folder.path(), &[], &[RunEvent::DeviceReturned { device: 1 }]);
-        let text = fs::read_to_string(&path).expect("there");
+        record_events(folder.path(), &[], &[RunEvent::DeviceReturned { device: 1 }]);
+        let text = fs::read_to_string(&path).expect("readable");
         let lines: Vec<Result<serde_json::Value, _>> = text.lines().map(serde_json::from_str).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].is_err());
@@ -203,25 +200,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_does_not_keep_the_screen_from_events() {
-        struct Count(std::rc::Rc<std::cell::Cell<u32>>);
-        impl EventSink for Count {
+    fn screen_gets_events_although_files_cannot_be_written() {
+        struct CountingSink(std::rc::Rc<std::cell::Cell<u32>>);
+        impl EventSink for CountingSink {
             fn on_event(&mut self, _: &RunEvent) {
                 self.0.set(self.0.get() + 1);
             }
         }
         let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir(folder.path().join(EVENTS)).expect("made");
-        let heard = std::rc::Rc::default();
-        let mut sink = RunRecorder::new(Box::new(Count(std::rc::Rc::clone(&heard))), folder.path(), &[]);
+        fs::create_dir(folder.path().join(EVENTS)).expect("created");
+        let count = std::rc::Rc::default();
+        let mut sink =
+            RunRecorder::new(Box::new(CountingSink(std::rc::Rc::clone(&count))), folder.path(), &[]);
         sink.on_event(&RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
         sink.on_event(&RunEvent::DeviceReturned { device: 0 });
         drop(sink);
-        assert_eq!(heard.get(), 2);
+        assert_eq!(count.get(), 2);
     }
 
     #[test]
-    fn only_cases_that_did_not_end_well_get_logs_of_their_own() {
+    fn only_cases_with_a_verdict_other_than_ok_get_log_links() {
         let folder = tempfile::tempdir().expect("a folder");
         let (good, bad) = (CaseId::from_stored("good"), CaseId::from_stored("bad"));
         let attempted = |case: &CaseId, collection| RunEvent::CaseAttempted {
@@ -243,15 +241,14 @@ mod tests {
             finished(&bad, Verdict::Hung),
         ];
         let log = folder.path().join(collection_log(2));
-        fs::create_dir_all(log.parent().expect("a folder")).expect("made");
-        fs::write(&log, "what it said").expect("written");
-        tell(folder.path(), &[(bad.clone(), 1)], &events);
+        fs::create_dir_all(log.parent().expect("a folder")).expect("created");
+        fs::write(&log, "output of the script").expect("written");
+        record_events(folder.path(), &[(bad.clone(), 1)], &events);
         let names = fs::read_dir(folder.path().join(LOGS)).expect("listed");
         let mut names: Vec<_> = names.map(|entry| entry.expect("listed").file_name()).collect();
         names.sort();
         assert_eq!(names, ["bad.1.log", "bad.2.log"]);
-        let through =
-            fs::read_to_string(folder.path().join(case_log(&bad, 2))).expect("the link leads there");
-        assert_eq!(through, "what it said");
+        let linked = fs::read_to_string(folder.path().join(case_log(&bad, 2))).expect("a valid link");
+        assert_eq!(linked, "output of the script");
     }
 }

@@ -1,6 +1,6 @@
-//! What a run does at a moment, made from its events: behind the live table and the status file.
+//! State of a run, computed from its events, for the progress display and the status file.
 //!
-//! Pure: events and the time come in, nothing is read or written.
+//! The computation is pure: its inputs are events and times, and it neither reads nor writes.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use crate::{
     events::RunEvent,
 };
 
-/// How far a run is.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
-    /// Collections run, or would if a device were there.
+    /// Collections run, or wait for a device.
     #[default]
     Running,
-    /// It was told to stop; what runs may end.
+    /// A stop was requested; running collections may end.
     Stopping,
-    /// Everything is done and kept.
+    /// All results and rows are written.
     Ended,
 }
 
-/// What a device does.
+/// Current use of a device by the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceActivity {
-    /// Nothing, for now.
+    /// No collection, for now.
     #[default]
     Idle,
-    /// A collection.
+    /// A collection runs on the device.
     Running,
-    /// Nothing: it does not work.
+    /// No collection: the device failed its control cases.
     SetAside,
-    /// Nothing: it is lent to somebody else.
+    /// No collection: the device is paused, in use by other programs, unhealthy or no longer listed.
     Lent,
 }
 
 impl DeviceActivity {
-    /// Its words.
+    /// Returns the text shown on screen.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,118 +53,123 @@ impl DeviceActivity {
     }
 }
 
-/// A collection that runs.
+/// A running collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningCollection {
-    /// Its number.
+    /// Number of the collection in the run, from 1.
     pub number: u32,
-    /// Why it was begun.
+    /// Purpose of the collection.
     pub purpose: CollectionPurpose,
-    /// The kernels of its cases.
+    /// Kernels of the cases.
     pub kernels: Vec<KernelName>,
-    /// Number of its cases.
+    /// Number of cases.
     pub cases: usize,
-    /// The case, where it is but one.
+    /// The case, if the collection has only one.
     pub case: Option<CaseId>,
-    /// When it began.
-    pub since: Timestamp,
-    /// Seconds that it is predicted to take.
+    /// Start of the collection.
+    #[serde(alias = "since")]
+    pub started: Timestamp,
+    /// Predicted duration in seconds.
     pub predicted_s: f64,
-    /// When it is predicted to end.
+    /// Predicted end.
     pub predicted_end: Timestamp,
 }
 
-/// What a device said of itself.
+/// A reading of the state of a device by `npu-smi`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSnapshot {
-    /// When.
+    /// Time of the reading.
     pub at: Timestamp,
-    /// In words.
+    /// Health as printed by `npu-smi`; `OK` if healthy.
     pub health: String,
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     pub temperature_c: Option<i64>,
-    /// Watt.
+    /// Power in watts.
     pub power_w: Option<f64>,
 }
 
-/// A device of the run.
+/// State of a device of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {
-    /// Its number.
+    /// Number of the device.
     pub device: u32,
-    /// What it does.
+    /// Current use of the device.
     pub state: DeviceActivity,
-    /// Whether nothing new begins on it: it is asked for, in use, ill or gone.
-    pub is_paused: bool,
-    /// Why it is set aside, or why nothing begins on it.
+    /// True if no new collection is started on the device: it is paused, in use by other programs, unhealthy or no
+    /// longer listed.
+    #[serde(alias = "is_paused")]
+    pub paused: bool,
+    /// Reason why no collection is started on the device.
     pub reason: Option<String>,
-    /// When it is tried again.
-    pub again: Option<Timestamp>,
-    /// What runs on it.
+    /// Time at which a device that failed is tried again.
+    pub retry_at: Option<Timestamp>,
+    /// Running collection.
     pub collection: Option<RunningCollection>,
-    /// Collections that have ended on it.
+    /// Number of collections that have ended on the device.
     pub collections: usize,
-    /// Cases of these.
+    /// Number of cases of these collections.
     pub cases: usize,
-    /// Cases a minute while one of these ran.
-    pub cases_a_minute: Option<f64>,
-    /// The last reading.
+    /// Cases per minute of collection time.
+    pub cases_per_minute: Option<f64>,
+    /// Last reading of the device.
     pub reading: Option<DeviceSnapshot>,
-    /// Seconds that its collections took.
+    /// Total duration of the ended collections in seconds.
     #[serde(skip)]
-    pub(super) busy: f64,
+    pub(super) busy_seconds: f64,
     #[serde(skip)]
     pub(super) is_set_aside: bool,
 }
 
 impl DeviceStatus {
-    fn settle(&mut self) {
+    fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
             Self { is_set_aside: true, .. } => DeviceActivity::SetAside,
-            Self { is_paused: true, .. } => DeviceActivity::Lent,
+            Self { paused: true, .. } => DeviceActivity::Lent,
             _ => DeviceActivity::Idle,
         };
     }
 }
 
-/// What a run does at a moment.
+/// State of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
-    /// The run.
+    /// Id of the run.
     pub run: String,
-    /// Measured or rehearsed.
+    /// Kind of the durations: measured or simulated.
     pub kind: Option<DataKind>,
-    /// How far it is.
+    /// Phase of the run.
     pub phase: RunPhase,
-    /// When it began, or went on.
+    /// Start of the run, or of its last continuation.
     pub started: Timestamp,
-    /// When everything must have ended.
+    /// Time at which everything must have ended.
     pub deadline: Option<Timestamp>,
-    /// Cases to measure.
+    /// Number of cases to measure.
     pub cases: usize,
-    /// Of these, the cases that have their verdict.
+    /// Number of these cases with a verdict.
     pub done: usize,
-    /// Of these, the cases that have none.
+    /// Number of these cases without a verdict.
     pub open: usize,
-    /// Of the open ones, those that will have none before the deadline.
+    /// Number of open cases that will have no verdict before the deadline.
     pub not_in_time: usize,
-    /// When the others will have theirs.
+    /// Time at which the other open cases will have a verdict.
     pub eta: Option<Timestamp>,
-    /// Cases that got their verdict, a minute, since the first collection.
-    pub cases_a_minute: Option<f64>,
-    /// Cases by verdict, also those that were not launched.
+    /// Cases with a verdict per minute since the first collection.
+    pub cases_per_minute: Option<f64>,
+    /// Number of cases by verdict, including cases that were not launched.
     pub verdicts: BTreeMap<Verdict, usize>,
-    /// Whether it waits for room on the disk.
-    pub is_disk_full: bool,
-    /// Its devices.
+    /// True if the run waits for free space on the disk.
+    #[serde(alias = "is_disk_full")]
+    pub disk_full: bool,
+    /// Devices of the run.
     pub devices: Vec<DeviceStatus>,
+    /// Start of the first collection.
     #[serde(skip)]
     pub(super) launched: Option<Timestamp>,
 }
 
 impl RunState {
-    /// Takes note of an event.
+    /// Updates the state by an event that occurred at `now`.
     pub fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
             RunEvent::RunStarted { run, kind, cases, devices, budget, .. } => {
@@ -173,7 +178,7 @@ impl RunState {
                     run: run.clone(),
                     kind: Some(*kind),
                     started: now,
-                    deadline: budget.map(|budget| now.after(budget)),
+                    deadline: budget.map(|budget| now.plus_seconds(budget)),
                     cases: *cases,
                     open: *cases,
                     devices: devices.iter().map(line).collect(),
@@ -187,16 +192,16 @@ impl RunState {
                 {
                     self.done += 1;
                     self.open = self.cases.saturating_sub(self.done);
-                    self.cases_a_minute = rate(self.done, now.since(launched));
+                    self.cases_per_minute = cases_per_minute(self.done, now.seconds_since(launched));
                 }
             }
             RunEvent::Progress { open, in_time, seconds } => {
                 self.open = *open;
                 self.not_in_time = open.saturating_sub(*in_time);
-                self.eta = Some(now.after(*seconds));
+                self.eta = Some(now.plus_seconds(*seconds));
             }
-            RunEvent::DiskFull { .. } => self.is_disk_full = true,
-            RunEvent::DiskFreed { .. } => self.is_disk_full = false,
+            RunEvent::DiskFull { .. } => self.disk_full = true,
+            RunEvent::DiskFreed { .. } => self.disk_full = false,
             RunEvent::StopRequested { .. } => self.phase = RunPhase::Stopping,
             RunEvent::RunFinished { .. } => {
                 self.phase = RunPhase::Ended;
@@ -216,37 +221,39 @@ impl RunState {
                     kernels: kernels.clone(),
                     cases: *cases,
                     case: case.clone(),
-                    since: now,
+                    started: now,
                     predicted_s: *predicted,
-                    predicted_end: now.after(*predicted),
+                    predicted_end: now.plus_seconds(*predicted),
                 };
-                self.change(devices, |line| line.collection = Some(current.clone()));
+                self.update_devices(devices, |line| line.collection = Some(current.clone()));
             }
-            RunEvent::CollectionFinished { devices, seconds, .. } => self.change(devices, |line| {
+            RunEvent::CollectionFinished { devices, seconds, .. } => self.update_devices(devices, |line| {
                 line.collections += 1;
                 line.cases += line.collection.take().map_or(0, |current| current.cases);
-                line.busy += seconds;
-                line.cases_a_minute = rate(line.cases, line.busy);
+                line.busy_seconds += seconds;
+                line.cases_per_minute = cases_per_minute(line.cases, line.busy_seconds);
             }),
-            RunEvent::DeviceSetAside { device, reason, again_in } => self.change(&[*device], |line| {
-                line.is_set_aside = true;
-                line.reason = Some(reason.clone());
-                line.again = again_in.map(|seconds| now.after(seconds));
-            }),
-            RunEvent::DeviceTakenBack { device } => self.change(&[*device], |line| {
+            RunEvent::DeviceSetAside { device, reason, again_in } => {
+                self.update_devices(&[*device], |line| {
+                    line.is_set_aside = true;
+                    line.reason = Some(reason.clone());
+                    line.retry_at = again_in.map(|seconds| now.plus_seconds(seconds));
+                })
+            }
+            RunEvent::DeviceTakenBack { device } => self.update_devices(&[*device], |line| {
                 line.is_set_aside = false;
-                (line.reason, line.again) = (None, None);
+                (line.reason, line.retry_at) = (None, None);
             }),
-            RunEvent::DeviceLent { device, reason } => self.change(&[*device], |line| {
-                line.is_paused = true;
+            RunEvent::DeviceLent { device, reason } => self.update_devices(&[*device], |line| {
+                line.paused = true;
                 line.reason = Some(reason.clone());
             }),
-            RunEvent::DeviceReturned { device } => self.change(&[*device], |line| {
-                line.is_paused = false;
+            RunEvent::DeviceReturned { device } => self.update_devices(&[*device], |line| {
+                line.paused = false;
                 line.reason = None;
             }),
             RunEvent::DeviceRead { device, health, temperature_c, power_w, .. } => {
-                self.change(&[*device], |line| {
+                self.update_devices(&[*device], |line| {
                     line.reading = Some(DeviceSnapshot {
                         at: now,
                         health: health.clone(),
@@ -259,16 +266,16 @@ impl RunState {
         }
     }
 
-    fn change(&mut self, devices: &[u32], change: impl Fn(&mut DeviceStatus)) {
+    fn update_devices(&mut self, devices: &[u32], change: impl Fn(&mut DeviceStatus)) {
         for line in self.devices.iter_mut().filter(|line| devices.contains(&line.device)) {
             change(line);
-            line.settle();
+            line.update_activity();
         }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of cases")]
-fn rate(cases: usize, seconds: f64) -> Option<f64> {
+fn cases_per_minute(cases: usize, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| cases as f64 * 60.0 / seconds)
 }
 
@@ -312,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_asked_for_is_lent_when_its_collection_has_ended() {
-        let (mut board, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
+    fn paused_device_is_reserved_after_its_collection_has_ended() {
+        let (mut state, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
         let mut states = Vec::new();
         let end = RunEvent::CollectionFinished {
             collection: 1,
@@ -333,30 +340,30 @@ mod tests {
             RunEvent::DeviceTakenBack { device: 3 },
         ];
         for event in &events {
-            board.on_event(start, event);
-            states.push(board.devices[0].state.as_str());
+            state.on_event(start, event);
+            states.push(state.devices[0].state.as_str());
         }
         assert_eq!(states, ["idle", "running", "running", "lent", "set aside", "set aside", "idle"]);
-        assert_eq!((board.devices[0].cases, board.devices[0].cases_a_minute), (3, Some(30.0)));
-        assert_eq!(board.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
+        assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));
+        assert_eq!(state.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }
 
     #[test]
-    fn only_launched_cases_are_done() {
-        let (mut board, start) = (RunState::default(), Timestamp(Nanos(0)));
-        board.on_event(start, &started(&[0]));
-        board.on_event(start, &finished(Verdict::Unsupported));
-        board.on_event(start, &collection(1, &[0]));
-        board.on_event(start.after(30.0), &finished(Verdict::Ok));
-        board.on_event(start.after(30.0), &RunEvent::Progress { open: 3, in_time: 2, seconds: 15.0 });
-        board.on_event(start.after(40.0), &finished(Verdict::NotRun));
-        assert_eq!((board.cases, board.done, board.open, board.not_in_time), (4, 1, 3, 1));
-        assert_eq!(board.eta, Some(start.after(45.0)));
-        assert_eq!(board.deadline, Some(start.after(100.0)));
-        assert_eq!(board.cases_a_minute, Some(2.0));
-        let verdicts: Vec<_> = board.verdicts.values().sum::<usize>().to_string().chars().collect();
+    fn only_launched_cases_count_as_done() {
+        let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
+        state.on_event(start, &started(&[0]));
+        state.on_event(start, &finished(Verdict::Unsupported));
+        state.on_event(start, &collection(1, &[0]));
+        state.on_event(start.plus_seconds(30.0), &finished(Verdict::Ok));
+        state.on_event(start.plus_seconds(30.0), &RunEvent::Progress { open: 3, in_time: 2, seconds: 15.0 });
+        state.on_event(start.plus_seconds(40.0), &finished(Verdict::NotRun));
+        assert_eq!((state.cases, state.done, state.open, state.not_in_time), (4, 1, 3, 1));
+        assert_eq!(state.eta, Some(start.plus_seconds(45.0)));
+        assert_eq!(state.deadline, Some(start.plus_seconds(100.0)));
+        assert_eq!(state.cases_per_minute, Some(2.0));
+        let verdicts: Vec<_> = state.verdicts.values().sum::<usize>().to_string().chars().collect();
         assert_eq!(verdicts, ['3']);
-        let text = serde_json::to_string(&board).expect("JSON");
+        let text = serde_json::to_string(&state).expect("JSON");
         let back: RunState = serde_json::from_str(&text).expect("read back");
         assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
     }

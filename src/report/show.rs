@@ -1,4 +1,4 @@
-//! The cases of a run: one object each for programs, a table with a summary for people.
+//! The cases of a run, as JSON objects or as a table with a summary.
 
 use std::{
     collections::BTreeSet,
@@ -11,48 +11,49 @@ use serde::Serialize;
 
 use super::{
     PastRun, Timestamp,
-    history::counts,
+    history::verdict_counts,
     recorder::{case_log, collection_log},
-    text::{plural, ranges},
-    timestamp::clock,
+    summary_tables::trim_lines,
+    text::{device_ranges, format_count},
+    timestamp::format_clock,
 };
 use crate::{
     domain::{CaseId, KernelName, Verdict, split_signature},
     ledger::{CaseRecord, CollectionRecord},
 };
 
-/// A case of a run. The order of the keys is that of the JSON.
+/// A case of a run. The fields are in the order of the JSON keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownCase {
-    /// Its id.
+    /// Id of the case.
     pub case: CaseId,
-    /// Its kernel.
+    /// Kernel of the case.
     pub kernel: KernelName,
-    /// Its verdict; `None` where it has none yet.
+    /// Verdict; `None` while the case is open.
     pub verdict: Option<Verdict>,
-    /// Why.
+    /// Reason of the verdict.
     pub reason: Option<String>,
-    /// The device of its last attempt.
+    /// Device of the last attempt; of a gang the first one.
     pub device: Option<u32>,
-    /// Number of its attempts.
+    /// Number of attempts.
     pub attempts: usize,
-    /// The collections of these.
+    /// Numbers of the collections of the attempts.
     pub collections: Vec<u32>,
-    /// Its inputs, as the canonical signature has them.
+    /// Inputs as in the canonical signature.
     pub inputs: String,
-    /// Its outputs, as the canonical signature has them.
+    /// Outputs as in the canonical signature.
     pub outputs: String,
-    /// The log of its last attempt; by the case's name where it did not end `ok`.
+    /// Log of the last attempt; the link named by the case if its verdict is not `ok`.
     pub log: Option<PathBuf>,
 }
 
-/// The cases of a run in the order of its plan.
+/// Returns the cases of a run in the order of its plan.
 #[must_use]
 pub fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCase> {
-    cases.into_iter().map(|case| shown(case, folder)).collect()
+    cases.into_iter().map(|case| shown_case(case, folder)).collect()
 }
 
-fn shown(record: CaseRecord, folder: &Path) -> ShownCase {
+fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     let CaseRecord { case, kernel, signature, finding, attempts, .. } = record;
     let (verdict, reason) = finding.map(|finding| (finding.verdict, finding.reason)).unzip();
     let last = attempts.last();
@@ -76,7 +77,7 @@ fn shown(record: CaseRecord, folder: &Path) -> ShownCase {
     }
 }
 
-/// A line for each case.
+/// Returns a table with a row per case.
 #[must_use]
 pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let mut table = Table::new();
@@ -104,30 +105,32 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     for column in table.column_iter_mut().skip(4).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    super::summary_tables::trimmed(&table)
+    trim_lines(&table)
 }
 
-/// What stands below the table: how the run ended, its cases by verdict, its collections, its folder.
+/// Returns the text below the table: state of the run, cases by verdict, collections, folder.
 #[must_use]
-pub fn summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
+pub fn run_summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let devices: Vec<u32> = devices.into_iter().collect();
     let on = match devices.as_slice() {
         [] => String::new(),
         [one] => format!(" on device {one}"),
-        _ => format!(" on devices {}", ranges(&devices)),
+        _ => format!(" on devices {}", device_ranges(&devices)),
     };
-    let length = past.seconds(now).map_or_else(String::new, |seconds| format!(", {} long", clock(seconds)));
-    let verdicts = if record.planned == 0 { String::new() } else { format!(": {}", counts(record)) };
+    let elapsed = past
+        .elapsed_seconds(now)
+        .map_or_else(String::new, |seconds| format!(", {} elapsed", format_clock(seconds)));
+    let verdicts = if record.planned == 0 { String::new() } else { format!(": {}", verdict_counts(record)) };
     format!(
-        "run {} ({}), {}, begun {}{length}\n{}{verdicts}; {}{on}\nlogs, scripts and raw output are in {}\n",
+        "run {} ({}), {}, started {}{elapsed}\n{}{verdicts}; {}{on}\nlogs, scripts and raw output are in {}\n",
         record.run,
         record.kind,
-        past.life.as_str(),
-        Timestamp(record.started).local(),
-        plural(record.planned, "case"),
-        plural(collections.len(), "collection"),
+        past.state,
+        Timestamp(record.started).local_date_time(),
+        format_count(record.planned, "case"),
+        format_count(collections.len(), "collection"),
         past.folder.display(),
     )
 }

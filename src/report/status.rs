@@ -1,7 +1,7 @@
-//! `status.json` in the folder of a run: what it does now, for `npubench status` in another terminal.
+//! `status.json` in the folder of a run: its current state, for `npubench status` in another terminal.
 //!
-//! Written by a thread of its own, so that a slow disk does not keep the run waiting: at most once a second, at
-//! least every ten, and at the end; by rename and without sync, for it says nothing that a power loss should keep.
+//! A separate thread writes it, so that a slow disk does not delay the run: at most once per second, at least every ten
+//! seconds, and at the end. The file is renamed into place without sync, since it is of no use after a power loss.
 
 use std::{
     fs, io,
@@ -13,44 +13,44 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunState, Timestamp, recorder::report_write_error};
+use super::{RunState, Timestamp, print::report_first_error};
 use crate::{events::RunEvent, files::LockOwner};
 
 const FILE: &str = "status.json";
-/// Two writes are so far apart.
+/// Shortest interval between two writes.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Written so often also where nothing happens: its age tells whether the run lives.
+/// Longest interval between two writes, also without events: a recent file shows that the run is active.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What a run says of itself.
+/// Content of the status file of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatusFile {
-    /// When it said so.
+    /// Time of the write.
     pub written: Timestamp,
-    /// The process.
+    /// Id of the process of the run.
     pub process: u32,
-    /// Its host.
+    /// Host of the process.
     pub host: String,
-    /// What it does.
+    /// State of the run.
     #[serde(flatten)]
-    pub board: RunState,
+    pub state: RunState,
 }
 
 impl RunStatusFile {
-    /// Reads what a run said last; `None` where it said nothing that can be read.
+    /// Reads the status file in the folder of a run; `None` if it is missing or cannot be parsed.
     #[must_use]
-    pub fn read(folder: &Path) -> Option<Self> {
+    pub fn load(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }
 
-    /// Who said so.
+    /// Returns the process of the run, as the lock of the database names it.
     #[must_use]
-    pub fn owner(&self) -> LockOwner {
+    pub fn lock_owner(&self) -> LockOwner {
         LockOwner { process: self.process, host: self.host.clone() }
     }
 }
 
-/// Keeps the file true while the run goes on.
+/// Keeps the status file up to date while the run is active.
 #[derive(Debug)]
 pub(super) struct StatusFile {
     events: Option<Sender<(Timestamp, RunEvent)>>,
@@ -63,22 +63,22 @@ impl StatusFile {
         let mut writer = StatusWriter::new(folder);
         let work = move || {
             loop {
-                match inbox.recv_timeout(writer.patience()) {
-                    Ok((now, event)) => writer.note(now, &event),
+                match inbox.recv_timeout(writer.time_to_write()) {
+                    Ok((now, event)) => writer.apply_event(now, &event),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if writer.patience().is_zero() {
-                    writer.write();
+                if writer.time_to_write().is_zero() {
+                    writer.write_file();
                 }
             }
-            writer.write();
+            writer.write_file();
         };
         let thread = thread::Builder::new().name("status".to_owned()).spawn(work)?;
         Ok(Self { events: Some(events), thread: Some(thread) })
     }
 
-    pub(super) fn update(&self, now: Timestamp, event: &RunEvent) {
+    pub(super) fn on_event(&self, now: Timestamp, event: &RunEvent) {
         if let Some(events) = &self.events {
             // The thread ends only when this sender is dropped.
             let _ = events.send((now, event.clone()));
@@ -99,7 +99,8 @@ struct StatusWriter {
     path: PathBuf,
     draft: PathBuf,
     owner: LockOwner,
-    board: RunState,
+    state: RunState,
+    /// True if an event has arrived since the last write.
     is_stale: bool,
     written: Option<Instant>,
     has_failed: bool,
@@ -111,20 +112,20 @@ impl StatusWriter {
             path: folder.join(FILE),
             draft: folder.join(format!(".{FILE}.tmp")),
             owner: LockOwner::this_process(),
-            board: RunState::default(),
+            state: RunState::default(),
             is_stale: false,
             written: None,
             has_failed: false,
         }
     }
 
-    fn note(&mut self, now: Timestamp, event: &RunEvent) {
-        self.board.on_event(now, event);
+    fn apply_event(&mut self, now: Timestamp, event: &RunEvent) {
+        self.state.on_event(now, event);
         self.is_stale = true;
     }
 
-    /// How long until it must be written again.
-    fn patience(&self) -> Duration {
+    /// Returns the time left until the file must be written.
+    fn time_to_write(&self) -> Duration {
         let step = if self.is_stale { SHORTEST } else { LONGEST };
         match self.written {
             Some(written) => step.saturating_sub(written.elapsed()),
@@ -133,24 +134,20 @@ impl StatusWriter {
         }
     }
 
-    fn write(&mut self) {
+    fn write_file(&mut self) {
         self.written = Some(Instant::now());
         self.is_stale = false;
-        // A run that has not begun has nothing to say.
-        if self.board.run.is_empty() {
+        // A run that has not started has no state.
+        if self.state.run.is_empty() {
             return;
         }
         let LockOwner { process, host } = self.owner.clone();
-        let status = RunStatusFile { written: Timestamp::now(), process, host, board: self.board.clone() };
+        let status = RunStatusFile { written: Timestamp::now(), process, host, state: self.state.clone() };
         let written = serde_json::to_vec(&status)
             .map_err(io::Error::from)
             .and_then(|text| fs::write(&self.draft, text))
             .and_then(|()| fs::rename(&self.draft, &self.path));
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            report_write_error(&self.path, &error);
-        }
+        report_first_error(written, &self.path, &mut self.has_failed);
     }
 }
 
@@ -160,7 +157,7 @@ mod tests {
     use crate::domain::DataKind;
 
     #[test]
-    fn the_last_word_is_in_the_file() {
+    fn file_has_the_state_after_the_last_event() {
         let folder = tempfile::tempdir().expect("a folder");
         let started = RunEvent::RunStarted {
             run: "r".to_owned(),
@@ -173,26 +170,46 @@ mod tests {
             budget: None,
         };
         let file = StatusFile::start(folder.path()).expect("a thread");
-        file.update(Timestamp::now(), &started);
+        file.on_event(Timestamp::now(), &started);
         for device in [0, 1, 0] {
-            file.update(
+            file.on_event(
                 Timestamp::now(),
                 &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() },
             );
         }
         drop(file);
-        let status = RunStatusFile::read(folder.path()).expect("it is there");
-        assert_eq!(status.owner(), LockOwner::this_process());
-        assert!(status.board.devices.iter().all(|line| line.is_paused));
-        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "no draft is left");
+        let status = RunStatusFile::load(folder.path()).expect("a status file");
+        assert_eq!(status.lock_owner(), LockOwner::this_process());
+        assert!(status.state.devices.iter().all(|line| line.paused));
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "the temporary file is renamed");
     }
 
     #[test]
-    fn a_folder_that_is_gone_stops_nothing() {
+    fn missing_folder_does_not_stop_the_run() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = StatusFile::start(&folder.path().join("gone")).expect("a thread");
-        file.update(Timestamp::now(), &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
+        let file = StatusFile::start(&folder.path().join("missing")).expect("a thread");
+        file.on_event(
+            Timestamp::now(),
+            &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() },
+        );
         drop(file);
-        assert_eq!(RunStatusFile::read(&folder.path().join("gone")), None);
+        assert_eq!(RunStatusFile::load(&folder.path().join("missing")), None);
+    }
+    #[test]
+    fn status_of_the_previous_version_is_read() {
+        let text = r#"{"written":"2026-03-01T22:00:09Z","process":7,"host":"atlas","run":"r","kind":"npu",
+            "phase":"running","started":"2026-03-01T22:00:00Z","deadline":null,"cases":2,"done":0,"open":2,
+            "not_in_time":0,"eta":null,"cases_a_minute":null,"verdicts":{},"is_disk_full":true,"devices":[
+            {"device":3,"state":"running","is_paused":true,"reason":"it is paused","again":null,"collection":
+            {"number":1,"purpose":"measure","kernels":["Add"],"cases":2,"case":null,"since":"2026-03-01T22:00:01Z",
+            "predicted_s":9.0,"predicted_end":"2026-03-01T22:00:10Z"},"collections":0,"cases":0,
+            "cases_a_minute":null,"reading":null}]}"#;
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(FILE), text).expect("written");
+        let state = RunStatusFile::load(folder.path()).expect("a status file").state;
+        let device = &state.devices[0];
+        let started = device.collection.as_ref().map(|collection| collection.started.to_string());
+        assert!(state.disk_full && device.paused);
+        assert_eq!(started.as_deref(), Some("2026-03-01T22:00:01.000000Z"));
     }
 }

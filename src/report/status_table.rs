@@ -1,92 +1,98 @@
-//! What a run does now, for a person.
+//! Table of `npubench status`: the state of a run and of its devices.
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
 use super::{
     DeviceActivity, DeviceStatus, RunPhase, RunStatusFile, Timestamp,
-    text::plural,
-    timestamp::{clock, span},
+    summary_tables::trim_lines,
+    text::format_count,
+    timestamp::{format_clock, format_duration},
 };
 
-/// A run that lives says something every ten seconds.
+/// Age of a status in seconds above which it is shown; an active run writes its status at least every ten seconds.
 const OVERDUE: f64 = 30.0;
 
-/// The run in a few lines, then a line for each device.
+/// Returns a few lines about the run, then a table with a row per device.
 #[must_use]
 pub fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
-    let mut text = head(status, now);
+    let mut text = run_lines(status, now);
     let mut table = Table::new();
     table.load_style(NOTHING);
-    let has_readings = status.board.devices.iter().any(|line| line.reading.is_some());
-    let header = ["device", "state", "for", "ends at", "collection", "cases/min", "what"];
-    table.set_header(header.into_iter().chain(has_readings.then_some("reads")));
-    for line in &status.board.devices {
-        let reading = has_readings.then(|| reading(line));
-        table.add_row(cells(line, now).into_iter().chain(reading));
+    let has_readings = status.state.devices.iter().any(|line| line.reading.is_some());
+    let header = ["device", "state", "elapsed", "ends at", "collection", "cases/min", "details"];
+    table.set_header(header.into_iter().chain(has_readings.then_some("reading")));
+    for line in &status.state.devices {
+        let reading = has_readings.then(|| reading_text(line));
+        table.add_row(device_cells(line, now).into_iter().chain(reading));
     }
     for column in [0, 2, 4, 5] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    text.push_str(&super::summary_tables::trimmed(&table));
+    text.push_str(&trim_lines(&table));
     text
 }
 
-fn head(status: &RunStatusFile, now: Timestamp) -> String {
-    let board = &status.board;
-    let kind = board.kind.map_or_else(String::new, |kind| format!(" ({kind})"));
-    let phase = match board.phase {
+fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
+    let state = &status.state;
+    let kind = state.kind.map_or_else(String::new, |kind| format!(" ({kind})"));
+    let phase = match state.phase {
         RunPhase::Running => "",
         RunPhase::Stopping => ", stopping",
         RunPhase::Ended => ", ended",
     };
-    let age = now.since(status.written);
-    let overdue = if age > OVERDUE { format!("; it said so {} ago", span(age)) } else { String::new() };
+    let age = now.seconds_since(status.written);
+    let overdue =
+        if age > OVERDUE { format!("; status written {} ago", format_duration(age)) } else { String::new() };
     let mut text = format!(
-        "run {}{kind}{phase}: process {} on {}, {} gone{overdue}\n",
-        board.run,
+        "run {}{kind}{phase}: process {} on {}, {} elapsed{overdue}\n",
+        state.run,
         status.process,
         status.host,
-        clock(now.since(board.started))
+        format_clock(now.seconds_since(state.started))
     );
-    let mut parts = vec![format!("{} of {} done", board.done, plural(board.cases, "case"))];
-    parts.extend(board.cases_a_minute.map(|rate| format!("{rate:.0} a minute")));
-    parts.extend(board.eta.map(|eta| format!("ends at {} (in {})", eta.local_time(), span(eta.since(now)))));
-    parts.extend(board.deadline.map(|at| format!("must end by {}", at.local_time())));
-    parts.extend((board.not_in_time > 0).then(|| format!("{} not in time", board.not_in_time)));
-    parts.extend(board.is_disk_full.then(|| "waiting for room on the disk".to_owned()));
+    let mut parts = vec![format!("{} of {} done", state.done, format_count(state.cases, "case"))];
+    parts.extend(state.cases_per_minute.map(|rate| format!("{rate:.0} per minute")));
+    parts.extend(
+        state.eta.map(|eta| {
+            format!("ends at {} (in {})", eta.local_time(), format_duration(eta.seconds_since(now)))
+        }),
+    );
+    parts.extend(state.deadline.map(|at| format!("must end by {}", at.local_time())));
+    parts.extend((state.not_in_time > 0).then(|| format!("{} not in time", state.not_in_time)));
+    parts.extend(state.disk_full.then(|| "waiting for free disk space".to_owned()));
     text.push_str(&parts.join(", "));
     text.push('\n');
-    if !board.verdicts.is_empty() {
-        let verdicts = board.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}"));
+    if !state.verdicts.is_empty() {
+        let verdicts = state.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}"));
         text.push_str(&verdicts.collect::<Vec<_>>().join(", "));
         text.push('\n');
     }
     text
 }
 
-fn cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
+fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let current = line.collection.as_ref();
-    let lent = if line.is_paused && current.is_some() { ", then lent" } else { "" };
-    let what = match (current, line.state) {
-        (Some(current), _) => current.what() + lent,
+    let lent = if line.paused && current.is_some() { ", then lent" } else { "" };
+    let work = match (current, line.state) {
+        (Some(current), _) => current.work_text() + lent,
         (None, DeviceActivity::SetAside | DeviceActivity::Lent) => line.reason.clone().unwrap_or_default(),
         (None, _) => String::new(),
     };
-    let end = current.map(|current| current.predicted_end).or(line.again);
+    let end = current.map(|current| current.predicted_end).or(line.retry_at);
     [
         line.device.to_string(),
         line.state.as_str().to_owned(),
-        current.map_or_else(String::new, |current| clock(now.since(current.since))),
+        current.map_or_else(String::new, |current| format_clock(now.seconds_since(current.started))),
         end.map_or_else(String::new, Timestamp::local_time),
         current.map_or_else(String::new, |current| current.number.to_string()),
-        line.cases_a_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
-        what,
+        line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
+        work,
     ]
 }
 
-fn reading(line: &DeviceStatus) -> String {
+fn reading_text(line: &DeviceStatus) -> String {
     let Some(reading) = &line.reading else { return String::new() };
     let mut parts = vec![reading.health.clone()];
     parts.extend(reading.temperature_c.map(|degrees| format!("{degrees} C")));
@@ -104,10 +110,10 @@ mod tests {
     };
 
     #[test]
-    fn a_person_reads_what_each_device_does() {
-        let start = "2026-03-01T22:00:00Z".parse::<Timestamp>().expect("a moment");
-        let mut board = RunState::default();
-        let begun = |collection, device, case: Option<&str>, purpose| RunEvent::CollectionStarted {
+    fn status_table_shows_the_run_and_each_device() {
+        let start = "2026-03-01T22:00:00Z".parse::<Timestamp>().expect("a timestamp");
+        let mut state = RunState::default();
+        let started = |collection, device, case: Option<&str>, purpose| RunEvent::CollectionStarted {
             collection,
             devices: vec![device],
             cases: if case.is_some() { 1 } else { 12 },
@@ -134,8 +140,8 @@ mod tests {
                 power_w: Some(171.2),
                 memory_used_mb: None,
             },
-            begun(1, 0, None, CollectionPurpose::Measure),
-            begun(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
+            started(1, 0, None, CollectionPurpose::Measure),
+            started(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
             RunEvent::DeviceLent {
                 device: 1,
                 reason: "it is paused; `npubench unpause` returns it".to_owned(),
@@ -147,21 +153,25 @@ mod tests {
             RunEvent::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
             RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
         ];
-        events.iter().for_each(|event| board.on_event(start, event));
-        let now = start.after(75.0);
-        let status =
-            RunStatusFile { written: now.after(-40.0), process: 4711, host: "atlas".to_owned(), board };
+        events.iter().for_each(|event| state.on_event(start, event));
+        let now = start.plus_seconds(75.0);
+        let status = RunStatusFile {
+            written: now.plus_seconds(-40.0),
+            process: 4711,
+            host: "atlas".to_owned(),
+            state,
+        };
         // Times of day depend on where the test runs.
-        let local = [start.after(600.0), start.after(200.0)].map(Timestamp::local_time);
+        let local = [start.plus_seconds(600.0), start.plus_seconds(200.0)].map(Timestamp::local_time);
         let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
         insta::assert_snapshot!(text, @r"
-        run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 gone; it said so 40 seconds ago
+        run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
-         device  state       for  ends at   collection  cases/min  what                                          reads
-              0  running    1:15  22:03:20           1             MatMulV2, 12 cases                            OK, 38 C, 171 W
-              1  running    1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then lent
-              2  lent                                              it is paused; `npubench unpause` returns it
-              3  set aside                                         two controls failed
+         device  state      elapsed  ends at   collection  cases/min  details                                       reading
+              0  running       1:15  22:03:20           1             MatMulV2, 12 cases                            OK, 38 C, 171 W
+              1  running       1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then lent
+              2  lent                                                 it is paused; `npubench unpause` returns it
+              3  set aside                                            two controls failed
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! Tables: the end of a run, the catalogue.
+//! Tables of the verdicts at the end of a run and of the kernels of the catalogue.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::{
     domain::{CaseOutcome, IdentifiedCase, KernelName, Verdict},
 };
 
-/// Cases by kernel and verdict, with the sums below; verdicts that did not occur have no column.
+/// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
 #[must_use]
-pub fn closing_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
+pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
         *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
@@ -22,8 +22,9 @@ pub fn closing_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     table.load_style(NOTHING);
     let header = ["kernel".to_owned(), "cases".to_owned()];
     table.set_header(header.into_iter().chain(verdicts.iter().map(ToString::to_string)));
-    let row = |name: &str, of: &dyn Fn(Option<Verdict>) -> usize| {
-        let numbers = std::iter::once(of(None)).chain(verdicts.iter().map(|&verdict| of(Some(verdict))));
+    let row = |name: &str, count: &dyn Fn(Option<Verdict>) -> usize| {
+        let numbers =
+            std::iter::once(count(None)).chain(verdicts.iter().map(|&verdict| count(Some(verdict))));
         let cells = numbers.map(|number| if number == 0 { String::new() } else { number.to_string() });
         std::iter::once(name.to_owned()).chain(cells).map(Cell::new).collect::<Vec<_>>()
     };
@@ -42,7 +43,7 @@ pub fn closing_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// The kernels of a catalogue: what launches them, what they need, what judges their calls.
+/// Returns a table of the kernels of a catalogue: API, method of the vendor check, rehearsal, requirements.
 #[must_use]
 pub fn kernels_table(catalogue: &Catalogue) -> String {
     let mut table = Table::new();
@@ -62,8 +63,8 @@ pub fn kernels_table(catalogue: &Catalogue) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// A table without blanks at the ends of its lines.
-pub(super) fn trimmed(table: &Table) -> String {
+/// Returns the text of a table without trailing spaces.
+pub(super) fn trim_lines(table: &Table) -> String {
     table.trim_fmt().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -87,7 +88,7 @@ mod tests {
             (case("MatMulV2"), CaseOutcome::new(Verdict::Noisy, "")),
             (case("Cast"), CaseOutcome::new(Verdict::Unsupported, "")),
         ];
-        insta::assert_snapshot!(closing_table(&findings), @r"
+        insta::assert_snapshot!(verdict_table(&findings), @r"
          kernel    cases  ok  noisy  unsupported
          Cast          1                       1
          MatMulV2      2   1      1

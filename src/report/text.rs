@@ -1,104 +1,115 @@
-//! A live table on a terminal, plain lines elsewhere.
+//! Event sink for users: a progress display on a terminal, otherwise plain lines.
 
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _},
 };
 
-use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::span};
+use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
 use crate::{
     domain::{CollectionPurpose, Verdict},
     events::RunEvent,
 };
 
-/// Cases refused for one reason are said in one line, with their kernels.
-type RefusalGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+/// Number of rejected cases by verdict and reason, then by kernel.
+type RejectionGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 
-/// Tells a person what happens.
+/// Prints the events of a run to standard error.
 #[derive(Debug)]
 pub struct TextReporter {
-    live: Option<ProgressDisplay>,
-    refused: RefusalGroups,
+    display: Option<ProgressDisplay>,
+    rejected: RejectionGroups,
     launched: bool,
     finished: usize,
     total: usize,
-    /// A collection's line, held back until its cases are counted.
+    /// Line of a collection, printed after its cases are counted.
     pending: Option<String>,
 }
 
 impl TextReporter {
-    /// A table where standard error is a terminal, lines elsewhere.
+    /// Creates a reporter with a progress display if standard error is a terminal.
     #[must_use]
     pub fn for_stderr() -> Self {
-        let live = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
-        Self { live, refused: RefusalGroups::new(), launched: false, finished: 0, total: 0, pending: None }
+        let display = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
+        Self {
+            display,
+            rejected: RejectionGroups::new(),
+            launched: false,
+            finished: 0,
+            total: 0,
+            pending: None,
+        }
     }
 
     fn print_line(&self, line: &str) {
-        match &self.live {
-            Some(live) => live.print_line(line),
+        match &self.display {
+            Some(display) => display.print_line(line),
             None => print_note(line),
         }
     }
 
-    fn tell_pending(&mut self) {
+    fn print_pending(&mut self) {
         if let Some(line) = self.pending.take() {
-            self.print_line(&format!("{line}; {} of {} done", self.finished, plural(self.total, "case")));
+            self.print_line(&format!(
+                "{line}; {} of {} done",
+                self.finished,
+                format_count(self.total, "case")
+            ));
         }
     }
 
-    fn tell_refused(&mut self) {
-        for ((verdict, reason), kernels) in std::mem::take(&mut self.refused) {
-            // What an interrupted run had measured.
+    fn print_rejected(&mut self) {
+        for ((verdict, reason), kernels) in std::mem::take(&mut self.rejected) {
+            // Cases measured before a resumed run was interrupted.
             if verdict == Verdict::Ok {
                 continue;
             }
-            let cases = plural(kernels.values().sum(), "case");
+            let cases = format_count(kernels.values().sum(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
             self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
         }
     }
 
-    /// What became of a device or of the disk.
-    fn tell_of_host(&self, event: &RunEvent) {
+    /// Prints an event of a device or of the disk.
+    fn print_host_event(&self, event: &RunEvent) {
         match event {
             RunEvent::DeviceSetAside { device, reason, again_in } => {
                 let again = again_in.map_or_else(
-                    || "it is not used any more in this run".to_owned(),
-                    |seconds| format!("it is tried again in {}", span(seconds)),
+                    || "it is excluded for the rest of this run".to_owned(),
+                    |seconds| format!("it is tried again in {}", format_duration(seconds)),
                 );
                 self.print_line(&format!("device {device} is set aside: {reason}; {again}"));
             }
             RunEvent::DeviceTakenBack { device } => {
-                self.print_line(&format!("device {device} works again, and is used again"));
+                self.print_line(&format!("device {device} works again and is used again"));
             }
             RunEvent::DeviceLent { device, reason } => {
-                self.print_line(&format!("nothing begins on device {device}: {reason}"));
+                self.print_line(&format!("no new collection is started on device {device}: {reason}"));
             }
             RunEvent::DeviceReturned { device } => self.print_line(&format!("device {device} is used again")),
             RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
-                "waiting for room on the disk of {}: {} MiB are free, {} MiB are needed; nothing new begins",
+                "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
                 folder.display(),
                 free >> 20,
                 needed >> 20
             )),
             RunEvent::DiskFreed { folder } => {
-                self.print_line(&format!("there is room on the disk of {} again", folder.display()));
+                self.print_line(&format!("the disk of {} has enough free space again", folder.display()));
             }
             _ => {}
         }
     }
 }
 
-/// `1 case`, `2 cases`.
-pub(super) fn plural(count: usize, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+/// Returns a count with its noun: `1 case`, `2 cases`.
+pub(super) fn format_count(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `0-3,8` for a sorted list.
+/// Returns a sorted list of devices as ranges, such as `0-3,8`.
 #[must_use]
-pub fn ranges(devices: &[u32]) -> String {
+pub fn device_ranges(devices: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for &device in devices {
         match parts.last_mut() {
@@ -113,63 +124,66 @@ pub fn ranges(devices: &[u32]) -> String {
     parts.join(",")
 }
 
-fn on_devices(devices: &[u32]) -> String {
-    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, ranges(devices))
+fn device_list(devices: &[u32]) -> String {
+    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, device_ranges(devices))
 }
 
 impl EventSink for TextReporter {
     fn on_event(&mut self, event: &RunEvent) {
-        if let Some(live) = &self.live {
-            live.on_event(event);
+        if let Some(display) = &self.display {
+            display.on_event(event);
         }
-        // A collection's cases, and the rows of kernels that they complete, belong to its line.
+        // The line of a collection is printed after the cases that it completes and the rows of their kernels.
         if !matches!(
             event,
             RunEvent::CaseAttempted { .. } | RunEvent::CaseFinished { .. } | RunEvent::RowsWritten { .. }
         ) {
-            self.tell_pending();
+            self.print_pending();
         }
         match event {
             RunEvent::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
                 self.total = *cases;
-                let cases = plural(*cases, "case");
-                let devices = on_devices(devices);
-                let goes_on = if *is_resumed { " goes on" } else { "" };
-                let done = if *is_resumed { "have a verdict already" } else { "already measured" };
-                let until =
-                    budget.map_or_else(String::new, |budget| format!("; to end within {}", span(budget)));
+                let cases = format_count(*cases, "case");
+                let devices = device_list(devices);
+                let resumed = if *is_resumed { " resumed" } else { "" };
+                let done = if *is_resumed { "already have a verdict" } else { "already measured" };
+                let limit = budget
+                    .map_or_else(String::new, |budget| format!("; time limit {}", format_duration(budget)));
                 self.print_line(&format!(
-                    "run {run} ({kind}){goes_on}: {cases} on {devices}; {already} {done}{until}"
+                    "run {run} ({kind}){resumed}: {cases} on {devices}; {already} {done}{limit}"
                 ));
             }
             RunEvent::OrphansEnded { programs } => {
-                self.print_line(&format!("ended {} of an earlier run", plural(*programs, "program")));
+                self.print_line(&format!(
+                    "ended {} of an earlier run",
+                    format_count(*programs, "leftover program")
+                ));
             }
             RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
             RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
-                    self.tell_refused();
+                    self.print_rejected();
                 }
             }
             RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
-                let why = if *purpose == CollectionPurpose::Measure {
+                let note = if *purpose == CollectionPurpose::Measure {
                     String::new()
                 } else {
                     format!(" ({purpose})")
                 };
-                let devices = on_devices(devices);
-                let line = format!("collection {collection}{why} on {devices}: {outcome}, {seconds:.1} s");
-                match &self.live {
-                    // The table shows what its device does next.
+                let devices = device_list(devices);
+                let line = format!("collection {collection}{note} on {devices}: {outcome}, {seconds:.1} s");
+                match &self.display {
+                    // The display shows the next collection of the device.
                     Some(_) if outcome == "done" => {}
-                    Some(live) => live.print_line(&line),
+                    Some(display) => display.print_line(&line),
                     None => self.pending = Some(line),
                 }
             }
             RunEvent::CaseFinished { kernel, shapes, finding, case } => {
                 if !self.launched {
-                    let kernels = self.refused.entry((finding.verdict, finding.reason.clone())).or_default();
+                    let kernels = self.rejected.entry((finding.verdict, finding.reason.clone())).or_default();
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
@@ -179,15 +193,8 @@ impl EventSink for TextReporter {
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
                 }
             }
-            RunEvent::DeviceSetAside { .. }
-            | RunEvent::DeviceRead { .. }
-            | RunEvent::DeviceTakenBack { .. }
-            | RunEvent::DeviceLent { .. }
-            | RunEvent::DeviceReturned { .. }
-            | RunEvent::DiskFull { .. }
-            | RunEvent::DiskFreed { .. } => self.tell_of_host(event),
             RunEvent::StopRequested { running, at_once } => {
-                let running = plural(*running, "running collection");
+                let running = format_count(*running, "running collection");
                 self.print_line(&if *at_once {
                     format!("ending {running} at once")
                 } else {
@@ -196,14 +203,14 @@ impl EventSink for TextReporter {
             }
             RunEvent::RowsWritten { kernel, kept, .. } => {
                 if *kept > 0 {
-                    let rows = plural(*kept, "row");
+                    let rows = format_count(*kept, "row");
                     self.print_line(&format!(
                         "{rows} of {kernel} keep results with more samples than the ledger has"
                     ));
                 }
             }
-            RunEvent::RunFinished { .. } => self.tell_refused(),
-            RunEvent::CaseAttempted { .. } | RunEvent::Progress { .. } => {}
+            RunEvent::RunFinished { .. } => self.print_rejected(),
+            other => self.print_host_event(other),
         }
     }
 }
@@ -213,8 +220,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_said_as_ranges() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 8]), "0-3,8");
-        assert_eq!(ranges(&[5]), "5");
+    fn consecutive_devices_are_shown_as_ranges() {
+        assert_eq!(device_ranges(&[0, 1, 2, 3, 8]), "0-3,8");
+        assert_eq!(device_ranges(&[5]), "5");
     }
 }

@@ -1,8 +1,8 @@
-//! A run as a trace that Perfetto and chrome://tracing open: a track for each device, a slice for each collection,
-//! and the verdicts as counters.
+//! Trace of a run for Perfetto and chrome://tracing: a track per device, a slice per collection, and counters of
+//! verdicts.
 //!
-//! The format is the JSON trace event format: complete events (`"ph":"X"`), metadata (`"M"`), counters (`"C"`);
-//! times are microseconds, here since the run began.
+//! The format is the JSON trace event format: complete events (`"ph":"X"`), metadata (`"M"`), counters (`"C"`). Times
+//! are microseconds since the start of the run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,18 +21,18 @@ use crate::{
     ledger::{CaseRecord, CollectionRecord},
 };
 
-/// Tells our files from others.
+/// Mark of files written by this program.
 const TOOL: &str = "npubench";
-/// The process of all tracks.
+/// Process id of all tracks.
 const PROCESS: u32 = 1;
 
-/// Why a timeline is not written.
+/// Error of writing a timeline.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
-    /// Something else stands there.
-    #[error("`{}` is there already, and is no timeline of npubench", .path.display())]
+    /// The path exists and is not a timeline of npubench.
+    #[error("`{}` exists and is not a timeline of npubench", .path.display())]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The file cannot be written.
@@ -41,42 +41,42 @@ pub enum TimelineError {
 }
 
 impl TimelineError {
-    /// What to do about it.
+    /// Returns the action that fixes the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Foreign { .. } => "give another name, or remove the file".to_owned(),
+            Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
             Self::File(error) => error.hint(),
         }
     }
 }
 
-/// The trace of a run.
+/// Returns the trace of a run.
 #[must_use]
-pub fn timeline(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseRecord]) -> String {
+pub fn timeline_json(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseRecord]) -> String {
     let start = past.record.started;
-    let mut events = tracks(&past.record.run, collections);
+    let mut events = track_events(&past.record.run, collections);
     let kernels: BTreeMap<&CaseId, &KernelName> =
         cases.iter().map(|case| (&case.case, &case.kernel)).collect();
-    let end = last_moment(past, collections);
+    let end = last_known_time(past, collections);
     for collection in collections {
-        events.extend(slices(collection, &kernels, start, end, past.life));
+        events.extend(collection_slices(collection, &kernels, start, end, past.state));
     }
-    events.extend(counters(cases, start));
+    events.extend(verdict_counters(cases, start));
     let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
-    let about = json!({
+    let metadata = json!({
         "tool": TOOL, "run": past.record.run, "kind": past.record.kind, "started": Timestamp(start),
     });
     format!(
-        "{{\"otherData\":{about},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n",
+        "{{\"otherData\":{metadata},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n",
         lines.join(",\n")
     )
 }
 
-/// Writes a trace; replaces an older one, and nothing else.
+/// Writes a trace. An older trace is replaced, any other file is not.
 ///
 /// # Errors
-/// [`TimelineError`]; what was there is then as it was.
+/// [`TimelineError`]; the file is then unchanged.
 pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -87,7 +87,7 @@ pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     struct TraceMetadata {
         tool: String,
     }
-    // Reading a pipe would wait for whoever writes into it.
+    // Reading a pipe would wait for its writer.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(TimelineError::Foreign { path: path.to_owned() });
     }
@@ -104,20 +104,20 @@ pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     Ok(write_atomic(path, trace.as_bytes())?)
 }
 
-/// Perfetto takes thread 0 for the idle one.
-const fn track(device: u32) -> u32 {
+/// Returns the thread id of the track of a device; Perfetto treats thread 0 as the idle thread.
+const fn track_id(device: u32) -> u32 {
     device + 1
 }
 
-fn micros(at: Nanos, start: Nanos) -> f64 {
+fn micros_since(at: Nanos, start: Nanos) -> f64 {
     Nanos(at.0.saturating_sub(start.0)).micros()
 }
 
-/// The names of the tracks, in the order of devices.
-fn tracks(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
+/// Returns metadata events with the names of the tracks, in the order of devices.
+fn track_events(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let name = |device: u32| {
-        let (thread, label) = (track(device), format!("device {device}"));
+        let (thread, label) = (track_id(device), format!("device {device}"));
         [
             json!({"ph": "M", "name": "thread_name", "pid": PROCESS, "tid": thread, "args": {"name": label}}),
             json!({"ph": "M", "name": "thread_sort_index", "pid": PROCESS, "tid": thread,
@@ -128,35 +128,35 @@ fn tracks(run: &str, collections: &[CollectionRecord]) -> Vec<Value> {
     std::iter::once(process).chain(devices.into_iter().flat_map(name)).collect()
 }
 
-/// The last moment that is known of a run: collections that were cut off end there.
-fn last_moment(past: &PastRun, collections: &[CollectionRecord]) -> Nanos {
-    if past.life == RunStatus::Running {
+/// Returns the last known time of a run, at which slices of unfinished collections end.
+fn last_known_time(past: &PastRun, collections: &[CollectionRecord]) -> Nanos {
+    if past.state == RunStatus::Running {
         return Timestamp::now().0;
     }
-    let said = past.status.as_ref().map(|status| status.written.0);
+    let written = past.last_status.as_ref().map(|status| status.written.0);
     let known = collections.iter().flat_map(|one| [Some(one.started), one.ended]).flatten();
-    known.chain(past.record.ended).chain(said).max().unwrap_or(past.record.started)
+    known.chain(past.record.ended).chain(written).max().unwrap_or(past.record.started)
 }
 
-/// A slice on the track of each device of a collection.
-fn slices(
+/// Returns a slice on the track of each device of a collection.
+fn collection_slices(
     collection: &CollectionRecord,
     kernels: &BTreeMap<&CaseId, &KernelName>,
     start: Nanos,
     end: Nanos,
-    life: RunStatus,
+    state: RunStatus,
 ) -> Vec<Value> {
     let CollectionRecord { number, devices, purpose, predicted, started, ended, outcome, cases } = collection;
     let names: BTreeSet<&str> =
         cases.iter().filter_map(|case| kernels.get(case).map(|kernel| kernel.as_str())).collect();
-    let cut = if life == RunStatus::Running { "running" } else { "cut off" };
-    let outcome = outcome.as_deref().unwrap_or(cut);
-    let length = micros(ended.unwrap_or(end), *started).max(0.0);
+    let unfinished = if state == RunStatus::Running { "running" } else { "interrupted" };
+    let outcome = outcome.as_deref().unwrap_or(unfinished);
+    let length = micros_since(ended.unwrap_or(end), *started).max(0.0);
     let ids: Vec<&str> = cases.iter().map(CaseId::as_str).collect();
     let slice = |&device: &u32| {
         json!({
             "ph": "X", "name": format!("{number} {purpose}"), "cat": purpose.as_str(),
-            "pid": PROCESS, "tid": track(device), "ts": micros(*started, start), "dur": length,
+            "pid": PROCESS, "tid": track_id(device), "ts": micros_since(*started, start), "dur": length,
             "args": {
                 "collection": number, "purpose": purpose, "outcome": outcome, "predicted_s": predicted,
                 "cases": cases.len(), "case_ids": ids, "kernels": names,
@@ -166,8 +166,8 @@ fn slices(
     devices.iter().map(slice).collect()
 }
 
-/// How many cases have each verdict, at each moment when one got it.
-fn counters(cases: &[CaseRecord], start: Nanos) -> Vec<Value> {
+/// Returns counter events with the number of cases by verdict, at each time at which a case got its verdict.
+fn verdict_counters(cases: &[CaseRecord], start: Nanos) -> Vec<Value> {
     let mut steps: BTreeMap<Nanos, Vec<&'static str>> = BTreeMap::new();
     for case in cases {
         if let (Some(at), Some(finding)) = (case.concluded, &case.finding) {
@@ -179,7 +179,7 @@ fn counters(cases: &[CaseRecord], start: Nanos) -> Vec<Value> {
         for verdict in verdicts {
             *counts.entry(verdict).or_default() += 1;
         }
-        json!({"ph": "C", "name": "verdicts", "pid": PROCESS, "ts": micros(at, start), "args": counts})
+        json!({"ph": "C", "name": "verdicts", "pid": PROCESS, "ts": micros_since(at, start), "args": counts})
     };
     steps.into_iter().map(step).collect()
 }

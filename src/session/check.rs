@@ -22,7 +22,7 @@ use crate::{
     files::FolderLock,
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, PlannedCase, RunPlan, UpdateMode, select_cases},
-    vendor_check::{CheckSettings, check_cases, digest, software},
+    vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
 };
 
 /// Outcomes stored in one transaction.
@@ -60,7 +60,7 @@ impl DatabaseCheck {
         let catalogue = Catalogue::load(&assets)?;
         let database = Database::open(db)?;
         let device = DeviceProfile::load(&assets, database.device())?;
-        let versions = software(&python)?.to_string();
+        let versions = installed_software(&python)?.to_string();
         let mut lock = database.lock()?;
         let measured = BTreeSet::new();
         let selection = CaseSelection {
@@ -73,8 +73,8 @@ impl DatabaseCheck {
         let plan = select_cases(&database, &catalogue, &device, &selection)?;
         database.initialise(&mut lock)?;
         let ledger = database.ledger()?;
-        let stored = if recheck { HashMap::new() } else { ledger.checks()? };
-        let digests = plan.cases.iter().map(|planned| digest(planned, &catalogue)).collect();
+        let stored = if recheck { HashMap::new() } else { ledger.stored_checks()? };
+        let digests = plan.cases.iter().map(|planned| planned_call_digest(planned, &catalogue)).collect();
         let settings = CheckSettings { python, processes, catalogue, assets };
         Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
     }

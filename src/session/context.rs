@@ -19,7 +19,7 @@ use crate::{
     plan::{InitialCosts, RunPlan},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     report::{
-        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, closing_table, print_data, print_note,
+        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
 };
 
@@ -121,7 +121,7 @@ impl RunContext {
         let outcome = engine::run(request, &mut |event: &RunEvent| sink.on_event(event))?;
         if format == OutputFormat::Plain {
             if !outcome.findings.is_empty() {
-                print_data(&closing_table(&outcome.findings));
+                print_data(&verdict_table(&outcome.findings));
             }
             let is_rehearsal = database.kind() == DataKind::Rehearsal;
             let mark = if is_rehearsal { " (rehearsal: simulated durations)" } else { "" };

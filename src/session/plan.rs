@@ -10,7 +10,7 @@ use crate::{
     domain::{CaseId, CheckVerdict, KernelName},
     ledger::{Ledger, StoredCheck},
     plan::{CaseSelection, RunPlan, select_cases},
-    vendor_check::software,
+    vendor_check::installed_software,
 };
 
 /// Plans the rows of a database. Cases with accepted results in the ledger count as measured, even if their CSV was
@@ -29,7 +29,7 @@ pub(crate) fn plan_of_database(
     };
     let rejected = match &existing {
         Some(ledger) if !options.ignore_check => {
-            let installed = || software(&options.python).ok().map(|software| software.to_string());
+            let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
             rejected_calls(ledger, installed)?
         }
         _ => BTreeMap::new(),
@@ -52,7 +52,7 @@ fn rejected_calls(
     ledger: &Ledger,
     installed: impl Fn() -> Option<String>,
 ) -> Result<BTreeMap<CaseId, (String, String)>, CommandError> {
-    let checks = ledger.checks()?;
+    let checks = ledger.stored_checks()?;
     if checks.is_empty() {
         return Ok(BTreeMap::new());
     }

@@ -1,69 +1,68 @@
-//! Cuts a table into blocks that begin and end with a record, so that several cores can parse it.
+//! Division of a table into blocks that start and end at a record, for parallel parsing.
 //!
-//! A newline ends a record where an even number of quotes stands before it. That holds wherever quotes
-//! only enclose cells, as in everything a profiler writes; a lone quote inside a cell would shift it. A
-//! cut at a wrong place leaves records with too few fields on both sides, so whoever parses the blocks
-//! notices and reads the table again in one piece.
+//! A newline ends a record if an even number of quotes precedes it. That holds if quotes only enclose cells, as in
+//! everything a profiler writes; a lone quote inside a cell would shift it. A division at a wrong byte leaves records
+//! with too few fields on both sides, so the parser of the blocks detects it and reads the table again in one piece.
 
 use std::{
     io::{ErrorKind, Read},
     ops::Range,
 };
 
-/// A part of a table that begins and ends with a record.
+/// A part of a table that starts and ends at a record.
 #[derive(Debug)]
 pub(crate) struct CsvBlock {
     memory: Vec<u8>,
     length: usize,
-    /// Where it begins, behind the header.
+    /// Offset of its first byte from the end of the header.
     pub(crate) offset: u64,
 }
 
 impl CsvBlock {
-    /// What stands in it.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[..self.length]
     }
 
-    /// Its memory, for another one.
+    /// Returns the memory for reuse.
     pub(crate) fn into_memory(self) -> Vec<u8> {
         self.memory
     }
 }
 
-/// Reads blocks one after the other.
+/// Reader of consecutive blocks.
 #[derive(Debug)]
 pub(crate) struct CsvBlocks<R> {
     input: R,
-    /// Read, but behind the end of the last block.
+    /// Bytes that were read after the end of the last block.
     rest: Vec<u8>,
     offset: u64,
     size: usize,
     at_end: bool,
 }
 
-/// Why a table is not cut.
+/// Table that cannot be divided.
 #[derive(Debug)]
 pub(crate) enum CutError {
     /// The file cannot be read.
     Io,
-    /// No end of a record for many blocks: quotes do not stand where a profiler writes them.
+    /// No end of a record in many blocks: quotes are not placed as a profiler places them.
     NoEnd,
 }
 
-/// So many blocks without the end of a record are no table of a profiler.
+/// Maximum number of blocks without the end of a record.
 const LONGEST: usize = 16;
 
 impl<R: Read> CsvBlocks<R> {
-    /// Blocks of about `size` bytes of an input that begins with a record.
+    /// Creates a reader of blocks of about `size` bytes from an input that starts with a record.
     pub(crate) fn new(input: R, size: usize) -> Self {
         Self { input, rest: Vec::new(), offset: 0, size, at_end: false }
     }
 
-    /// The next block, in the memory of one that was done with.
-    pub(crate) fn next(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, CutError> {
+    /// Reads the next block into the memory of a processed one.
+    pub(crate) fn next_block(&mut self, mut memory: Vec<u8>) -> Result<Option<CsvBlock>, CutError> {
         let mut read = self.rest.len();
-        // The memory keeps its length, so that nothing is filled with zeros again and again.
+        // The memory keeps its length, so that it is not zeroed for each block.
         memory.resize(memory.len().max(read + self.size), 0);
         memory[..read].copy_from_slice(&self.rest);
         let mut length = 0;
@@ -93,7 +92,7 @@ impl<R: Read> CsvBlocks<R> {
     }
 }
 
-/// Cuts a text that begins with a record into pieces of about `size` bytes that do so as well.
+/// Divides a text that starts with a record into pieces of about `size` bytes that start with a record.
 pub(crate) fn split_blocks(text: &[u8], size: usize) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let (mut begin, mut seen) = (0, 0);
@@ -111,7 +110,7 @@ pub(crate) fn split_blocks(text: &[u8], size: usize) -> Vec<Range<usize>> {
     pieces
 }
 
-/// Where the last record that ends inside of `bytes` ends; 0 where none does.
+/// Returns the end of the last complete record in `bytes`; 0 without one.
 fn last_record_end(bytes: &[u8]) -> usize {
     let mut quotes_are_even = memchr::memchr_iter(b'"', bytes).count().is_multiple_of(2);
     let mut end = bytes.len();
@@ -134,7 +133,7 @@ mod tests {
 
     fn blocks(text: &[u8], size: usize) -> Vec<CsvBlock> {
         let mut blocks = CsvBlocks::new(text, size);
-        std::iter::from_fn(|| blocks.next(Vec::new()).expect("short records")).collect()
+        std::iter::from_fn(|| blocks.next_block(Vec::new()).expect("short records")).collect()
     }
 
     fn records(bytes: &[u8]) -> Vec<csv::ByteRecord> {
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn newlines_inside_quotes_do_not_cut() {
+    fn quoted_newlines_do_not_end_blocks() {
         let text = b"a,\"x\ny\",b\nc,\"\"\"1,2\"\"\",\"\n\"\nlast,12,\"\"";
         for size in 1..text.len() + 2 {
             let joined: Vec<csv::ByteRecord> =
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_places_in_the_file() {
+    fn block_offsets_are_file_offsets() {
         let text = b"1\n2\n\"3\n4\"\n5\n6\n";
         for block in blocks(text, 3) {
             let offset = usize::try_from(block.offset).expect("small");
@@ -171,7 +170,7 @@ mod tests {
     proptest! {
         /// The blocks hold the records that the whole holds, wherever quotes enclose cells.
         #[test]
-        fn blocks_hold_the_records_of_the_whole(
+        fn blocks_contain_all_records(
             cells in proptest::collection::vec(("[a,\n\" ]{0,6}", any::<bool>()), 0..20),
             size in 20_usize..64,
         ) {

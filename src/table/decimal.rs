@@ -1,40 +1,40 @@
-//! Decimal numbers as profilers write them, as whole millionths.
+//! Parser of the profilers' decimal numbers, as whole millionths.
 //!
-//! Sums of whole numbers do not depend on their order, so that reading in parallel gives the same bytes.
+//! Sums of whole numbers do not depend on their order, so that parallel reading gives the same bytes.
 
-/// A byte of a word is one digit: this in each of them.
+/// Returns a word with the byte in each place.
 const fn each(byte: u8) -> u64 {
     u64::MAX / 0xff * byte as u64
 }
 
-/// As [`long_millionths`] for the cells that profilers write most, up to eight digits and a point among them, all
-/// at once: the last bytes of `word` are the cell. `None` for any other, whether it is a number or not.
+/// Parses cells of up to eight digits and a point, the most frequent ones, in parallel arithmetic: the last bytes of
+/// `word` are the cell. Returns `None` for any other cell, which [`parse_micro`] must parse.
 #[inline]
 pub(crate) fn parse_micro_fast(word: u64, length: usize) -> Option<i64> {
-    /// By the place of the point. In front of all digits it leaves seven behind, one too many.
+    /// Scale by the index of the point. A point before all digits is followed by seven, one too many.
     const SCALE: [i64; 8] = [0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
     if !(1..=8).contains(&length) {
         return None;
     }
-    // Digits become their values, what stands in front of the cell becomes zeros.
+    // Digits become their values, bytes before the cell become zeros.
     let digits = (word ^ each(b'0')) & (u64::MAX << (64 - 8 * length));
     let others = (((digits & each(0x7f)) + each(0x7f - 9)) | digits) & each(0x80);
     if others == 0 {
         return Some(eight_digits(digits) * 1_000_000);
     }
-    // The lowest byte of those that are no digits; there may be no further one, nor a cell without any.
+    // The lowest byte that is no digit; there must be no other one, and at least one digit.
     let at = others.trailing_zeros() & !7;
     if others & (others - 1) != 0 || (digits >> at) & 0xff != u64::from(b'.' ^ b'0') || at == 0 || length == 1
     {
         return None;
     }
-    // The digits in front of the point move up to those behind it.
+    // The digits before the point are shifted next to those after it.
     let in_front = (1 << at) - 1;
     let closed = ((digits & in_front) << 8) | (digits & !in_front & !(0xff << at));
     Some(eight_digits(closed) * SCALE[at as usize / 8])
 }
 
-/// Eight digits by their values, the lowest byte first: neighbours become pairs, fours, and one number.
+/// Combines eight digit values, the lowest byte first: pairs, groups of four, and one number.
 #[inline]
 const fn eight_digits(digits: u64) -> i64 {
     let pairs = (digits.wrapping_mul((10 << 8) + 1) >> 8) & 0x00ff_00ff_00ff_00ff;
@@ -42,8 +42,8 @@ const fn eight_digits(digits: u64) -> i64 {
     (fours.wrapping_mul((10_000 << 32) + 1) >> 32).cast_signed()
 }
 
-/// A decimal number in millionths; digits beyond are dropped. `None` for anything else, also below zero, where
-/// no counter can be.
+/// Parses a decimal number in millionths; further digits are dropped. Returns `None` for other text and for negative
+/// numbers, which no counter has.
 pub(crate) fn parse_micro(cell: &[u8]) -> Option<i64> {
     const SCALE: [i64; 7] = [1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
     let cell = cell.trim_ascii();
@@ -77,7 +77,7 @@ pub(crate) fn parse_micro(cell: &[u8]) -> Option<i64> {
     (seen && (!negative || value == 0)).then_some(value)
 }
 
-/// As [`long_millionths`] for digits and a point, with an eye on overflow.
+/// Parses digits and a point with checks of overflow.
 #[cold]
 fn overflowing(digits: &[u8]) -> Option<i64> {
     let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
@@ -135,12 +135,12 @@ mod tests {
         }
 
         #[test]
-        fn words_agree_with_digits(cell in "[0-9]{0,8}[.]?[0-9]{0,8}") {
+        fn fast_decimal_parser_agrees_with_slow_one(cell in "[0-9]{0,8}[.]?[0-9]{0,8}") {
             prop_assert_eq!(millionths(cell.as_bytes()), parse_micro(cell.as_bytes()));
         }
 
         #[test]
-        fn words_agree_with_digits_on_any_text(cell in "[0-9./:\\-N\"\\x00-\\x7f]{0,9}") {
+        fn fast_decimal_parser_agrees_on_any_text(cell in "[0-9./:\\-N\"\\x00-\\x7f]{0,9}") {
             prop_assert_eq!(millionths(cell.as_bytes()), parse_micro(cell.as_bytes()));
         }
     }

@@ -1,4 +1,4 @@
-//! CSV without meaning: an index over cells, blocks that end with a record, raw records, decimals.
+//! CSV mechanics: an index over cells, blocks that end with a record, raw records, decimals.
 
 pub(crate) mod blocks;
 pub(crate) mod decimal;

@@ -1,31 +1,31 @@
-//! The records of a table with the bytes they stand in, and the line endings around them.
+//! Records of a table with their bytes and line endings.
 
 use std::{borrow::Cow, ops::Range};
 
 use csv::{ByteRecord, ReaderBuilder};
 
-/// The UTF-8 byte-order mark, which older tools wrote now and then.
+/// UTF-8 byte-order mark, which older tools sometimes wrote.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
-/// How a Git LFS pointer begins.
+/// First bytes of a Git LFS pointer.
 pub(crate) const LFS: &[u8] = b"version https://git-lfs";
 
-/// Where a record stands.
+/// Position of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct CsvPosition {
-    /// Its bytes, with blank lines in front of it and its own line ending.
+    /// Its bytes, with preceding blank lines and its own line ending.
     pub(crate) range: Range<usize>,
-    /// The line of its first cell, from 1.
+    /// Line of its first cell, from 1.
     pub(crate) line: u64,
 }
 
 impl CsvPosition {
     /// Returns the position in a text in which `bytes` bytes and `lines` lines precede.
-    pub(crate) const fn moved(self, bytes: usize, lines: u64) -> Self {
+    pub(crate) const fn shifted_by(self, bytes: usize, lines: u64) -> Self {
         Self { range: self.range.start + bytes..self.range.end + bytes, line: self.line + lines }
     }
 }
 
-/// Walks over the records of a table, of whatever lengths they are.
+/// Reader of the records of a table, which may have any length.
 #[derive(Debug)]
 pub(crate) struct RawRecords<'a> {
     bytes: &'a [u8],
@@ -40,16 +40,17 @@ impl<'a> RawRecords<'a> {
     }
 
     /// Reads the next record; `None` at the end.
-    pub(crate) fn read(&mut self, record: &mut ByteRecord) -> Option<CsvPosition> {
+    pub(crate) fn read_record(&mut self, record: &mut ByteRecord) -> Option<CsvPosition> {
         // Reading from memory does not fail, and records may have any length.
         if !self.reader.read_byte_record(record).unwrap_or(false) {
             return None;
         }
         let bytes = self.bytes;
         let at = usize::try_from(self.reader.position().byte()).unwrap_or(usize::MAX).min(bytes.len());
-        // The reader stops between `\r` and `\n`.
+        // The csv reader stops between `\r` and `\n`.
         let end = at + usize::from(at > 0 && bytes[at - 1] == b'\r' && bytes.get(at) == Some(&b'\n'));
-        // It counts a record from the end of the one before, whose `\n` it may not have seen.
+        // The csv reader counts the line of a record from the end of the previous one, whose `\n` it may not have
+        // read.
         let started = record.position().map_or(1, csv::Position::line);
         let from = record.position().map_or(self.at, |p| usize::try_from(p.byte()).unwrap_or(self.at));
         let blank = bytes[from.min(end)..end].iter().take_while(|byte| is_newline(**byte));
@@ -64,15 +65,15 @@ const fn is_newline(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
-/// Blank lines in front of a record, the record, and its line ending.
-fn parts(line: &[u8]) -> (&[u8], &[u8], &[u8]) {
+/// Splits bytes into preceding blank lines, the record, and its line ending.
+fn split_newlines(line: &[u8]) -> (&[u8], &[u8], &[u8]) {
     let start = line.iter().position(|byte| !is_newline(*byte)).unwrap_or(line.len());
     let end = line.iter().rposition(|byte| !is_newline(*byte)).map_or(start, |last| last + 1);
     (&line[..start], &line[start..end], &line[end..])
 }
 
-/// The line endings of a text that has nothing else.
-fn endings(mut text: &[u8]) -> impl Iterator<Item = &'static str> {
+/// Returns the line endings of a text that consists of them.
+fn line_endings(mut text: &[u8]) -> impl Iterator<Item = &'static str> {
     std::iter::from_fn(move || {
         let (ending, rest) = match text {
             [b'\r', b'\n', rest @ ..] => ("\r\n", rest),
@@ -85,31 +86,31 @@ fn endings(mut text: &[u8]) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// How a record's line ends; as on this system where the file ends with it.
-pub(crate) fn ending(line: &[u8]) -> &'static str {
-    endings(parts(line).2).next().unwrap_or("\n")
+/// Returns the line ending of a record; `\n` if the file ends without one.
+pub(crate) fn line_ending(line: &[u8]) -> &'static str {
+    line_endings(split_newlines(line).2).next().unwrap_or("\n")
 }
 
-/// Whether every line in a record's bytes ends like that; what is inside of cells does not count.
-pub(crate) fn is_unified(line: &[u8], newline: &str) -> bool {
-    let (before, _, after) = parts(line);
-    endings(before).chain(endings(after)).all(|ending| ending == newline)
+/// Returns true if every line in a record's bytes has the ending; line breaks in cells are ignored.
+pub(crate) fn has_uniform_endings(line: &[u8], newline: &str) -> bool {
+    let (before, _, after) = split_newlines(line);
+    line_endings(before).chain(line_endings(after)).all(|ending| ending == newline)
 }
 
-/// A record's bytes with that ending for every line.
-pub(crate) fn unified<'a>(line: &'a [u8], newline: &str) -> Cow<'a, [u8]> {
-    if is_unified(line, newline) {
+/// Returns a record's bytes with the given ending of every line.
+pub(crate) fn unify_endings<'a>(line: &'a [u8], newline: &str) -> Cow<'a, [u8]> {
+    if has_uniform_endings(line, newline) {
         return line.into();
     }
-    let (before, record, after) = parts(line);
-    let mut bytes = newline.repeat(endings(before).count()).into_bytes();
+    let (before, record, after) = split_newlines(line);
+    let mut bytes = newline.repeat(line_endings(before).count()).into_bytes();
     bytes.extend_from_slice(record);
-    bytes.extend(newline.repeat(endings(after).count()).bytes());
+    bytes.extend(newline.repeat(line_endings(after).count()).bytes());
     bytes.into()
 }
 
-/// What is wrong with the length of a record, and at which column.
-pub(crate) fn raggedness(len: usize, header: &[String]) -> Option<String> {
+/// Describes a wrong number of fields, with the first missing column; `None` for the right number.
+pub(crate) fn describe_raggedness(len: usize, header: &[String]) -> Option<String> {
     let expected = header.len();
     if len == expected {
         return None;
@@ -126,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_know_their_bytes_and_lines() {
+    fn raw_records_have_byte_ranges_and_lines() {
         let text = b"\xef\xbb\xbfA,B\r\n\r\n1,\"x\ny\"\r\n\n2,3\n4\r5,6\r\r\n7,8";
         let mut records = RawRecords::new(text);
         let mut record = ByteRecord::new();
         let mut seen = Vec::new();
-        while let Some(place) = records.read(&mut record) {
+        while let Some(place) = records.read_record(&mut record) {
             seen.push((String::from_utf8_lossy(&text[place.range]).into_owned(), place.line));
         }
         let expected = [
@@ -146,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn endings_inside_of_cells_stay() {
+    fn unified_line_endings_keep_cell_line_breaks() {
         let line = b"\n\r\n1,\"a\r\nb\"\r\n";
-        assert!(!is_unified(line, "\n") && !is_unified(line, "\r\n"));
-        assert_eq!(&*unified(line, "\n"), b"\n\n1,\"a\r\nb\"\n");
-        assert_eq!(&*unified(line, "\r\n"), b"\r\n\r\n1,\"a\r\nb\"\r\n");
-        assert_eq!(ending(b"A,B\r"), "\r");
+        assert!(!has_uniform_endings(line, "\n") && !has_uniform_endings(line, "\r\n"));
+        assert_eq!(&*unify_endings(line, "\n"), b"\n\n1,\"a\r\nb\"\n");
+        assert_eq!(&*unify_endings(line, "\r\n"), b"\r\n\r\n1,\"a\r\nb\"\r\n");
+        assert_eq!(line_ending(b"A,B\r"), "\r");
     }
 }

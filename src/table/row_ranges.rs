@@ -1,4 +1,4 @@
-//! Where the rows of a table stand in its bytes, found on all cores.
+//! Positions of the rows of a table in its bytes, found in parallel.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use rayon::prelude::*;
 
 use super::{CsvIndex, NeedsFullParser, raw_records::CsvPosition, split_blocks};
 
-/// Large enough that a piece costs nothing, small enough that it stays in a core's own cache.
+/// Bytes of a piece: large enough for a negligible overhead, small enough for the cache of a core.
 pub(crate) const PIECE: usize = 1 << 18;
-/// More cores than this wait for memory.
+/// Maximum number of workers; more wait for memory.
 const MOST_WORKERS: usize = 8;
 
-/// Finds the rows of `width` cells in a text that begins with one.
+/// Finds the rows of `width` cells in a text that starts with a row.
 pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, NeedsFullParser> {
     let pieces = split_blocks(text, PIECE);
     let workers = rayon::current_num_threads().min(MOST_WORKERS);
@@ -19,10 +19,10 @@ pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, 
     let found: Vec<_> = shares.map(|share| places_in(text, share, width)).collect::<Result<_, _>>()?;
     let (mut places, mut lines) = (Vec::new(), 0);
     for (more, more_lines) in found {
-        places.extend(more.into_iter().map(|place| place.moved(0, lines)));
+        places.extend(more.into_iter().map(|place| place.shifted_by(0, lines)));
         lines += more_lines;
     }
-    // Each begins where the one before ends: blank lines belong to the row behind.
+    // Each row starts at the end of the previous one: blank lines belong to the row after them.
     let mut end = 0;
     for place in &mut places {
         place.range.start = end;
@@ -31,7 +31,7 @@ pub(crate) fn row_places(text: &[u8], width: usize) -> Result<Vec<CsvPosition>, 
     Ok(places)
 }
 
-/// The rows of some pieces that follow each other, and how many lines they have.
+/// Returns the rows of consecutive pieces, and their number of lines.
 fn places_in(
     text: &[u8],
     pieces: &[Range<usize>],
@@ -43,7 +43,7 @@ fn places_in(
     let newlines = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count() as u64;
     for piece in pieces {
         let bytes = &text[piece.clone()];
-        index.find(bytes, width)?;
+        index.index_rows(bytes, width)?;
         let mut counted = 0;
         for row in index.rows(bytes) {
             lines += newlines(&bytes[counted..row.begin() as usize]);
@@ -62,7 +62,7 @@ mod tests {
 
     /// Several pieces for each worker, with blank lines and line breaks inside of cells.
     #[test]
-    fn places_are_those_of_the_csv_crate() {
+    fn row_positions_agree_with_csv_crate() {
         let row = |number: usize| match number % 4 {
             0 => format!("{number},\"\"\"1,2\"\"\",\"a\nb\"\n"),
             1 => format!("{number},,\r\n\n\n"),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ragged_is_irregular() {
+    fn ragged_rows_need_full_parser() {
         let text = "1,2\n".repeat(200_000);
         assert!(row_places(text.as_bytes(), 2).is_ok());
         assert_eq!(row_places(text.as_bytes(), 3).expect_err("too few"), NeedsFullParser);

@@ -1,31 +1,31 @@
-//! Finds the rows and cells of a table sixteen bytes at a time, where it looks as profilers write it.
+//! SIMD index of rows and cells of a table in the form that profilers write.
 //!
-//! The csv crate is the judge of what a table means. This index knows only the forms that profilers write
-//! (bare cells, `"x"`, and shapes in `"""x"""`) and calls everything else [`NeedsFullParser`], upon which the table
-//! is read again by the csv crate. It exists because it is many times as fast, and reading profiles is
-//! limited by splitting.
+//! The csv crate defines the meaning of a table. This index supports only the forms that profilers write (bare cells,
+//! `"x"`, and shapes in `"""x"""`) and returns [`NeedsFullParser`] for everything else, upon which the table is read
+//! again by the csv crate. It exists because it is several times as fast, and splitting limits the speed of reading
+//! profiles.
 //!
-//! Each step looks at 64 bytes as bit masks, one bit for each byte, as simdjson does: the exclusive or of all
-//! quotes so far tells what is inside of quotes, and rules about neighbours become shifts.
+//! Each step converts 64 bytes to bit masks, one bit per byte, as simdjson does: the exclusive or of all preceding
+//! quotes marks quoted bytes, and rules about adjacent bytes become shifts.
 
 use wide::u8x16;
 
-/// Something that the csv crate must judge: other quotes, a lone carriage return, another number of cells.
+/// Input that the csv crate must parse: other quotes, a lone carriage return, another number of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeedsFullParser;
 
-/// Bytes that are looked at in one step: as many as a mask has bits.
+/// Bytes of one step, as many as a mask has bits.
 const STEP: usize = 64;
 
-/// Where the rows and cells of a text are. Its memory serves one text after the other.
+/// Index of the rows and cells of a text. Its memory is reused for the next text.
 #[derive(Debug, Default)]
 pub(crate) struct CsvIndex {
     width: usize,
-    /// Where the cells end, row after row.
+    /// Ends of the cells, row by row.
     ends: Vec<u32>,
-    /// Where the rows begin.
-    begins: Vec<u32>,
-    /// Where the last row ends, behind its line ending.
+    /// Starts of the rows.
+    starts: Vec<u32>,
+    /// End of the last row, after its line ending.
     end: u32,
 }
 
@@ -38,18 +38,18 @@ pub(crate) struct RowCellIndex<'a> {
 }
 
 impl CsvIndex {
-    /// Finds the rows of `width` cells in a text that begins and ends with a row.
-    pub(crate) fn find(&mut self, text: &[u8], width: usize) -> Result<(), NeedsFullParser> {
-        // Every position, and those a little behind the end, must fit.
+    /// Indexes the rows of `width` cells in a text that starts and ends at a row.
+    pub(crate) fn index_rows(&mut self, text: &[u8], width: usize) -> Result<(), NeedsFullParser> {
+        // Every position, and those of the padding after the end, must fit.
         let length = u32::try_from(text.len() + 2 * STEP).map_err(|_| NeedsFullParser)? - 2 * STEP as u32;
         (self.width, self.end) = (width, 0);
         self.ends.clear();
-        self.begins.clear();
+        self.starts.clear();
         let mut quotes = QuoteState::default();
         let (steps, rest) = text.as_chunks::<STEP>();
         let mut base = 0;
         for step in steps {
-            self.add(quotes.scan_block(step)?, base)?;
+            self.add_step(quotes.scan_block(step)?, base)?;
             base += STEP as u32;
         }
         let mut last = [0; STEP];
@@ -58,7 +58,7 @@ impl CsvIndex {
         if text.last().is_some_and(|last| *last != b'\n') {
             last[rest.len()] = b'\n';
         }
-        self.add(quotes.scan_block(&last)?, base)?;
+        self.add_step(quotes.scan_block(&last)?, base)?;
         if quotes.inside != 0 {
             return Err(NeedsFullParser);
         }
@@ -66,22 +66,22 @@ impl CsvIndex {
         Ok(())
     }
 
-    /// Takes over the ends of cells and rows in one step.
+    /// Adds the ends of cells and rows of one step.
     #[inline]
-    fn add(&mut self, ends: CellEnds, base: u32) -> Result<(), NeedsFullParser> {
-        let mut complete = self.begins.len() * self.width;
+    fn add_step(&mut self, ends: CellEnds, base: u32) -> Result<(), NeedsFullParser> {
+        let mut complete = self.starts.len() * self.width;
         let before = self.ends.len();
-        self.push(ends.cells, base);
+        self.push_positions(ends.cells, base);
         let (mut rows, mut blank) = (ends.rows, 0);
         while rows != 0 {
             let at = rows.trailing_zeros();
             let cells = before + (ends.cells << (63 - at)).count_ones() as usize - blank - complete;
             if cells == 1 && self.ends[complete] == self.end {
-                // The csv crate passes over blank lines.
+                // The csv crate skips blank lines.
                 self.ends.remove(complete);
                 blank += 1;
             } else if cells == self.width {
-                self.begins.push(self.end);
+                self.starts.push(self.end);
                 complete += cells;
             } else {
                 return Err(NeedsFullParser);
@@ -93,8 +93,8 @@ impl CsvIndex {
     }
 
     #[inline]
-    /// Pushes the position of each bit. Sixteen at once are cheaper than a loop whose end cannot be foreseen.
-    fn push(&mut self, mut bits: u64, base: u32) {
+    /// Appends the position of each bit. Batches of sixteen are faster than a loop with an unpredictable end.
+    fn push_positions(&mut self, mut bits: u64, base: u32) {
         let mut left = bits.count_ones() as usize;
         loop {
             let mut batch = [0; 16];
@@ -112,44 +112,44 @@ impl CsvIndex {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) const fn len(&self) -> usize {
-        self.begins.len()
+        self.starts.len()
     }
 
-    /// The rows of the text that was looked at last.
+    /// Returns the rows of the indexed text.
     pub(crate) fn rows<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = RowCellIndex<'a>> {
         let cells = self.ends.chunks_exact(self.width.max(1));
-        self.begins.iter().zip(cells).map(|(&begin, ends)| RowCellIndex { text, begin, ends })
+        self.starts.iter().zip(cells).map(|(&begin, ends)| RowCellIndex { text, begin, ends })
     }
 }
 
 impl<'a> RowCellIndex<'a> {
-    /// Where the row begins in the text.
+    /// Returns the start of the row in the text.
     pub(crate) const fn begin(&self) -> u32 {
         self.begin
     }
 
-    /// Where it ends, behind its line ending if it has one.
+    /// Returns the end of the row, after its line ending if it has one.
     pub(crate) fn end(&self) -> usize {
         let end = self.ends.last().map_or(self.begin, |end| *end) as usize;
         let line_ending = if self.text.get(end) == Some(&b'\r') { 2 } else { 1 };
         self.text.len().min(end + line_ending)
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     pub(crate) const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// What stands from one cell to another, with the quotes and commas between.
+    /// Returns the bytes from one cell to another, with the quotes and commas between.
     #[inline]
-    pub(crate) fn raw(&self, first: usize, last: usize) -> &'a [u8] {
+    pub(crate) fn cell_range(&self, first: usize, last: usize) -> &'a [u8] {
         let (begin, end) = (self.begin_of(first), self.end_of(last));
         self.text.get(begin..end).unwrap_or_default()
     }
 
-    /// The eight bytes in front of a cell's end, and how many are in the cell; `None` where there are none.
+    /// Returns the eight bytes before a cell's end, and the cell's length; `None` near the start of the text.
     #[inline]
     pub(crate) fn last_eight_bytes(&self, column: usize) -> Option<(u64, usize)> {
         let (begin, end) = (self.begin_of(column), self.end_of(column));
@@ -169,12 +169,12 @@ impl<'a> RowCellIndex<'a> {
         self.ends.get(column).copied().unwrap_or_default() as usize
     }
 
-    /// The content of a cell.
+    /// Returns the content of a cell.
     #[inline]
     pub(crate) fn get(&self, column: usize) -> &'a [u8] {
-        let raw = self.raw(column, column);
-        // A shape arrives in quotes of its own inside the cell's: the outer pair goes, the doubled quotes
-        // become one each, and what is left stands in the text as it is.
+        let raw = self.cell_range(column, column);
+        // A shape has its own quotes inside the cell's: the outer pair is removed, each doubled quote becomes one,
+        // and the rest is a slice of the text.
         let quotes = match raw {
             [b'"', b'"', b'"', ..] => 2,
             [b'"', ..] => 1,
@@ -184,17 +184,17 @@ impl<'a> RowCellIndex<'a> {
     }
 }
 
-/// Where cells and rows end, of one step.
+/// Ends of cells and rows of one step, one bit per byte.
 #[derive(Clone, Copy)]
 struct CellEnds {
     cells: u64,
     rows: u64,
 }
 
-/// What of a step its successor must know.
+/// State that a step passes to the next.
 #[derive(Debug)]
 struct QuoteState {
-    /// All ones inside of quotes.
+    /// All ones inside quotes.
     inside: u64,
     /// All ones between the quotes around a shape.
     in_shape: u64,
@@ -208,7 +208,7 @@ struct QuoteState {
 
 impl Default for QuoteState {
     fn default() -> Self {
-        // A text begins as a cell does.
+        // The start of a text is the start of a cell.
         let boundary = 1 << (STEP - 1);
         let (inside, in_shape, close, carriage, first, doubled, head) = (0, 0, 0, 0, 0, 0, 0);
         Self { inside, in_shape, boundary, close, carriage, first, doubled, head }
@@ -216,10 +216,10 @@ impl Default for QuoteState {
 }
 
 impl QuoteState {
-    /// Where cells and rows end, outside of quotes.
+    /// Returns the ends of cells and rows outside quotes.
     #[inline]
     fn scan_block(&mut self, step: &[u8; STEP]) -> Result<CellEnds, NeedsFullParser> {
-        let [quote, comma, newline, carriage] = [b'"', b',', b'\n', b'\r'].map(|byte| mask(step, byte));
+        let [quote, comma, newline, carriage] = [b'"', b',', b'\n', b'\r'].map(|byte| byte_mask(step, byte));
         let pending = self.inside | self.in_shape | ((self.close | self.doubled) >> (STEP - 2));
         if quote | pending == 0 {
             return self.pass_bare(comma, newline, carriage);
@@ -231,13 +231,13 @@ impl QuoteState {
         let behind_close = shift_from_previous(close, self.close, 1);
         let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
         let first = open & shift_from_previous(boundary, self.boundary, 1);
-        // A quote opens at the begin of a cell, or behind one that closes: the two stand for one.
+        // An opening quote is at the start of a cell, or follows a closing one: the two represent one quote.
         let doubled = open & behind_close;
         let mut wrong = open & !(first | doubled);
         wrong |= behind_close & !(boundary | open);
         wrong |= behind_carriage & !newline;
-        // Doubled quotes are second and third of a cell, or its last but two and last but one, both or
-        // neither. Four quotes alone are neither.
+        // Doubled quotes are allowed as second and third byte of a cell together with the third and second last. Four
+        // quotes alone are not allowed.
         let head = doubled & shift_from_previous(first, self.first, 2);
         let tail = boundary & behind_close & shift_from_previous(doubled, self.doubled, 2);
         wrong |= shift_from_previous(doubled ^ head, self.doubled ^ self.head, 2) ^ tail;
@@ -257,13 +257,13 @@ impl QuoteState {
             doubled,
             head,
         };
-        // A row's last cell ends in front of `\r\n`.
+        // The last cell of a row ends before `\r\n`.
         Ok(CellEnds { cells: boundary & !behind_carriage, rows: newline })
     }
 }
 
 impl QuoteState {
-    /// A step without quotes, behind one that does not matter to it, as most are.
+    /// Scans a step without quotes whose predecessor has no open state, the most frequent case.
     #[inline]
     fn pass_bare(&mut self, comma: u64, newline: u64, carriage: u64) -> Result<CellEnds, NeedsFullParser> {
         let behind_carriage = shift_from_previous(carriage, self.carriage, 1);
@@ -276,9 +276,9 @@ impl QuoteState {
     }
 }
 
-/// A bit for each byte that is `byte`.
+/// Returns a mask with a bit for each byte equal to `byte`.
 #[inline]
-fn mask(step: &[u8; STEP], byte: u8) -> u64 {
+fn byte_mask(step: &[u8; STEP], byte: u8) -> u64 {
     let wanted = u8x16::splat(byte);
     let (lanes, _) = step.as_chunks::<16>();
     lanes
@@ -287,7 +287,7 @@ fn mask(step: &[u8; STEP], byte: u8) -> u64 {
         .fold(0, |mask, lane| (mask << 16) | u64::from(u8x16::new(*lane).simd_eq(wanted).to_bitmask()))
 }
 
-/// Each bit becomes the exclusive or of itself and all before.
+/// Returns the exclusive or of each bit and all lower ones.
 #[inline]
 const fn running_xor(mut bits: u64) -> u64 {
     let mut distance = 1;
@@ -298,7 +298,7 @@ const fn running_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// The bytes that stand `distance` behind those of a mask, whose predecessor is `last`.
+/// Returns the bytes at `distance` after those of a mask, whose predecessor is `last`.
 #[inline]
 const fn shift_from_previous(mask: u64, last: u64, distance: u32) -> u64 {
     (mask << distance) | (last >> (u64::BITS - distance))
@@ -313,7 +313,7 @@ mod tests {
     /// Rows by this index, or that it gave up.
     fn split(text: &[u8], width: usize) -> Result<Vec<Vec<Vec<u8>>>, NeedsFullParser> {
         let mut index = CsvIndex::default();
-        index.find(text, width)?;
+        index.index_rows(text, width)?;
         let cells = |row: RowCellIndex<'_>| (0..row.len()).map(|column| row.get(column).to_vec()).collect();
         Ok(index.rows(text).map(cells).collect())
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_profilers_do_not_write_is_left_to_the_csv_crate() {
+    fn unusual_csv_needs_full_parser() {
         for text in [
             "a,b\n1\n",
             "a,b,c\n",
@@ -364,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_know_where_they_stand() {
+    fn index_rows_have_byte_positions() {
         let text = b"\na,b\r\n\n\"\n\",d\ne,f";
         let mut index = CsvIndex::default();
-        index.find(text, 2).expect("regular");
+        index.index_rows(text, 2).expect("regular");
         let spans = index.rows(text).map(|row| &text[row.begin() as usize..row.end()]);
         assert_eq!(spans.collect::<Vec<_>>(), [&b"a,b\r\n"[..], b"\"\n\",d\n", b"e,f"]);
     }
@@ -375,7 +375,7 @@ mod tests {
     proptest! {
         /// Whatever is accepted is what the csv crate reads.
         #[test]
-        fn accepted_rows_are_those_of_the_csv_crate(
+        fn rows_accepted_by_index_agree_with_csv_crate(
             before in 0_usize..STEP, text in "[a,;\"\n\r ]{0,40}", width in 1_usize..4,
         ) {
             let text = format!("{}{}\n{text}", "x".repeat(before), ",".repeat(width - 1));
@@ -386,7 +386,7 @@ mod tests {
 
         /// Cells in any number of quotes, closed or not.
         #[test]
-        fn accepted_quotes_are_those_of_the_csv_crate(
+        fn quotes_accepted_by_index_agree_with_csv_crate(
             before in 0_usize..STEP,
             cells in proptest::collection::vec((0_usize..7, "[a,\n]{0,2}", 0_usize..7), 0..9),
         ) {

@@ -1,4 +1,4 @@
-//! One batch of cases in one Python process, and what is left of it in another where the process dies.
+//! Checks a batch of cases in one Python process; if the process ends early, the remaining cases are checked in another.
 
 use std::{
     collections::BTreeSet,
@@ -24,15 +24,16 @@ use crate::{
     render::{Manifest, ManifestCase, SentinelLengths, replay_script},
 };
 
-/// A case takes about a millisecond; a process that says nothing for so long is ended.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PATIENCE_TO_START: Duration = Duration::from_secs(180);
-/// No batch takes longer.
+/// Time without output after which a process is ended; a case takes about a millisecond.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same before the first line, while torch_npu is imported.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time limit of a process, longer than any batch.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// How often the journal is looked at.
-const STEP: Duration = Duration::from_millis(100);
+/// Interval at which the journal is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line of the journal.
+/// A line of the journal that the script writes.
 #[derive(Deserialize)]
 struct JournalEntry {
     #[serde(default)]
@@ -44,62 +45,62 @@ struct JournalEntry {
     message: String,
 }
 
-/// Checks the cases at `places`. Where the process dies, the case in hand is tried alone; if it dies with
-/// that as well, it is the case's own result.
-pub(super) fn check(
+/// Checks the cases at `indices` and sends each outcome with the index of its case. If the process fails, its current case
+/// is checked alone; if the process fails again, the case is rejected.
+pub(super) fn check_batch(
     settings: &CheckSettings,
     cases: &[PlannedCase],
-    places: Vec<usize>,
+    indices: Vec<usize>,
     stop: &AtomicBool,
-    told: &Sender<(usize, CheckOutcome)>,
+    outcomes: &Sender<(usize, CheckOutcome)>,
 ) -> Result<(), CheckError> {
-    let mut left = vec![places];
-    while let Some(places) = left.pop() {
+    let mut batches = vec![indices];
+    while let Some(indices) = batches.pop() {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (done, death) = run(settings, cases, &places, stop, told)?;
-        let Some(death) = death else { continue };
-        match &places[done..] {
+        let (done, failure) = run_process(settings, cases, &indices, stop, outcomes)?;
+        let Some(failure) = failure else { continue };
+        match &indices[done..] {
             [] => {}
             [only] if done == 0 => {
-                // Only where Python lives without the case is it the case that kills it.
-                run(settings, cases, &[], stop, told)?;
+                // The case is at fault only if Python works without it.
+                run_process(settings, cases, &[], stop, outcomes)?;
                 let outcome =
-                    CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckMethod::Meta, message: death };
-                // Whoever listens has gone only when the check is over.
-                let _ = told.send((*only, outcome));
+                    CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckMethod::Meta, message: failure };
+                // The receiver is dropped only after the check.
+                let _ = outcomes.send((*only, outcome));
             }
-            [suspect, others @ ..] => left.extend([others.to_vec(), vec![*suspect]]),
+            [suspect, others @ ..] => batches.extend([others.to_vec(), vec![*suspect]]),
         }
     }
     Ok(())
 }
 
-/// Runs one process. Returns how many cases it judged, and how it died where it did.
-fn run(
+/// Runs one process. Returns the number of checked cases and, if the process failed, the reason.
+fn run_process(
     settings: &CheckSettings,
     cases: &[PlannedCase],
-    places: &[usize],
+    indices: &[usize],
     stop: &AtomicBool,
-    told: &Sender<(usize, CheckOutcome)>,
+    outcomes: &Sender<(usize, CheckOutcome)>,
 ) -> Result<(usize, Option<String>), CheckError> {
     let folder =
         tempfile::tempdir().map_err(|source| CheckError::Io { path: std::env::temp_dir(), source })?;
     let folder = folder.path();
-    write_scripts(settings, cases, places, folder)?;
+    write_scripts(settings, cases, indices, folder)?;
     let (journal, log) = (folder.join("checked.jsonl"), folder.join("log"));
     let environment = [
         ("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()),
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
-    let words =
+    let arguments =
         ["replay.py", "manifest.json", "--mode", "check", "--journal", "checked.jsonl", "--until-stdin-ends"];
-    // Python ends with whoever holds the other end, also where that is killed.
+    // Python ends when the other end of the pipe is closed, also if this program is killed.
     let (reader, writer) =
         std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
     let job = CommandSpec {
-        command: std::iter::once(&*settings.python).chain(words).map(Into::into).collect(),
+        command: std::iter::once(&*settings.python).chain(arguments).map(Into::into).collect(),
         folder,
         environment: &environment,
         log: &log,
@@ -113,43 +114,45 @@ fn run(
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
         let process = scope.spawn(|| process::run(&job, &halt));
-        let mut heard = Instant::now();
+        let mut last_output = Instant::now();
         while !process.is_finished() {
-            thread::sleep(STEP);
-            if follower.follow(places, told) > 0 {
-                heard = Instant::now();
+            thread::sleep(POLL_INTERVAL);
+            if follower.read_new_lines(indices, outcomes) > 0 {
+                last_output = Instant::now();
             }
-            let patience = if follower.has_started { PATIENCE } else { PATIENCE_TO_START };
-            is_stalled |= heard.elapsed() > patience;
+            let timeout = if follower.has_started { OUTPUT_TIMEOUT } else { START_TIMEOUT };
+            is_stalled |= last_output.elapsed() > timeout;
             halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         process.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     drop(writer);
-    follower.follow(places, told);
-    let death = match ended {
-        ExitKind::Stopped if !is_stalled => return Ok((places.len(), None)),
-        _ if follower.has_started && follower.judged.len() == places.len() => None,
+    follower.read_new_lines(indices, outcomes);
+    let failure = match ended {
+        ExitKind::Stopped if !is_stalled => return Ok((indices.len(), None)),
+        _ if follower.has_started && follower.checked.len() == indices.len() => None,
         ExitKind::Stopped | ExitKind::TimedOut | ExitKind::CutOff => {
-            Some(format!("Python said nothing for {} s", PATIENCE.as_secs()))
+            Some(format!("Python printed nothing for {} s", OUTPUT_TIMEOUT.as_secs()))
         }
-        ExitKind::Exited(status) => Some(format!("Python ended with {status}: {}", last_line(&log))),
-        ExitKind::Signalled(signal) => Some(format!("Python died of signal {signal}: {}", last_line(&log))),
+        ExitKind::Exited(status) => Some(format!("Python ended with status {status}: {}", last_line(&log))),
+        ExitKind::Signalled(signal) => {
+            Some(format!("Python was ended by signal {signal}: {}", last_line(&log)))
+        }
     };
     if !follower.has_started {
-        let why = death.unwrap_or_else(|| last_line(&log));
-        return Err(CheckError::Python { python: settings.python.clone(), why });
+        let reason = failure.unwrap_or_else(|| last_line(&log));
+        return Err(CheckError::Python { python: settings.python.clone(), reason });
     }
-    Ok((follower.judged.len(), death))
+    Ok((follower.checked.len(), failure))
 }
 
 fn write_scripts(
     settings: &CheckSettings,
     cases: &[PlannedCase],
-    places: &[usize],
+    indices: &[usize],
     folder: &Path,
 ) -> Result<(), CheckError> {
-    let kernels: BTreeSet<_> = places.iter().map(|&place| &cases[place].case.kernel).collect();
+    let kernels: BTreeSet<_> = indices.iter().map(|&index| &cases[index].case.kernel).collect();
     let entries = kernels.into_iter().filter_map(|kernel| Some((kernel, settings.catalogue.entry(kernel)?)));
     let manifest = Manifest {
         run: "check".to_owned(),
@@ -162,10 +165,10 @@ fn write_scripts(
         measured: 1,
         expert_skew: 0.0,
         sentinels: SentinelLengths::default(),
-        cases: places
+        cases: indices
             .iter()
             .zip(0..)
-            .map(|(&place, ordinal)| ManifestCase::new(ordinal, &cases[place].case, &cases[place].reading, 0))
+            .map(|(&index, ordinal)| ManifestCase::new(ordinal, &cases[index].case, &cases[index].reading, 0))
             .collect(),
     };
     let files = [
@@ -179,22 +182,23 @@ fn write_scripts(
     Ok(())
 }
 
-/// Reads a journal while it is written.
+/// Reader of a journal that is still being written.
 struct JournalFollower<'a> {
     path: &'a Path,
     input: Option<BufReader<File>>,
     partial: String,
     has_started: bool,
-    judged: BTreeSet<u32>,
+    /// Ordinals of the checked cases.
+    checked: BTreeSet<u32>,
 }
 
 impl<'a> JournalFollower<'a> {
     fn new(path: &'a Path) -> Self {
-        Self { path, input: None, partial: String::new(), has_started: false, judged: BTreeSet::new() }
+        Self { path, input: None, partial: String::new(), has_started: false, checked: BTreeSet::new() }
     }
 
-    /// Passes on what was added since the last look; returns how many lines that were.
-    fn follow(&mut self, places: &[usize], told: &Sender<(usize, CheckOutcome)>) -> usize {
+    /// Sends the outcomes added since the last call; returns the number of lines read.
+    fn read_new_lines(&mut self, indices: &[usize], outcomes: &Sender<(usize, CheckOutcome)>) -> usize {
         let mut lines = 0;
         if self.input.is_none() {
             self.input = File::open(self.path).ok().map(BufReader::new);
@@ -209,12 +213,12 @@ impl<'a> JournalFollower<'a> {
             let (Some(ordinal), Some(verdict), Some(by)) = (line.ordinal, line.verdict, line.by) else {
                 continue;
             };
-            let place = usize::try_from(ordinal).ok().and_then(|ordinal| places.get(ordinal));
-            if let (Some(place), Ok(verdict), Ok(by)) = (place, verdict.parse(), by.parse())
-                && self.judged.insert(ordinal)
+            let index = usize::try_from(ordinal).ok().and_then(|ordinal| indices.get(ordinal));
+            if let (Some(index), Ok(verdict), Ok(by)) = (index, verdict.parse(), by.parse())
+                && self.checked.insert(ordinal)
             {
-                // Whoever listens has gone only when the check is over.
-                let _ = told.send((*place, CheckOutcome { verdict, by, message: line.message }));
+                // The receiver is dropped only after the check.
+                let _ = outcomes.send((*index, CheckOutcome { verdict, by, message: line.message }));
             }
         }
         lines

@@ -1,8 +1,10 @@
-//! Holds every case against the vendor's own torch_npu, without a device: meta tensors, or FakeTensorMode
-//! where an operator has no Meta kernel.
+//! Checks every case by the vendor's own torch_npu, without a device: on meta tensors, or under FakeTensorMode if an
+//! operator has no Meta kernel.
 //!
-//! Layer 4: imports everything below. A few Python processes judge many cases each, by the very script that a
-//! device runs. It never launches anything and never says that a case is measured.
+//! Layer 5: imports `domain`, `config`, `process`, `catalogue`, `render` and `plan`.
+//!
+//! A few Python processes check many cases each, by the same script that a device runs. Nothing is launched, and no case
+//! counts as measured.
 
 mod batch;
 mod python;
@@ -18,26 +20,26 @@ use std::{
     thread,
 };
 
-pub use crate::vendor_check::python::{CheckSoftware, package_folders, schemas, software};
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     domain::{CheckOutcome, Slot},
     plan::PlannedCase,
     process::ProcessError,
-    render::RenderError,
+    render::{RenderError, call_digest},
 };
+pub use python::{CheckSoftware, installed_software, operator_schemas, package_folders};
 
-/// Why checking cannot go on.
+/// Error that stops a check.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The Python has no torch_npu that can be used; nothing can be said about any case.
-    #[error("`{python}` cannot check anything: {why}")]
+    /// The Python has no usable torch_npu; no case can be checked.
+    #[error("`{python}` cannot be used for checks: {reason}")]
     Python {
-        /// The program.
+        /// The Python program.
         python: String,
-        /// What it said.
-        why: String,
+        /// Last line of its output, or its exit.
+        reason: String,
     },
     /// The scripts cannot be rendered.
     #[error(transparent)]
@@ -45,24 +47,24 @@ pub enum CheckError {
     /// A program cannot be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A file of the check's own folder cannot be written or read.
+    /// A file of the temporary folder cannot be written or read.
     #[error("cannot use `{}`: {source}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl CheckError {
-    /// What to do about it.
+    /// Returns the action that fixes the error.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Python { .. } => {
-                "name a Python with torch and torch_npu by `--python`; no NPU is needed, CANN's libraries may be"
+                "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN"
             }
             Self::Render(error) => error.hint(),
             Self::Process(_) => "check the program given with `--python`",
@@ -71,37 +73,37 @@ impl CheckError {
     }
 }
 
-/// How cases are checked.
+/// Settings of a check.
 #[derive(Clone, Debug)]
 pub struct CheckSettings {
-    /// The Python that has the vendor's torch_npu.
+    /// Python program with the vendor's torch_npu.
     pub python: String,
-    /// Python processes at a time.
+    /// Number of concurrent Python processes.
     pub processes: usize,
-    /// What entries there are.
+    /// Catalogue with the entries of the kernels.
     pub catalogue: Catalogue,
-    /// Where the script's template is.
+    /// Files with the template of the script.
     pub assets: AssetFiles,
 }
 
-/// Cases of one process: enough that starting it does not count, few enough that all processes have some.
+/// Largest number of cases of one process: large compared with its start, small enough to occupy all processes.
 const LARGEST_BATCH: usize = 20_000;
 
-/// Checks cases and gives each outcome as it comes to `tell`, with the case's place in `cases`. Ends early
-/// where `stop` is set.
+/// Checks cases and passes each outcome to `report` as it arrives, with the index of the case in `cases`. Ends early if
+/// `stop` is set.
 ///
 /// # Errors
-/// [`CheckError`]; what was told before stays true.
+/// [`CheckError`]; outcomes reported before remain valid.
 pub fn check_cases(
     settings: &CheckSettings,
     cases: &[PlannedCase],
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(usize, CheckOutcome),
+    report: &mut dyn FnMut(usize, CheckOutcome),
 ) -> Result<(), CheckError> {
     let size = cases.len().div_ceil(settings.processes.max(1)).clamp(1, LARGEST_BATCH);
-    let places: Vec<usize> = (0..cases.len()).collect();
+    let indices: Vec<usize> = (0..cases.len()).collect();
     let batches: Mutex<VecDeque<Vec<usize>>> =
-        Mutex::new(places.chunks(size).map(<[usize]>::to_vec).collect());
+        Mutex::new(indices.chunks(size).map(<[usize]>::to_vec).collect());
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..settings.processes.max(1))
@@ -110,7 +112,7 @@ pub fn check_cases(
                 scope.spawn(move || {
                     let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     while let Some(batch) = next().filter(|_| !stop.load(Ordering::Relaxed)) {
-                        if let Err(error) = batch::check(settings, cases, batch, stop, &sender) {
+                        if let Err(error) = batch::check_batch(settings, cases, batch, stop, &sender) {
                             // The others stop at their next batch.
                             batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
                             return Err(error);
@@ -121,8 +123,8 @@ pub fn check_cases(
             })
             .collect();
         drop(sender);
-        for (place, outcome) in receiver {
-            tell(place, outcome);
+        for (index, outcome) in receiver {
+            report(index, outcome);
         }
         let ended = workers.into_iter().map(|worker| match worker.join() {
             Ok(result) => result,
@@ -132,15 +134,14 @@ pub fn check_cases(
     })
 }
 
-/// What tells one call from another: what the script makes of it, and the case. A check holds as long as it
-/// stays the same.
+/// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
 #[must_use]
-pub fn digest(planned: &PlannedCase, settings_of: &Catalogue) -> String {
-    crate::render::call_digest(&planned.case, &planned.reading, settings_of.entry(&planned.case.kernel))
+pub fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
+    call_digest(&planned.case, &planned.reading, catalogue.entry(&planned.case.kernel))
 }
 
-/// Slots as they are shown, with nothing for one that is left out.
+/// Returns the text of each slot; empty for an omitted optional tensor.
 #[must_use]
-pub fn shown(slots: &[Slot]) -> Vec<String> {
+pub fn slot_texts(slots: &[Slot]) -> Vec<String> {
     slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
 }

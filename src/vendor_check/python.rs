@@ -1,4 +1,4 @@
-//! What a Python has: asked without importing it, which takes seconds.
+//! Queries of a Python installation: versions, operator schemas and package folders.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use serde::Deserialize;
 use super::CheckError;
 use crate::process::{self, CommandSpec, ExitKind};
 
-/// Versions that a check was made with.
+/// Versions of the software behind a check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct CheckSoftware {
-    /// Of torch.
+    /// Version of torch.
     pub torch: String,
-    /// Of torch_npu.
+    /// Version of torch_npu.
     pub torch_npu: String,
-    /// Of packages that bring further operators, where they are there.
+    /// Versions of installed packages with further operators.
     #[serde(default)]
     pub further: BTreeMap<String, String>,
 }
@@ -33,40 +33,42 @@ impl fmt::Display for CheckSoftware {
     }
 }
 
-const ASK: &str = "
+/// Script that prints the versions without importing the packages, which would take seconds.
+const VERSIONS_SCRIPT: &str = "
 import json
 from importlib.metadata import PackageNotFoundError, version
-def there(name):
+def optional(name):
     try: return {name: version(name)}
     except PackageNotFoundError: return {}
-told = {name: version(name) for name in ('torch', 'torch_npu')}
-print(json.dumps(dict(told, further=there('vllm_ascend'))))";
+versions = {name: version(name) for name in ('torch', 'torch_npu')}
+print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 
-/// Asks a Python for the versions of torch and torch_npu.
+/// Returns the versions of torch, torch_npu and packages with further operators.
 ///
 /// # Errors
-/// [`CheckError::Python`] where one of them is missing.
-pub fn software(python: &str) -> Result<CheckSoftware, CheckError> {
-    let said = run_python(python, ASK)?;
-    serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
+/// [`CheckError::Python`] if torch or torch_npu is missing.
+pub fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
+    let output = run_python(python, VERSIONS_SCRIPT)?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
 }
 
-const ASK_SCHEMAS: &str = "import json, sys, torch, torch_npu\n\
+const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
     schemas = torch._C._jit_get_all_schemas()\n\
     print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";
 
-/// The schemas of the operators of that name, as PyTorch prints them. Takes the seconds that importing
-/// torch_npu takes.
+/// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
 ///
 /// # Errors
 /// [`CheckError::Python`].
-pub fn schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
+pub fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
-    let said = run_python(python, &format!("NAME = {name}\n{ASK_SCHEMAS}"))?;
-    serde_json::from_str(&said).map_err(|_| CheckError::Python { python: python.to_owned(), why: said })
+    let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
 }
 
-/// Where a package of Python is installed; nowhere if it is not there.
+/// Returns the folders of an installed Python package; none if it is not installed.
 #[must_use]
 pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     let name = serde_json::to_string(package).unwrap_or_default();
@@ -74,15 +76,15 @@ pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
         "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
          print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
     );
-    let said = run_python(python, &script).unwrap_or_default();
-    serde_json::from_str(&said).unwrap_or_default()
+    let output = run_python(python, &script).unwrap_or_default();
+    serde_json::from_str(&output).unwrap_or_default()
 }
 
-/// Runs a few lines of Python; returns the last line that they print.
+/// Runs a Python script; returns the last line that it prints.
 fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
-    let unusable = |why: String| CheckError::Python { python: python.to_owned(), why };
-    let folder =
-        tempfile::tempdir().map_err(|error| unusable(format!("there is no temporary folder: {error}")))?;
+    let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
+    let folder = tempfile::tempdir()
+        .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
     let log = folder.path().join("log");
     let environment = [("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned())];
     let job = CommandSpec {
@@ -100,9 +102,9 @@ fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
     if ended == ExitKind::Exited(0) { Ok(last) } else { Err(unusable(last)) }
 }
 
-/// The last line of a log that says something, for messages.
+/// Returns the last line of a log that is not blank, for messages.
 pub(super) fn last_line(log: &Path) -> String {
-    let said =
+    let text =
         std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim().to_owned()
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").trim().to_owned()
 }

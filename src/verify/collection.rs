@@ -81,7 +81,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     }
     for table in collection_summaries(profile)? {
         let mut reader = RecordReader::open(&table.0)?;
-        while let Some(record) = reader.read()? {
+        while let Some(record) = reader.read_record()? {
             let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
             records.push(RawRecord {
                 kernel: kernel_of(record.kernel()),
@@ -89,8 +89,8 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 duration,
                 device: record.device(),
                 // A helper whose cells cannot be read is still a record; it matches no case.
-                inputs: record.inputs()?.parse().unwrap_or_default(),
-                outputs: record.outputs()?.parse().unwrap_or_default(),
+                inputs: record.input_cells()?.parse().unwrap_or_default(),
+                outputs: record.output_cells()?.parse().unwrap_or_default(),
                 counters: record.counters().collect(),
             });
         }

@@ -66,7 +66,7 @@ fn call(sequences: u64, lengths: &str) -> String {
 }
 
 #[test]
-fn host_calls_are_matched_by_their_shapes_whatever_their_order() {
+fn host_calls_are_matched_by_shapes_not_order() {
     let context = Context::new();
     context.write("p/kernel_details.csv", &profile(&[&decode(2, "50"), &decode(3, "60"), &decode(5, "70")]));
     // Turned around, one made twice, one of another size, and none of five sequences.
@@ -97,7 +97,7 @@ fn host_calls_are_matched_by_their_shapes_whatever_their_order() {
 }
 
 #[test]
-fn two_views_of_one_size_are_not_guessed_between() {
+fn ambiguous_cache_views_stay_open() {
     let context = Context::new();
     context.write("p/kernel_details.csv", &profile(&[&decode(2, "50")]));
     let other = host_call(2).replace("64,128,1,128", "64,1,128,128");
@@ -108,7 +108,7 @@ fn two_views_of_one_size_are_not_guessed_between() {
 }
 
 #[test]
-fn a_broken_operator_details_is_said_and_nothing_is_made() {
+fn invalid_operator_details_stop_ingest() {
     let context = Context::new();
     context.write("p/kernel_details.csv", &profile(&[&decode(2, "50")]));
     context.write("p/operator_details.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
@@ -122,7 +122,7 @@ fn a_broken_operator_details_is_said_and_nothing_is_made() {
 }
 
 #[test]
-fn a_dump_completes_rows_and_a_later_ingest_leaves_them() {
+fn dump_completes_rows_that_later_ingest_keeps() {
     let context = Context::new();
     context
         .write("k.csv", &profile(&[&decode(2, "50"), &decode(2, "52"), &decode(3, "60"), &decode(5, "70")]));
@@ -161,7 +161,7 @@ fn a_dump_completes_rows_and_a_later_ingest_leaves_them() {
 }
 
 #[test]
-fn calls_that_differ_become_rows_where_that_is_asked_for() {
+fn add_variants_adds_rows_for_differing_calls() {
     let context = Context::new();
     context.write("k.csv", &profile(&[&decode(3, "60")]));
     context.run(&["ingest", "k.csv", "--db", "db"]);
@@ -184,7 +184,7 @@ fn calls_that_differ_become_rows_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_bad_dump_changes_nothing() {
+fn invalid_dump_changes_no_row() {
     let context = Context::new();
     context.write("k.csv", &profile(&[&decode(2, "50")]));
     context.run(&["ingest", "k.csv", "--db", "db"]);
@@ -194,7 +194,7 @@ fn a_bad_dump_changes_nothing() {
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @r"
     error: `d.jsonl`:3: a length of 1025 needs more than 8 blocks of 128
-    hint: mend or remove the line; docs/attention.md names the fields
+    hint: fix or remove the line; docs/attention.md describes the fields
     ");
     context.write("empty.jsonl", "\n\n");
     assert_eq!(context.run(&["fia-backfill", "--db", "db", "--dump", "empty.jsonl"]).code, 3);
@@ -217,7 +217,7 @@ npu_fused_infer_attention_score.out = out
 ";
 
 #[test]
-fn the_documented_snippet_writes_a_dump_that_is_read() {
+fn example_snippet_writes_readable_dump() {
     let context = Context::new();
     context.write("torch_npu.py", TORCH_NPU);
     let script = "import attention_dump, torch_npu
@@ -238,7 +238,7 @@ call(torch_npu.npu_fused_infer_attention_score.out, [1001, 130])
 }
 
 #[test]
-fn the_snippet_records_calls_of_the_vendors_torch_npu() {
+fn example_snippet_records_calls_of_vendor_torch_npu() {
     let Some(python) = crate::requirements::vendor_python() else { return };
     let context = Context::new();
     let script = "import torch, torch_npu, attention_dump

@@ -1,4 +1,4 @@
-//! Bad input: a clear error with file and place, exit code 3, and nothing left behind or changed.
+//! Bad input: an error with file and line, exit code 3, and no file created or changed.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -7,55 +7,55 @@ use crate::{
     requirements,
 };
 
-/// Ingests a file that must be refused and returns what was said.
-fn refused(name: &str, text: &str) -> String {
+/// Ingests a file that must be rejected; returns the error.
+fn ingest_error(name: &str, text: &str) -> String {
     let context = Context::new();
     context.write(name, text);
     let before = context.snapshot("");
     let ran = context.run(&["ingest", name, "--db", "db"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-    assert!(!context.path("db").exists(), "a folder was left behind");
+    assert!(!context.path("db").exists(), "a database folder was created");
     assert_eq!(context.snapshot(""), before);
     ran.stderr
 }
 
 #[test]
-fn profiles_that_are_none() {
+fn invalid_profiles_are_rejected() {
     let ragged = profile(&[SWIGLU, SWIGLU]).replacen(",DT_BF16,ND,N/A", ",DT_BF16", 1);
-    let said = [
-        refused("lfs.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
-        refused("empty.csv", ""),
-        refused("blank.csv", "\u{feff}\r\n\r\n"),
-        refused("other.csv", "a,b,c\n1,2,3\n"),
-        refused("some.csv", &format!("{}\n", HEADER.replacen(",Output Data Types", "", 1))),
-        refused(
+    let errors = [
+        ingest_error("lfs.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
+        ingest_error("empty.csv", ""),
+        ingest_error("blank.csv", "\u{feff}\r\n\r\n"),
+        ingest_error("other.csv", "a,b,c\n1,2,3\n"),
+        ingest_error("some.csv", &format!("{}\n", HEADER.replacen(",Output Data Types", "", 1))),
+        ingest_error(
             "level0.csv",
             "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim\n",
         ),
-        refused("ragged.csv", &ragged),
-        refused("wide.csv", &profile(&[&format!("{SWIGLU},x")])),
-        refused("shape.csv", &profile(&[&SWIGLU.replacen("512,6144", "512,__import__('os')", 1)])),
-        refused("time.csv", &profile(&[&SWIGLU.replacen("59.730", "fast", 1)])),
-        refused("none.csv", &profile(&["MemSet,1.200,N/A,N/A,N/A,N/A,N/A,N/A"])),
-        refused("rehearsed.csv", &profile(&[SWIGLU]).replace("aclnn_SwiGlu", "rehearsal_SwiGlu")),
+        ingest_error("ragged.csv", &ragged),
+        ingest_error("wide.csv", &profile(&[&format!("{SWIGLU},x")])),
+        ingest_error("shape.csv", &profile(&[&SWIGLU.replacen("512,6144", "512,__import__('os')", 1)])),
+        ingest_error("time.csv", &profile(&[&SWIGLU.replacen("59.730", "fast", 1)])),
+        ingest_error("none.csv", &profile(&["MemSet,1.200,N/A,N/A,N/A,N/A,N/A,N/A"])),
+        ingest_error("rehearsed.csv", &profile(&[SWIGLU]).replace("aclnn_SwiGlu", "rehearsal_SwiGlu")),
     ];
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn folders_that_are_none() {
+fn missing_and_empty_folders_are_rejected() {
     let context = Context::new();
-    fs::create_dir(context.path("nothing")).expect("made");
-    let said = [
+    fs::create_dir(context.path("nothing")).expect("created");
+    let errors = [
         context.run(&["ingest", "nothing", "--db", "db"]),
         context.run(&["ingest", "missing", "--db", "db"]),
         context.run(&["run", "--db", "missing", "--host", "rehearsal"]),
         context.run(&["db", "copy", "missing", "new", "--kind", "rehearsal"]),
     ];
-    assert!(said.iter().all(|ran| ran.code == 3 && ran.stdout.is_empty()));
+    assert!(errors.iter().all(|ran| ran.code == 3 && ran.stdout.is_empty()));
     assert!(!context.path("db").exists() && !context.path("new").exists());
-    let said: Vec<String> = said.into_iter().map(|ran| ran.stderr).collect();
-    insta::assert_snapshot!(said.join("\n"));
+    let errors: Vec<String> = errors.into_iter().map(|ran| ran.stderr).collect();
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
@@ -65,27 +65,27 @@ fn kinds_are_never_mixed() {
     context.run(&["ingest", "k.csv", "--db", "real"]);
     context.run(&["ingest", "k.csv", "--db", "play", "--kind", "rehearsal"]);
     let before = context.snapshot("");
-    let said = [
+    let errors = [
         context.run(&["run", "--db", "real", "--host", "rehearsal"]),
         context.run(&["run", "--db", "play", "--host", "npu"]),
         context.run(&["ingest", "k.csv", "--db", "real", "--kind", "rehearsal"]),
         context.run(&["ingest", "k.csv", "--db", "play", "--kind", "npu"]),
     ];
-    assert!(said.iter().all(|ran| ran.code == 3), "{said:?}");
+    assert!(errors.iter().all(|ran| ran.code == 3), "{errors:?}");
     assert_eq!(context.snapshot(""), before);
-    let said: Vec<String> = said.into_iter().map(|ran| ran.stderr).collect();
-    insta::assert_snapshot!(said.join("\n"));
+    let errors: Vec<String> = errors.into_iter().map(|ran| ran.stderr).collect();
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn simulated_results_cannot_be_renamed() {
+fn database_with_simulated_results_cannot_become_kind_npu() {
     let context = Context::new();
     context.small_database("db");
     assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
     fs::remove_file(context.path("db/database.yaml")).expect("removed");
     let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(!context.path("db/database.yaml").exists(), "a refused command made it");
+    assert!(!context.path("db/database.yaml").exists(), "the rejected command created database.yaml");
     context
         .write("db/database.yaml", "npubench_database: 1\nkind: npu\ndevice: ATLAS_800_A3_752T_128G_DIE\n");
     let ran = context.run(&["ingest", "db.csv", "--db", "db"]);
@@ -99,13 +99,13 @@ fn simulated_results_cannot_be_renamed() {
 }
 
 #[test]
-fn the_refusals_command_works() {
+fn suggested_copy_to_another_kind_leaves_measurements_behind() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "k.csv", "--db", "real"]);
     let ran = context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "1 rows copied into play\n"), "{}", ran.stderr);
-    assert_eq!(context.rows("play", "SwiGlu"), context.rows("real", "SwiGlu"), "nothing was measured yet");
+    assert_eq!(context.rows("play", "SwiGlu"), context.rows("real", "SwiGlu"), "no row has a measurement");
     assert_eq!(context.run(&["run", "--db", "play", "--host", "rehearsal", "--devices", "0"]).code, 0);
     let again = context.run(&["db", "copy", "play", "third", "--kind", "npu"]);
     assert_eq!(again.code, 0, "{}", again.stderr);
@@ -118,13 +118,16 @@ fn the_refusals_command_works() {
         .map(|(column, _)| column)
         .collect();
     assert!(measured.is_empty(), "simulated durations reached a folder of kind npu: {measured:?}");
-    assert_eq!(row["Profiling Average Duration(us)"], "", "what a rehearsal ingested may be simulated");
+    assert_eq!(
+        row["Profiling Average Duration(us)"], "",
+        "profiles ingested for a rehearsal may be simulated"
+    );
     assert_eq!(context.rows("play", "SwiGlu")[0]["Profiling Average Duration(us)"], "59.730000");
     assert_eq!(context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]).code, 3, "it exists");
 }
 
 #[test]
-fn a_catalogue_with_a_wrong_key() {
+fn catalogue_errors_name_file_and_key() {
     let context = Context::new();
     context.small_database("db");
     let good = include_str!("../../op_replay/SwiGlu.yaml");
@@ -138,7 +141,7 @@ fn a_catalogue_with_a_wrong_key() {
         ("schema", good.replacen(") -> Tensor", " -> Tensor", 1)),
     ];
     let before = context.snapshot("db");
-    let said: Vec<String> = wrong
+    let errors: Vec<String> = wrong
         .iter()
         .map(|(name, text)| {
             context.write(&format!("{name}/op_replay/SwiGlu.yaml"), text);
@@ -148,16 +151,16 @@ fn a_catalogue_with_a_wrong_key() {
         })
         .collect();
     assert_eq!(context.snapshot("db"), before);
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn python_is_missing() {
+fn missing_python_is_reported() {
     let context = Context::new();
     context.small_database("db");
     let before = context.snapshot("db");
     let empty = context.path("empty");
-    fs::create_dir(&empty).expect("made");
+    fs::create_dir(&empty).expect("created");
     let output = context.command(&["run", "--db", "db", "--host", "rehearsal"]).env("PATH", &empty).output();
     let ran = context.ran(&output.expect("npubench runs"));
     assert_eq!(ran.code, 3);
@@ -169,7 +172,7 @@ fn python_is_missing() {
 }
 
 #[test]
-fn a_host_without_npus_cannot_measure() {
+fn host_without_npus_cannot_measure() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "k.csv", "--db", "real"]);
@@ -187,7 +190,7 @@ fn a_host_without_npus_cannot_measure() {
 }
 
 #[test]
-fn wrong_words_of_the_command_line() {
+fn invalid_option_values_are_rejected() {
     let context = Context::new();
     context.small_database("db");
     let before = context.snapshot("db");
@@ -211,25 +214,25 @@ fn wrong_words_of_the_command_line() {
 }
 
 #[test]
-fn a_read_only_database_is_refused_and_unchanged() {
+fn read_only_database_is_rejected_and_unchanged() {
     let context = Context::new();
     context.small_database("db");
-    // A writable state folder in a read-only database must not let a run begin that cannot be written back.
-    fs::create_dir(context.path("db/.npubench")).expect("made");
+    // No run may start whose rows cannot be written, although the state folder is writable.
+    fs::create_dir(context.path("db/.npubench")).expect("created");
     fs::set_permissions(context.path("db/.npubench"), fs::Permissions::from_mode(0o777)).expect("set");
     fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o555)).expect("set");
     let before = context.snapshot("db");
     let arguments = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0"];
     let mut command = context.command(&arguments);
     if nix::unistd::geteuid().is_root() {
-        // Modes do not stop root: become somebody else.
+        // File modes do not restrict root: run as another user.
         if !Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success()) {
             return requirements::skip(
-                "root without the program `setpriv`; the test needs a user that modes stop",
+                "root without the program `setpriv`; the test needs a user that file modes restrict",
             );
         }
         fs::set_permissions(context.path(""), fs::Permissions::from_mode(0o755)).expect("set");
-        // The program itself may lie in a folder that only root can enter.
+        // The program may be in a folder that only root can enter.
         let program = context.path("npubench-copy");
         fs::copy(command.get_program(), &program).expect("copied");
         command = Command::new("setpriv");
@@ -247,11 +250,11 @@ fn a_read_only_database_is_refused_and_unchanged() {
 }
 
 #[test]
-fn a_damaged_kernel_file_is_named_with_its_line() {
+fn error_of_a_damaged_kernel_csv_has_file_and_line() {
     let context = Context::new();
     context.small_database("db");
     let path = context.path("db/SwiGlu.csv");
-    let mut text = fs::read_to_string(&path).expect("there");
+    let mut text = fs::read_to_string(&path).expect("readable");
     text.push_str("one,cell\n");
     fs::write(&path, text).expect("written");
     context.write("db/notes.csv", "a,b\n");
@@ -262,7 +265,7 @@ fn a_damaged_kernel_file_is_named_with_its_line() {
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(format!("{}\n{}", damaged.stderr, foreign.stderr), @r"
     error: `ROOT/db/SwiGlu.csv`:3: 2 fields, the header has 62; `Input Shapes` (column 3) is the first that is missing
-    hint: mend the line, or restore the file from version control
+    hint: fix the line, or restore the file from version control
 
     error: `ROOT/db/notes.csv`:1: the header lacks `Input Shapes`
     hint: move it out of the folder if it is not a kernel's table
@@ -270,12 +273,12 @@ fn a_damaged_kernel_file_is_named_with_its_line() {
 }
 
 #[test]
-fn pythons_that_cannot_measure_blame_no_kernel() {
+fn unusable_python_changes_no_rows() {
     let context = Context::new();
     context.small_database("db");
     let named = context.run(&["run", "--db", "db", "--host", "rehearsal", "--python", "/bin/false"]);
     assert_eq!(named.code, 3, "{}", named.stderr);
-    // A Python that ends at once, given by a relative path.
+    // A Python that ends immediately, given by a relative path.
     let script = context.write("bin/python-broken", "#!/bin/sh\necho no torch here\nexit 1\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("set");
     let before = context.snapshot("db");
@@ -298,15 +301,15 @@ fn pythons_that_cannot_measure_blame_no_kernel() {
     );
     let mut after = context.snapshot("db");
     after.retain(|path, _| path.extension().is_some_and(|extension| extension == "csv"));
-    assert!(after.iter().all(|(path, bytes)| before.get(path) == Some(bytes)), "rows were touched");
+    assert!(after.iter().all(|(path, bytes)| before.get(path) == Some(bytes)), "rows were changed");
 }
 
 #[test]
-fn an_unreadable_row_is_said_and_is_not_done() {
+fn unreadable_row_is_reported_and_not_measured() {
     let context = Context::new();
     context.small_database("db");
     let path = context.path("db/SwiGlu.csv");
-    let text = fs::read_to_string(&path).expect("there");
+    let text = fs::read_to_string(&path).expect("readable");
     fs::write(&path, text.replace("512,6144", "512,6k")).expect("written");
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
     assert_eq!(ran.code, 1);
@@ -318,7 +321,7 @@ fn an_unreadable_row_is_said_and_is_not_done() {
 }
 
 #[test]
-fn relative_folders_of_assets_work() {
+fn asset_folder_may_be_relative() {
     let context = Context::new();
     context.small_database("db");
     context.write("my/op_replay/SwiGlu.yaml", include_str!("../../op_replay/SwiGlu.yaml"));

@@ -179,10 +179,10 @@ fn values_mean_something() {
     let context = Context::new();
     database(&context, &CASES);
     for (kernel, argument, filled) in [
-        ("MoeTokenUnpermute", "sorted_indices", [r#""fill": "distinct""#, r#""bound": 2048"#]),
-        ("MoeTokenPermute", "indices", [r#""fill": "experts""#, r#""bound": 256"#]),
-        ("GroupedMatmul", "group_list", [r#""fill": "cumulative""#, r#""bound": 6656"#]),
-        ("GroupedMatmulSwigluQuant", "group_list", [r#""fill": "cumulative""#, r#""bound": 512"#]),
+        ("MoeTokenUnpermute", "sorted_indices", [r#""fill": "distinct""#, r#""below": 2048"#]),
+        ("MoeTokenPermute", "indices", [r#""fill": "experts""#, r#""below": 256"#]),
+        ("GroupedMatmul", "group_list", [r#""fill": "cumulative""#, r#""total": 6656"#]),
+        ("GroupedMatmulSwigluQuant", "group_list", [r#""fill": "cumulative""#, r#""total": 512"#]),
         ("QuantBatchMatmulV3", "pertoken_scale", [r#""fill": "scales""#, r#""dtype": "float32""#]),
     ] {
         let manifest = context.run(&["render", kernel, "--db", "db", "--manifest"]).stdout;

@@ -1,4 +1,4 @@
-//! A folder of its own for each test, and the program run in it.
+//! Temporary folder of a test, and runs of the program in it.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ pub(crate) const HEADER: &str = "Step Id,Device_id,Model ID,Task ID,Stream ID,Na
     Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,\
     Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID";
 
-/// A test's own folder.
+/// Temporary folder of a test.
 pub(crate) struct Context {
     root: TempDir,
 }
 
-/// What the program did.
+/// Exit code and output of the program.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -36,7 +36,7 @@ impl Context {
         self.root.path().join(name)
     }
 
-    /// The program, with nothing of the developer's environment that changes what it prints.
+    /// Returns a command of the program, without variables of the environment that change its output.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("npubench"));
         command
@@ -51,9 +51,9 @@ impl Context {
         self.ran(&self.command(arguments).output().expect("npubench runs"))
     }
 
-    /// What was printed, with the folder's name taken out.
+    /// Returns exit code and output of a process; `ROOT` replaces the path of the temporary folder.
     pub(crate) fn ran(&self, output: &Output) -> Ran {
-        let root = self.root.path().canonicalize().expect("it is there");
+        let root = self.root.path().canonicalize().expect("the folder exists");
         let text = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             text.replace(&*root.to_string_lossy(), "ROOT")
@@ -68,12 +68,12 @@ impl Context {
 
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+        fs::create_dir_all(path.parent().expect("below the root")).expect("created");
         fs::write(&path, text).expect("written");
         path
     }
 
-    /// Every file below a folder with its content.
+    /// Returns every file below a folder with its content.
     pub(crate) fn snapshot(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.path(name)];
@@ -91,14 +91,14 @@ impl Context {
         files
     }
 
-    /// A database of kind `rehearsal` with one `SwiGlu` and one `Add`.
+    /// Creates a database of kind `rehearsal` with one case of `SwiGlu` and one of `Add`.
     pub(crate) fn small_database(&self, name: &str) {
         self.write(&format!("{name}.csv"), &profile(&[SWIGLU, ADD]));
         let ran = self.run(&["ingest", &format!("{name}.csv"), "--db", name, "--kind", "rehearsal"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
     }
 
-    /// The CSV of a kernel as rows of cells by column.
+    /// Returns the rows of the CSV of a kernel, as cells by column.
     pub(crate) fn rows(&self, database: &str, kernel: &str) -> Vec<BTreeMap<String, String>> {
         let path = self.path(database).join(format!("{kernel}.csv"));
         let mut reader =
@@ -111,7 +111,7 @@ pub(crate) const SWIGLU: &str =
     "SwiGlu,59.730,\"\"\"512,6144\"\"\",DT_BF16,ND,\"\"\"512,3072\"\"\",DT_BF16,ND";
 pub(crate) const ADD: &str = "Add,2.060,\"\"\"4096;\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"4096\"\"\",FLOAT,ND";
 
-/// A `kernel_details.csv` of records given as `Type,Duration,` and the six signature cells.
+/// Returns a `kernel_details.csv` of records given as `Type,Duration,` and the six signature cells.
 pub(crate) fn profile(records: &[&str]) -> String {
     let mut text = format!("{HEADER}\n");
     for (index, record) in records.iter().enumerate() {

@@ -25,7 +25,7 @@ fn table(columns: &str, rows: &[&str]) -> String {
 /// that short tables lack.
 fn said(file: &str, bytes: &[u8]) -> String {
     let context = Context::new();
-    fs::create_dir(context.path("db")).expect("made");
+    fs::create_dir(context.path("db")).expect("created");
     fs::write(context.path("db").join(file), bytes).expect("written");
     if !file.ends_with(".csv") {
         context.write("db/Sound.csv", &table("", &[ROW]));
@@ -40,7 +40,7 @@ fn said(file: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn files_that_are_no_tables() {
+fn db_check_reports_files_that_are_no_tables() {
     let said = [
         said("K.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
         said("op_mapping.yaml", b"version https://git-lfs.github.com/spec/v1\n"),
@@ -58,10 +58,10 @@ fn files_that_are_no_tables() {
     --
     db/op_mapping.yaml:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
     --
-    db/K.csv:1: error: nothing is in it, expected a header [empty]
+    db/K.csv:1: error: the file is empty, expected a header [empty]
     --
-    db/K.csv:1: warning: begins with a byte-order mark, which hides the first column from some readers [byte-order-mark]
-    db/K.csv:1: error: nothing is in it, expected a header [empty]
+    db/K.csv:1: warning: starts with a byte-order mark, which hides the first column from some readers [byte-order-mark]
+    db/K.csv:1: error: the file is empty, expected a header [empty]
     --
     db/K.csv:1: error: is UTF-16, expected UTF-8 [not-csv]
     --
@@ -81,7 +81,7 @@ fn files_that_are_no_tables() {
 }
 
 #[test]
-fn tables_with_wrong_rows() {
+fn db_check_reports_invalid_rows() {
     let double = format!("{SIGNATURE},Note,Note, Note ,\n{ROW},,,,\n");
     let said = [
         said("K.csv", double.as_bytes()),
@@ -124,16 +124,16 @@ fn tables_with_wrong_rows() {
     db/K.csv:4: warning: the row has no input shapes [no-shapes]
     db/K.csv:5: warning: the row has no input shapes [no-shapes]
     --
-    db/K.csv:4: warning: the same signature as line 2; what differs: `Input Shapes`, `Input Data Types`, `Output Data Types` [duplicate]
+    db/K.csv:4: warning: the same signature as line 2; different columns: `Input Shapes`, `Input Data Types`, `Output Data Types` [duplicate]
     db/K.csv:5: warning: the same row as line 3 [duplicate]
     --
     db/K.csv:3: error: 3 fields, the header has 6; `Output Shapes` (column 4) is the first that is missing [ragged]
     db/K.csv:3: error: a quote in this row is not closed before the file ends [open-quote]
     --
-    db/K.csv:1: warning: begins with a byte-order mark, which hides the first column from some readers [byte-order-mark]
+    db/K.csv:1: warning: starts with a byte-order mark, which hides the first column from some readers [byte-order-mark]
     db/K.csv:4: warning: the header ends in "\r\n", this line does not [line-endings]
     --
-    db/K.csv:1: warning: `MicroBench Duration(us)` is called `Average Duration(us)` now [old-column]
+    db/K.csv:1: warning: `MicroBench Duration(us)` was renamed to `Average Duration(us)` [old-column]
     --
     db/K.csv:1: note: not in the contract, kept as they are: `Std Duration(us)` [own-column]
     db/K.csv:2: warning: 2 rows from here on have 0 in place of every measurement, which means not measured [zeros]
@@ -141,7 +141,7 @@ fn tables_with_wrong_rows() {
 }
 
 #[test]
-fn cells_that_are_no_numbers() {
+fn db_check_reports_invalid_numbers() {
     let columns = ",Average Duration(us),MicroBench aiv_time(us),MicroBench Samples,MicroBench Verdict";
     let rows: Vec<String> =
         ["-1,,,", "nan,,,", "inf,N/A,2.5,fine", "fast,\u{1b}[31m,-3,ok", "0,1,20,", "1e1,0,20,"]
@@ -164,7 +164,7 @@ fn cells_that_are_no_numbers() {
 }
 
 #[test]
-fn tables_of_collectives() {
+fn db_check_reports_invalid_collectives() {
     let good = "1024,16,DT_FP16,1,3.5,0.29";
     let said = [
         said("hcom_allReduce_.csv", format!("{COLLECTIVE}\n{good}\n").as_bytes()),
@@ -189,7 +189,7 @@ fn tables_of_collectives() {
 }
 
 #[test]
-fn names_that_stand_for_no_kernel() {
+fn db_check_reports_names_of_no_kernel() {
     let good = table("", &[ROW]);
     let said = [
         said("%ZZ.csv", good.as_bytes()),
@@ -207,7 +207,7 @@ fn names_that_stand_for_no_kernel() {
     --
     db/K??[31m.csv:1: error: `K\n\u{1b}[31m` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits [file-name]
     --
-    db/.npubench-x1.tmp:1: note: an interrupted npubench left it behind; it can be removed when none is running [left-behind]
+    db/.npubench-x1.tmp:1: note: a temporary file of an interrupted npubench; remove it when none is running [left-behind]
     ");
     let context = Context::new();
     context.write("db/Add.csv", &good);
@@ -219,7 +219,7 @@ fn names_that_stand_for_no_kernel() {
 }
 
 #[test]
-fn a_sound_database_has_nothing_to_say() {
+fn db_check_of_valid_database_is_empty() {
     let context = Context::new();
     context.small_database("db");
     assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
@@ -243,9 +243,9 @@ fn a_sound_database_has_nothing_to_say() {
 }
 
 #[test]
-fn folders_that_are_no_databases() {
+fn db_check_refuses_other_folders() {
     let context = Context::new();
-    fs::create_dir(context.path("empty")).expect("made");
+    fs::create_dir(context.path("empty")).expect("created");
     context.write("file", "");
     for folder in ["empty", "missing", "file"] {
         let ran = context.run(&["db", "check", folder]);
@@ -292,7 +292,7 @@ fn tables(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn what_can_be_mended_is_mended_once() {
+fn db_normalize_fixes_issues_once() {
     let context = broken();
     let before = context.snapshot("db");
     let dry = context.run(&["db", "normalize", "db", "--dry-run"]);
@@ -301,18 +301,18 @@ fn what_can_be_mended_is_mended_once() {
     assert_eq!((dry.code, ran.code), (1, 1), "a pointer and a ragged file were refused");
     assert_eq!(dry.stdout.replace("would mend:", "mended:"), ran.stdout);
     insta::assert_snapshot!(format!("{}{}{}", ran.stdout, dry.stderr, ran.stderr), @r#"
-    db/Grid.csv:2: mended: 2 rows from here on never measured: the zeros are empty cells now
+    db/Grid.csv:2: mended: 2 rows from here on never measured: the zeros were replaced by empty cells
     db/Grid.csv:4: mended: the same signature as line 3, which gets `Profiling Average Duration(us)`, `Note`
     db/Grid.csv:6: mended: the same signature as line 2, which gets `Average Duration(us)`, `MicroBench aiv_time(us)`
-    db/Grid.csv:8: mended: the same row as line 5: one of them stays
-    db/Grid.csv:7: left: the same signature as line 5, both stay: they contradict each other in `Note`
-    db/Mixed.csv:1: mended: the byte-order mark is gone
+    db/Grid.csv:8: mended: the same row as line 5: one was removed
+    db/Grid.csv:7: left: the same signature as line 5, both are kept: they contradict each other in `Note`
+    db/Mixed.csv:1: mended: the byte-order mark was removed
     db/Mixed.csv:1: mended: every line ends in "\r\n" now, as the header does
-    db/Old.csv:1: mended: `MicroBench Duration(us)` is called `Average Duration(us)` now
+    db/Old.csv:1: mended: `MicroBench Duration(us)` was renamed to `Average Duration(us)`
     db/Pointer.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
     db/Ragged.csv:4: refused: 1 fields, the header has 6; `Input Data Types` (column 2) is the first that is missing
     db/hcom_allReduce_.csv:3: mended: the same signature as line 2, which gets `bandwidth_gbps`
-    db/hcom_allReduce_.csv:4: left: the same signature as line 2, both stay: they contradict each other in `Duration(us)`
+    db/hcom_allReduce_.csv:4: left: the same signature as line 2, both are kept: they contradict each other in `Duration(us)`
     4 files would be mended (dry run: nothing was written), 2 refused; 2 duplicates left as they contradict each other
     4 files mended, 2 refused; 2 duplicates left as they contradict each other
     "#);
@@ -347,17 +347,17 @@ fn what_can_be_mended_is_mended_once() {
     }
     let left: Vec<&str> = checked.stdout.lines().filter(|line| line.ends_with("[duplicate]")).collect();
     insta::assert_snapshot!(left.join("\n"), @r"
-    db/Grid.csv:5: warning: the same signature as line 4; what differs: `Note` [duplicate]
+    db/Grid.csv:5: warning: the same signature as line 4; different columns: `Note` [duplicate]
     db/Ragged.csv:3: warning: the same row as line 2 [duplicate]
     db/hcom_allReduce_.csv:3: warning: the same message_bytes, num_devices, dtype, topology_tier as line 2: 64, 2, DT_FP16, 0 [duplicate]
     ");
 }
 
 #[test]
-fn one_unreadable_file_does_not_stop_the_others() {
+fn db_normalize_continues_after_unreadable_file() {
     let context = broken();
-    nix::unistd::mkfifo(&context.path("db/Pipe.csv"), nix::sys::stat::Mode::S_IRWXU).expect("made");
-    std::os::unix::fs::symlink("nowhere", context.path("db/Link.csv")).expect("made");
+    nix::unistd::mkfifo(&context.path("db/Pipe.csv"), nix::sys::stat::Mode::S_IRWXU).expect("created");
+    std::os::unix::fs::symlink("nowhere", context.path("db/Link.csv")).expect("created");
     let checked = context.run(&["db", "check", "db", "--format", "json"]);
     assert_eq!(checked.code, 1);
     let all: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
@@ -378,7 +378,7 @@ fn one_unreadable_file_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_read_only_folder_can_be_checked() {
+fn db_check_reads_read_only_folder() {
     let context = broken();
     fs::set_permissions(context.path("db"), fs::Permissions::from_mode(0o555)).expect("set");
     let before = context.snapshot("db");
@@ -390,10 +390,10 @@ fn a_read_only_folder_can_be_checked() {
 }
 
 #[test]
-fn real_tables() {
+fn db_check_reads_real_tables() {
     let Some(real) = shared("real/excerpts") else { return };
     let context = Context::new();
-    fs::create_dir(context.path("db")).expect("made");
+    fs::create_dir(context.path("db")).expect("created");
     for (from, to) in [
         ("FusedInferAttentionScore.csv", "FusedInferAttentionScore.csv"),
         ("TransposeBatchMatMul.csv", "TransposeBatchMatMul.csv"),
@@ -406,9 +406,9 @@ fn real_tables() {
     let ran = context.run(&["db", "check", "db"]);
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
-    db/FusedInferAttentionScore.csv:1: note: 53 of the 62 columns are not there: `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles`, `Profiling Average aic_total_cycles`, `MicroBench aic_mac_time(us)` and 45 more [missing-columns]
+    db/FusedInferAttentionScore.csv:1: note: 53 of the 62 columns are missing: `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles`, `Profiling Average aic_total_cycles`, `MicroBench aic_mac_time(us)` and 45 more [missing-columns]
     db/FusedInferAttentionScore.csv:1: note: not in the contract, kept as they are: `Median Duration(us)`, `Std Duration(us)`, `Average aicore_time(us)`, `Average aic_total_cycles`, `Average aic_mac_time(us)`, `Average aic_mac_ratio`, `Average aic_scalar_time(us)`, `Average aic_scalar_ratio` and 20 more [own-column]
-    db/TransposeBatchMatMul.csv:1: note: 55 of the 62 columns are not there: `OP State`, `Accelerator Core`, `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles` and 47 more [missing-columns]
+    db/TransposeBatchMatMul.csv:1: note: 55 of the 62 columns are missing: `OP State`, `Accelerator Core`, `Profiling Average Duration(us)`, `Profiling Median Duration(us)`, `Profiling Std Duration(us)`, `MicroBench aicore_time(us)`, `Profiling Average aicore_time(us)`, `MicroBench aic_total_cycles` and 47 more [missing-columns]
     db/hcom_allReduce_.csv:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
     1 error, 0 warnings, 3 notes in 3 files of db
     ");

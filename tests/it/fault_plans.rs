@@ -138,7 +138,7 @@ fn a_device_in_use_is_waited_for_or_left_out() {
     };
     let waits = run("0-1", "wait");
     assert_eq!(waits.code, 0, "{}", waits.stderr);
-    assert!(waits.stderr.contains("nothing begins on device 1: process "), "{}", waits.stderr);
+    assert!(waits.stderr.contains("no new collection is started on device 1: process "), "{}", waits.stderr);
     let skips = run("0-1", "skip");
     assert_eq!(skips.code, 0, "{}", skips.stderr);
     assert!(skips.stderr.contains("left out: device 1 is used by process "), "{}", skips.stderr);

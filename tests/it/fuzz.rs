@@ -155,7 +155,7 @@ fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
     for (kernel, groups) in groups.into_kernels() {
         let sum = sums.entry(kernel.as_str().to_owned()).or_default();
         for group in groups {
-            let count = group.count();
+            let count = group.record_count();
             let statistics = group.into_statistics();
             sum.0 += count;
             sum.1 += statistics.durations.expect("a group has records").mean * count as f64;
@@ -169,7 +169,7 @@ fn by_groups(path: &Path, workers: usize) -> Result<(u64, Sums), String> {
 fn by_records(path: &Path) -> Result<(u64, Counts), String> {
     let (mut records, mut sums) = (0, Counts::new());
     let mut reader = RecordReader::open(path).map_err(|error| error.to_string())?;
-    while let Some(record) = reader.read().map_err(|error| error.to_string())? {
+    while let Some(record) = reader.read_record().map_err(|error| error.to_string())? {
         records += 1;
         if let Some((kernel, duration)) = judged(&record)? {
             let sum = sums.entry(kernel).or_default();
@@ -196,8 +196,8 @@ fn judged(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
     if cells.iter().any(|cell| cell.contains(char::is_control)) {
         return Err("a control character".to_owned());
     }
-    record.inputs().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
-    record.outputs().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
+    record.input_cells().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
+    record.output_cells().map_err(|error| error.to_string())?.parse().map_err(|error| error.to_string())?;
     if duration.0 < 0 {
         return Err("negative".to_owned());
     }
@@ -235,12 +235,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_tables_are_the_same_records_or_an_error_in_every_way(damages in damage(), crlf: bool) {
+    fn damaged_tables_give_same_records_or_error_in_both_readers(damages in damage(), crlf: bool) {
         assert_same(&damaged(&table(9, if crlf { "\r\n" } else { "\n" }), &damages))?;
     }
 
     #[test]
-    fn damaged_files_of_info_say_nothing_or_something(damages in damage()) {
+    fn damaged_profiler_info_never_panics(damages in damage()) {
         let info = br#"{"config": {"common_config": {"_activities": ["CPU", "NPU"]}}, "start_info": {"freq": 100},
             "rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#;
         let (folder, _) = written("profiler_info_0.json", &damaged(info, &damages));
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_yaml_is_a_database_or_an_error(damages in damage()) {
+    fn damaged_database_yaml_is_parsed_or_refused(damages in damage()) {
         let whole = DatabaseFile {
             profiled_on: SoftwareVersions { cann: Some("8.3.RC1".to_owned()), torch_npu: Some("2.7.1".to_owned()) },
             ..DatabaseFile::new(DataKind::Npu)
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_tables_of_kernels_are_rows_or_an_error(damages in damage()) {
+    fn damaged_kernel_csv_is_loaded_or_refused(damages in damage()) {
         let text = "OP State,Accelerator Core,Input Shapes,Input Data Types,Input Formats,Output Shapes,\
             Output Data Types,Output Formats,Average Duration(us),MicroBench Verdict,mine\r\n\
             dynamic,AI_CORE,\"\"\"8,8;8,8\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"8,8\"\"\",FLOAT,ND,1.5,ok,\"a \"\"b\"\"\r\nc\"\r\n\
@@ -295,7 +295,7 @@ proptest! {
 
     /// Several blocks, so that threads do share the work.
     #[test]
-    fn damaged_tables_of_several_blocks_are_read_alike(damages in damage()) {
+    fn damaged_tables_of_several_blocks_give_same_records(damages in damage()) {
         assert_same(&damaged(&table(6_000, "\n"), &damages))?;
     }
 }
@@ -305,7 +305,7 @@ proptest! {
 
     /// The program ends with 0 and a sound database, or with 3 and none.
     #[test]
-    fn a_damaged_profile_leaves_a_sound_database_or_none(damages in damage()) {
+    fn damaged_profile_leaves_valid_database_or_none(damages in damage()) {
         let context = Context::new();
         fs::write(context.path("kernel_details.csv"), damaged(&table(9, "\n"), &damages)).expect("written");
         let ran = context.run(&["ingest", "kernel_details.csv", "--db", "db", "--kind", "rehearsal"]);
@@ -324,7 +324,7 @@ proptest! {
 fn database() -> Vec<u8> {
     let (_folder, path) = written("msprof_1.db", b"");
     fs::remove_file(&path).expect("removed");
-    let connection = rusqlite::Connection::open(&path).expect("made");
+    let connection = rusqlite::Connection::open(&path).expect("created");
     connection
         .execute_batch(
             "PRAGMA page_size = 512;
@@ -354,7 +354,7 @@ proptest! {
 
     /// Pages in the place of others make trees that are no trees, such as ones with circles in them.
     #[test]
-    fn databases_with_pages_astray_are_records_or_an_error(
+    fn databases_with_misplaced_pages_are_read_or_refused(
         moves in prop::collection::vec((any::<Index>(), any::<Index>()), 1..4),
         bytes in prop::collection::vec((any::<Index>(), 0_usize..24, any::<u8>()), 0..6),
     ) {
@@ -379,7 +379,7 @@ proptest! {
 }
 
 #[test]
-fn the_database_that_is_damaged_is_read_when_it_is_whole() {
+fn undamaged_fuzz_database_is_read() {
     let (_folder, path) = written("msprof_1.db", &database());
     let (records, sums) = by_groups(&path, 1).expect("whole");
     assert_eq!((records, sums["Mul"].0), (249, 200), "200 kernels and 49 collectives");
@@ -387,7 +387,7 @@ fn the_database_that_is_damaged_is_read_when_it_is_whole() {
 
 /// What stands behind a quote that is not closed is not taken into memory.
 #[test]
-fn a_row_that_does_not_end_is_refused_where_it_begins() {
+fn row_without_end_is_refused_at_its_start() {
     let (_folder, path) = written("kernel_details.csv", &table(3, "\n"));
     let mut file = fs::File::options().append(true).open(&path).expect("there");
     file.write_all(b"50,\"").expect("written");
@@ -397,6 +397,6 @@ fn a_row_that_does_not_end_is_refused_where_it_begins() {
     for workers in [1, 3] {
         let path = path.clone();
         let error = in_time(move || by_groups(&path, workers)).expect_err("refused");
-        assert!(error.ends_with(":5: the row that begins here has not ended after 16 MiB"), "{error}");
+        assert!(error.ends_with(":5: the row that starts here does not end within 16 MiB"), "{error}");
     }
 }

@@ -25,7 +25,7 @@ fn groups_have_average_median_and_sample_deviation() {
 }
 
 #[test]
-fn everything_of_the_signature_tells_groups_apart() {
+fn ingest_groups_by_complete_signature() {
     let context = Context::new();
     let variants = [
         SWIGLU.to_owned(),
@@ -42,7 +42,7 @@ fn everything_of_the_signature_tells_groups_apart() {
 }
 
 #[test]
-fn the_same_profile_twice_changes_nothing() {
+fn ingest_of_same_profile_changes_nothing() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
     context.run(&["ingest", "k.csv", "--db", "db"]);
@@ -53,7 +53,7 @@ fn the_same_profile_twice_changes_nothing() {
 }
 
 #[test]
-fn two_first_ingests_at_once_lose_nothing() {
+fn concurrent_first_ingests_lose_no_rows() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
     for round in 0..5 {
@@ -76,7 +76,7 @@ fn two_first_ingests_at_once_lose_nothing() {
 }
 
 #[test]
-fn columns_and_rows_of_others_survive() {
+fn ingest_keeps_foreign_columns_and_rows() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     let theirs = "\u{feff}Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,\
@@ -101,7 +101,7 @@ fn columns_and_rows_of_others_survive() {
 }
 
 #[test]
-fn older_columns_line_endings_and_marks_are_read() {
+fn ingest_reads_older_columns_line_endings_and_byte_order_marks() {
     let context = Context::new();
     let modern = profile(&[SWIGLU]);
     let without_step: String = modern
@@ -131,7 +131,7 @@ fn older_columns_line_endings_and_marks_are_read() {
 }
 
 #[test]
-fn what_is_left_out_is_said() {
+fn ingest_reports_records_left_out() {
     let context = Context::new();
     context.write(
         "k.csv",
@@ -146,7 +146,7 @@ fn what_is_left_out_is_said() {
 }
 
 #[test]
-fn kernels_that_work_in_place_show_no_outputs_and_are_kept() {
+fn ingest_keeps_kernels_without_outputs() {
     let context = Context::new();
     context.write(
         "k.csv",
@@ -157,7 +157,7 @@ fn kernels_that_work_in_place_show_no_outputs_and_are_kept() {
 }
 
 #[test]
-fn hostile_kernel_names_stay_inside_the_folder() {
+fn ingest_of_hostile_kernel_names_stays_inside_folder() {
     let context = Context::new();
     let named = |name: &str| SWIGLU.replacen("SwiGlu", name, 1);
     let records = [named("../../x"), named("a/b"), named("$(touch pwned)"), named("CON")];
@@ -178,7 +178,7 @@ fn hostile_kernel_names_stay_inside_the_folder() {
 }
 
 #[test]
-fn profiles_of_different_software_are_not_mixed_silently() {
+fn ingest_refuses_profile_of_other_software() {
     let context = Context::new();
     for (name, cann) in [("old", "8.3.RC1"), ("new", "8.5.0")] {
         context.write(&format!("{name}/ASCEND_PROFILER_OUTPUT/kernel_details.csv"), &profile(&[SWIGLU]));
@@ -211,10 +211,10 @@ fn profiles_of_different_software_are_not_mixed_silently() {
 }
 
 #[test]
-fn an_empty_folder_becomes_a_database_where_it_is() {
+fn ingest_fills_empty_folder() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
-    std::fs::create_dir(context.path("here")).expect("made");
+    std::fs::create_dir(context.path("here")).expect("created");
     let mut command = context.command(&["ingest", "../k.csv", "--db", "."]);
     command.current_dir(context.path("here"));
     let ran = context.ran(&command.output().expect("npubench runs"));
@@ -223,7 +223,7 @@ fn an_empty_folder_becomes_a_database_where_it_is() {
 }
 
 #[test]
-fn a_profile_that_is_given_in_several_forms_is_counted_once() {
+fn ingest_counts_profile_in_several_forms_once() {
     let context = Context::new();
     let output = "t/a_ascend_pt/ASCEND_PROFILER_OUTPUT";
     let csv = format!("{output}/kernel_details.csv");

@@ -64,7 +64,7 @@ impl Story {
         }
         for (name, bytes) in &self.old {
             let path = folder.join(name);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::create_dir_all(path.parent().expect("a folder")).expect("created");
             fs::write(path, bytes).expect("written");
         }
     }
@@ -241,7 +241,7 @@ fn shell(before: &str, command: &Command) -> Command {
 }
 
 #[test]
-fn killed_at_any_call_each_table_is_the_old_or_the_new_one() {
+fn ingest_killed_at_any_system_call_leaves_complete_tables() {
     let story = Story::new(3, 2);
     let mut written = Vec::new();
     for calls in 0.. {
@@ -268,7 +268,7 @@ fn killed_at_any_call_each_table_is_the_old_or_the_new_one() {
 }
 
 #[test]
-fn killed_at_any_time_each_table_is_the_old_or_the_new_one() {
+fn ingest_killed_at_any_time_leaves_complete_tables() {
     const ROUNDS: u32 = 40;
     let story = Story::new(40, 3);
     story.set_up();
@@ -287,7 +287,7 @@ fn killed_at_any_time_each_table_is_the_old_or_the_new_one() {
 }
 
 #[test]
-fn on_a_full_disk_each_table_is_the_old_or_the_new_one() {
+fn ingest_on_full_disk_leaves_complete_tables() {
     const BLOCK: usize = 512;
     let story = Story::new(3, 8);
     let largest = tables(&story.new).map(|(_, bytes)| bytes.len()).max().expect("some") / BLOCK;

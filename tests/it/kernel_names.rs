@@ -1,4 +1,4 @@
-//! Names of kernels that file systems, shells and databases stumble over.
+//! Kernel names with special meaning for file systems, shells and databases.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use npubench::{database::Database, domain::KernelName};
 
 use crate::context::{ADD, Context, HEADER, SWIGLU, profile};
 
-/// Names that no vendor uses and a damaged or foul profile may have.
+/// Names that no vendor uses, as in damaged or malicious profiles.
 fn hostile() -> Vec<String> {
     let plain = [
         "../../x",
@@ -52,7 +52,7 @@ fn hostile() -> Vec<String> {
         .collect()
 }
 
-/// A profile with one record for each name, whose duration is its number in microseconds.
+/// Returns a profile with one record for each name, whose duration is its number in microseconds.
 fn profile_of(names: &[&str]) -> String {
     let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     for (number, name) in (1..).zip(names) {
@@ -86,20 +86,20 @@ fn profile_of(names: &[&str]) -> String {
     format!("{HEADER}\n{}", String::from_utf8(writer.into_inner().expect("memory")).expect("UTF-8"))
 }
 
-/// Files at the top of a folder.
+/// Returns the names of the files in a folder.
 fn files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("listed"));
     let files = entries.filter(|entry| entry.path().is_file());
     files.map(|entry| entry.file_name().into_string().expect("ASCII")).collect()
 }
 
-/// The tables of a folder with their content; the lock beside them names a process.
+/// Returns the tables of a folder with their content, without the lock, which names a process.
 fn tables(context: &Context, folder: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = context.snapshot(folder).into_iter();
     files.filter(|(path, _)| path.extension().is_some_and(|extension| extension == "csv")).collect()
 }
 
-/// Each of the names has a table of its own with its record, and is found again.
+/// Checks that each name has its own table with its record, and is listed.
 fn assert_found(folder: &Path, names: &[&str]) {
     let database = Database::open(folder).expect("a database");
     let kernels: BTreeSet<KernelName> = database.kernels().expect("listed").into_iter().collect();
@@ -120,7 +120,7 @@ fn assert_found(folder: &Path, names: &[&str]) {
 }
 
 #[test]
-fn hostile_names_keep_tables_of_their_own_inside_the_folder() {
+fn hostile_kernel_names_have_own_tables_inside_folder() {
     let context = Context::new();
     let names = hostile();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -143,7 +143,7 @@ fn hostile_names_keep_tables_of_their_own_inside_the_folder() {
 }
 
 #[test]
-fn names_that_differ_only_by_case_have_files_that_differ_by_more() {
+fn kernel_names_differing_by_case_have_distinct_files() {
     let names = ["ADD", "Add", "add", "aDD", "CON", "con"];
     let context = Context::new();
     context.write("first.csv", &profile(&[SWIGLU]));
@@ -168,7 +168,7 @@ fn names_that_differ_only_by_case_have_files_that_differ_by_more() {
 }
 
 #[test]
-fn the_kernel_that_was_there_first_keeps_its_file() {
+fn first_kernel_keeps_its_file_name() {
     let context = Context::new();
     context.write("old.csv", &profile(&[ADD]));
     context.run(&["ingest", "old.csv", "--db", "db"]);
@@ -181,7 +181,7 @@ fn the_kernel_that_was_there_first_keeps_its_file() {
     let database = Database::open(&context.path("db")).expect("a database");
     let kernels = database.kernels().expect("listed");
     assert_eq!(kernels.iter().map(KernelName::as_str).collect::<Vec<_>>(), ["ADD", "Add"]);
-    // Also where the first one is gone by then, the second keeps the name it got.
+    // After the removal of the first file, the second keeps its name.
     std::fs::remove_file(context.path("db/Add.csv")).expect("removed");
     assert!(context.run(&["ingest", "new.csv", "--db", "db"]).stdout.contains(" 0 rows added, 0 updated"));
 }

@@ -168,7 +168,7 @@ fn a_stopped_run_goes_on_under_its_own_id() {
     if status.code() == Some(5) {
         let ran = context.run(&["resume", "--db", "db"]);
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-        assert!(ran.stderr.contains(" goes on: "), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" resumed: "), "{}", ran.stderr);
     }
     assert_eq!(number(&ledger, runs), 1);
     let open = "SELECT count(*) FROM planned p LEFT JOIN verdicts v USING (run, case_id)
@@ -193,5 +193,5 @@ fn a_second_run_is_refused_by_name_and_a_bad_end_is_explained() {
     assert!(ran.stderr.contains("no kernel of the database has a column `Wieght`"), "{}", ran.stderr);
     let ran = context.run(&[&RUN[..], &["--budget", "5m"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("to end within 5 minutes"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("time limit 5 minutes"), "{}", ran.stderr);
 }

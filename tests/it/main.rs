@@ -37,3 +37,4 @@ mod row_identity;
 mod runs;
 mod vendor;
 mod vendor_check;
+mod yaml_positions;

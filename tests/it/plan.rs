@@ -13,7 +13,7 @@ fn a_plan_says_what_would_be_measured_and_writes_nothing() {
     let ran = context.run(&["plan", "--db", "db", "--devices", "0-3"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     insta::assert_snapshot!(ran.stdout, @r"
-     kernel      measured  not in time  refused
+     kernel      measured  not in time  rejected
      Add                3
      GatherV2           1
      MatMulV2           1
@@ -25,7 +25,7 @@ fn a_plan_says_what_would_be_measured_and_writes_nothing() {
      SwiGlu             1
      TensorMove         1
      all               20
-    20 cases in 4 collections on 4 devices would take about 1 second; 0 cases measured already
+    20 cases in 4 collections on 4 devices would take about 1 second; 0 cases already measured
     ");
     assert_eq!(context.snapshot("db"), before);
     let ran = context.run(&["plan", "--db", "db", "--weight-column", "Weight"]);

@@ -247,7 +247,7 @@ fn assert_holds(context: &Context, database: &str, header: &str, runs: &[Run], o
 }
 
 #[test]
-fn every_variant_is_read_alike() {
+fn every_profile_format_gives_same_rows() {
     let context = Context::new();
     let styles = [
         STYLE,
@@ -274,7 +274,7 @@ fn every_variant_is_read_alike() {
 }
 
 #[test]
-fn what_has_no_shapes_is_refused_with_the_true_reason() {
+fn profile_without_shapes_is_refused_with_reason() {
     let context = Context::new();
     // At level 0 neither types nor cores are recorded.
     let level0 = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim";
@@ -301,7 +301,7 @@ fn what_has_no_shapes_is_refused_with_the_true_reason() {
 }
 
 #[test]
-fn slices_are_one_table_and_an_older_export_is_none() {
+fn op_summary_slices_are_one_table_without_older_export() {
     let context = Context::new();
     let header = op_summary("Num", &COUNTERS);
     let output = "PROF_000001_20251127100000000_ABCDEFGHIJKLMNOP/mindstudio_profiler_output";
@@ -328,7 +328,7 @@ fn slices_are_one_table_and_an_older_export_is_none() {
 }
 
 #[test]
-fn layouts_of_older_releases_are_found() {
+fn profile_folders_of_older_releases_are_found() {
     let context = Context::new();
     let header = op_summary("Dim", &COUNTERS).replacen("Device_id,", "", 1);
     let root = "PROF_000001_20210127100000000_ABCDEFGHIJKLMNOP";
@@ -352,7 +352,7 @@ fn layouts_of_older_releases_are_found() {
 }
 
 #[test]
-fn tables_of_other_things_are_called_what_they_are() {
+fn other_profiler_tables_are_recognized() {
     let context = Context::new();
     let operators = "Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us)";
     let of_database = format!("OP State,Accelerator Core,{CELLS},Average Duration(us)");
@@ -379,7 +379,7 @@ fn tables_of_other_things_are_called_what_they_are() {
 }
 
 #[test]
-fn a_bad_line_is_named_whatever_ends_the_lines() {
+fn invalid_line_is_located_for_all_line_endings() {
     for newline in ["\n", "\r\n"] {
         let context = Context::new();
         let text = crate::context::profile(&[crate::context::SWIGLU, crate::context::ADD]);

@@ -75,7 +75,7 @@ fn listing(folder: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> 
 }
 
 #[test]
-fn a_real_database_agrees_with_an_independent_computation() {
+fn real_profiler_database_agrees_with_independent_computation() {
     let Some(folder) = shared("real/cnn_db_level1_rank0") else { return };
     let context = Context::new();
     let output = folder.join("ASCEND_PROFILER_OUTPUT");
@@ -106,8 +106,8 @@ fn a_real_database_agrees_with_an_independent_computation() {
 
 /// A database with one record of a kernel of so many microseconds.
 fn database(path: &Path, kernel: &str, microseconds: u32) {
-    fs::create_dir_all(path.parent().expect("below")).expect("made");
-    let connection = rusqlite::Connection::open(path).expect("made");
+    fs::create_dir_all(path.parent().expect("below")).expect("created");
+    let connection = rusqlite::Connection::open(path).expect("created");
     connection
         .execute_batch(&format!(
             "CREATE TABLE STRING_IDS (id INTEGER PRIMARY KEY, value TEXT);
@@ -122,7 +122,7 @@ fn database(path: &Path, kernel: &str, microseconds: u32) {
 }
 
 #[test]
-fn every_profile_of_a_tree_is_read_once() {
+fn every_profile_below_folder_is_read_once() {
     let context = Context::new();
     let at = |name: &str| context.path(name);
     // Rank 0 has a CSV and databases of the same records; rank 1 only databases; rank 2 an op_summary.
@@ -151,14 +151,14 @@ fn every_profile_of_a_tree_is_read_once() {
 }
 
 #[test]
-fn databases_that_cannot_be_read_are_refused_and_nothing_is_written() {
+fn unreadable_profiler_databases_are_refused_without_writes() {
     let context = Context::new();
     context.write("empty.db", "");
     context.write("text.db", "Type,Duration(us)\n");
     database(&context.path("whole.db"), "Mul", 10);
     let whole = fs::read(context.path("whole.db")).expect("there");
     fs::write(context.path("cut.db"), &whole[..whole.len() / 2]).expect("written");
-    let level0 = rusqlite::Connection::open(context.path("level0.db")).expect("made");
+    let level0 = rusqlite::Connection::open(context.path("level0.db")).expect("created");
     level0.execute_batch("CREATE TABLE TASK (startNs, endNs, globalTaskId)").expect("valid");
     drop(level0);
     let mut said = Vec::new();
@@ -175,7 +175,7 @@ fn databases_that_cannot_be_read_are_refused_and_nothing_is_written() {
     error: `ROOT/text.db` is not an SQLite database
     hint: this is not a database of msprof or torch_npu.profiler; export the profile again
 
-    error: `ROOT/cut.db` is cut off: 8192 of 16384 bytes are there
+    error: `ROOT/cut.db` is truncated: 8192 of 16384 bytes are there
     hint: copy it again in full, or export the profile again
 
     error: `ROOT/level0.db` has no table `COMPUTE_TASK_INFO`: it was taken at profiler level 0, or no kernel ran

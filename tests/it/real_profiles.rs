@@ -47,7 +47,7 @@ print(len(groups), len({key[0] for key in groups}))
 "#;
 
 #[test]
-fn an_llm_training_step_agrees_with_an_independent_computation() {
+fn ingest_of_llm_training_step_agrees_with_independent_computation() {
     let Some(profile) = shared("real/llm_step_rank0") else { return };
     let context = Context::new();
     let ran = context.run(&["ingest", &profile.to_string_lossy(), "--db", "db", "--kind", "rehearsal"]);
@@ -69,7 +69,7 @@ fn an_llm_training_step_agrees_with_an_independent_computation() {
 }
 
 #[test]
-fn other_real_tables_are_read_or_refused_with_a_true_reason() {
+fn real_tables_are_read_or_refused_with_reason() {
     let Some(real) = shared("real") else { return };
     let context = Context::new();
     for (name, code, said) in [
@@ -95,7 +95,7 @@ fn other_real_tables_are_read_or_refused_with_a_true_reason() {
 }
 
 #[test]
-fn the_ten_kernels_of_an_llm_training_step_end_ok() {
+fn ten_kernels_of_llm_training_step_end_ok() {
     const TEN: [&str; 10] = [
         "MatMulV2",
         "MatMulV3",

@@ -7,7 +7,7 @@ fn matmul(duration: &str, shapes: &str, formats: &str) -> String {
 }
 
 #[test]
-fn a_matmul_is_one_row_however_it_is_stored() {
+fn matmul_is_one_row_for_all_storage_orders() {
     let context = Context::new();
     let records = [
         matmul("10", "8,1000;100,1000", "ND;ND"),
@@ -34,7 +34,7 @@ fn a_matmul_is_one_row_however_it_is_stored() {
 }
 
 #[test]
-fn the_number_of_expert_ranks_tells_rows_apart_and_is_not_made_up() {
+fn expert_rank_count_separates_rows_and_is_never_guessed() {
     let context = Context::new();
     let record = |duration: &str| {
         format!("DispatchFFNCombine,{duration},\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND")
@@ -63,7 +63,7 @@ fn the_number_of_expert_ranks_tells_rows_apart_and_is_not_made_up() {
 }
 
 #[test]
-fn the_number_of_expert_ranks_can_be_said_later_and_be_corrected() {
+fn expert_rank_count_can_be_added_and_corrected() {
     let context = Context::new();
     let record = "DispatchFFNCombine,10,\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND";
     context.write("k.csv", &profile(&[record]));
@@ -80,7 +80,7 @@ fn the_number_of_expert_ranks_can_be_said_later_and_be_corrected() {
 }
 
 #[test]
-fn a_profile_that_says_less_replaces_nothing() {
+fn profile_with_fewer_values_replaces_no_row() {
     let context = Context::new();
     let record = |duration: &str| SWIGLU.replacen("59.730", duration, 1);
     context.write("many.csv", &profile(&[&record("10"), &record("20")]));
@@ -96,7 +96,7 @@ fn a_profile_that_says_less_replaces_nothing() {
 }
 
 #[test]
-fn the_device_of_a_database_is_given_with_its_first_profile() {
+fn first_ingest_sets_device_of_database() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "NO_SUCH"]);

@@ -1,4 +1,4 @@
-//! Runs seen from another terminal: listed, shown, watched, paused.
+//! `runs`, `show`, `status`, `pause` and `unpause`, also while a run is active in another process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// Rows of a query as text, by a connection of our own.
+/// Returns the rows of a query of the ledger as text.
 fn query(context: &Context, sql: &str) -> Vec<Vec<Option<String>>> {
     let path = context.path("db/.npubench/ledger.db");
     let connection = rusqlite::Connection::open(path).expect("a ledger");
@@ -33,16 +33,16 @@ fn query(context: &Context, sql: &str) -> Vec<Vec<Option<String>>> {
 fn run_folder(context: &Context) -> PathBuf {
     let mut runs = fs::read_dir(context.path("db/.npubench/runs")).expect("listed");
     let run = runs.next().expect("a run").expect("listed").path();
-    assert!(runs.next().is_none(), "there is more than one run");
+    assert!(runs.next().is_none(), "more than one run");
     run
 }
 
 fn events(context: &Context) -> Vec<Value> {
-    lines(&fs::read_to_string(run_folder(context).join("events.jsonl")).expect("events are kept"))
+    lines(&fs::read_to_string(run_folder(context).join("events.jsonl")).expect("a file of events"))
 }
 
-/// A decoder layer, and a kernel that nobody knows, rehearsed on two devices.
-fn rehearsed() -> Context {
+/// Creates a database of a decoder layer and a kernel without catalogue entry, rehearsed on devices 2 and 3.
+fn rehearsed_database() -> Context {
     let context = Context::new();
     decoder_layer(&context, "db");
     context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
@@ -52,13 +52,13 @@ fn rehearsed() -> Context {
     context
 }
 
-/// Rehearsed scripts wait for as long as a file is there; so a run stands still where a test wants it.
-struct Gate {
+/// A Python program that waits while a file exists, so that a test can hold the collections of a run.
+struct ScriptGate {
     python: String,
     closed: PathBuf,
 }
 
-impl Gate {
+impl ScriptGate {
     fn closed(context: &Context) -> Self {
         let closed = context.write("closed", "");
         let script = format!(
@@ -71,10 +71,10 @@ impl Gate {
     }
 
     fn open(&self) {
-        fs::remove_file(&self.closed).expect("it was closed");
+        fs::remove_file(&self.closed).expect("the gate is closed");
     }
 
-    fn start(&self, context: &Context, devices: &str) -> Child {
+    fn start_run(&self, context: &Context, devices: &str) -> Child {
         let arguments =
             ["run", "--db", "db", "--host", "rehearsal", "--devices", devices, "--python", &self.python];
         let mut command = context.command(&arguments);
@@ -82,46 +82,46 @@ impl Gate {
     }
 }
 
-/// Asks again until there is an answer.
-fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Polls until `poll` returns a value; fails after a minute.
+fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "{what} did not come about");
+        assert!(Instant::now() < deadline, "timeout while waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn status(context: &Context) -> Option<Value> {
+fn active_status(context: &Context) -> Option<Value> {
     let ran = context.run(&["status", "--db", "db", "--format", "json"]);
     (ran.code == 0).then(|| serde_json::from_str(&ran.stdout).expect("JSON"))
 }
 
-/// What the devices of a status do, by their numbers.
-fn states(status: &Value) -> BTreeMap<u64, String> {
+/// Returns the states of the devices by their numbers.
+fn device_states(status: &Value) -> BTreeMap<u64, String> {
     let devices = status["devices"].as_array().expect("devices");
     let state = |line: &Value| {
-        (line["device"].as_u64().expect("a number"), line["state"].as_str().expect("a word").to_owned())
+        (line["device"].as_u64().expect("a number"), line["state"].as_str().expect("a state").to_owned())
     };
     devices.iter().map(state).collect()
 }
 
-/// The place of the first event of a name at or behind `from`; `None` where it has not come yet.
-fn find(events: &[Value], from: usize, name: &str) -> Option<usize> {
+/// Returns the index of the first event of a name from index `from` on.
+fn find_event(events: &[Value], from: usize, name: &str) -> Option<usize> {
     events.iter().skip(from).position(|event| event["event"] == name).map(|at| at + from)
 }
 
-/// A text without the id of its run.
-fn steady(text: &str) -> String {
+/// Replaces the id of the run in a text.
+fn without_run_id(text: &str) -> String {
     let run = text.find("rehearsal-2").and_then(|at| text[at..].split([' ', ',']).next());
     run.map_or_else(|| text.to_owned(), |run| text.replace(run, "RUN"))
 }
 
 #[test]
-fn show_says_what_the_ledger_says() {
-    let context = rehearsed();
+fn show_lists_the_cases_of_the_ledger() {
+    let context = rehearsed_database();
     let ran = context.run(&["show", "--db", "db", "--format", "json"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let keys = [
@@ -164,7 +164,7 @@ fn show_says_what_the_ledger_says() {
             None => assert_eq!(shown["kernel"], "Mystery"),
         }
     }
-    let swiglu = shown.iter().find(|case| case["kernel"] == "SwiGlu").expect("it was run");
+    let swiglu = shown.iter().find(|case| case["kernel"] == "SwiGlu").expect("a case of SwiGlu");
     assert_eq!(
         (&swiglu["inputs"], &swiglu["outputs"]),
         (&json!("2048,24576:DT_BF16:ND"), &json!("2048,12288:DT_BF16:ND"))
@@ -172,14 +172,14 @@ fn show_says_what_the_ledger_says() {
 }
 
 #[test]
-fn a_run_is_named_by_an_unambiguous_beginning() {
+fn run_is_found_by_an_unambiguous_prefix_of_its_id() {
     let context = Context::new();
     context.small_database("db");
     let none = context.run(&["show", "--db", "db"]);
     assert_eq!(none.code, 3);
     insta::assert_snapshot!(none.stderr, @r"
-    error: no run has begun on this database
-    hint: `npubench run --db DIR` begins one
+    error: no run has been started on this database
+    hint: `npubench run --db DIR` starts one
     ");
     assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
     assert_eq!(rehearse(&context, "db", &["--devices", "0", "--update", "all"]).code, 0);
@@ -193,41 +193,41 @@ fn a_run_is_named_by_an_unambiguous_beginning() {
     assert_eq!(shown(&ids[0][..=differs]).stdout, shown(ids[0]).stdout);
     let ambiguous = shown("rehearsal-");
     assert_eq!(ambiguous.code, 3);
-    assert!(ambiguous.stderr.contains("2 runs begin with `rehearsal-`"), "{}", ambiguous.stderr);
+    assert!(ambiguous.stderr.contains("the ids of 2 runs begin with `rehearsal-`"), "{}", ambiguous.stderr);
     let unknown = shown("2019");
     assert!(unknown.code == 3 && unknown.stderr.contains(ids[1]), "{}", unknown.stderr);
 }
 
 #[test]
-fn the_file_of_events_has_all_that_the_ledger_has() {
-    let context = rehearsed();
+fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
+    let context = rehearsed_database();
     let events = events(&context);
     let of = |name: &'static str| events.iter().filter(move |event| event["event"] == name);
     let text =
         |event: &Value, key: &str| event[key].as_str().map_or_else(|| event[key].to_string(), str::to_owned);
-    let told = |name: &'static str, keys: &[&str]| -> BTreeSet<Vec<Option<String>>> {
+    let recorded = |name: &'static str, keys: &[&str]| -> BTreeSet<Vec<Option<String>>> {
         of(name).map(|event| keys.iter().map(|key| Some(text(event, key))).collect()).collect()
     };
     let stored = |sql: &str| query(&context, sql).into_iter().collect::<BTreeSet<_>>();
     assert_eq!(
-        told("case_attempted", &["case", "collection", "verdict", "reason"]),
+        recorded("case_attempted", &["case", "collection", "verdict", "reason"]),
         stored(
             "SELECT case_id, CAST(number AS TEXT), verdict, reason FROM attempts JOIN collections USING (collection)"
         )
     );
     assert_eq!(
-        told("case_finished", &["case", "verdict", "reason"]),
+        recorded("case_finished", &["case", "verdict", "reason"]),
         stored("SELECT case_id, verdict, reason FROM verdicts")
     );
     assert_eq!(
-        told("collection_started", &["collection", "devices", "purpose"]),
+        recorded("collection_started", &["collection", "devices", "purpose"]),
         stored("SELECT CAST(number AS TEXT), '[' || device || ']', purpose FROM collections")
     );
     assert_eq!(
-        told("collection_finished", &["collection", "outcome"]),
+        recorded("collection_finished", &["collection", "outcome"]),
         stored("SELECT CAST(number AS TEXT), outcome FROM collections")
     );
-    // Once before the run, and again while it goes on.
+    // Devices are read once before the run, and repeatedly during it.
     let devices = stored("SELECT DISTINCT CAST(device AS TEXT) FROM device_readings ORDER BY device");
     assert_eq!(devices.len(), 2);
     let readings = query(&context, "SELECT CAST(device AS TEXT) FROM device_readings");
@@ -236,9 +236,9 @@ fn the_file_of_events_has_all_that_the_ledger_has() {
     assert_eq!((names[0], names[names.len() - 1]), (&json!("run_started"), &json!("run_finished")));
     let times: Vec<&str> = events.iter().map(|event| event["at"].as_str().expect("a time")).collect();
     assert!(times.is_sorted() && times.iter().all(|time| time.len() == 27), "{times:?}");
-    // The state at the end is in the folder, too.
+    // The status file has the final state.
     let status: Value =
-        serde_json::from_slice(&fs::read(run_folder(&context).join("status.json")).expect("there"))
+        serde_json::from_slice(&fs::read(run_folder(&context).join("status.json")).expect("a status file"))
             .expect("JSON");
     assert_eq!(
         (&status["phase"], &status["done"], &status["open"]),
@@ -248,8 +248,8 @@ fn the_file_of_events_has_all_that_the_ledger_has() {
 }
 
 #[test]
-fn a_timeline_has_each_collection_on_the_track_of_its_device() {
-    let context = rehearsed();
+fn timeline_has_each_collection_on_the_track_of_its_device() {
+    let context = rehearsed_database();
     let ran = context.run(&["show", "--db", "db", "--timeline", "trace.json"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
     let trace: Value =
@@ -272,7 +272,7 @@ fn a_timeline_has_each_collection_on_the_track_of_its_device() {
             names[&slice["tid"].as_u64().expect("a track")].to_owned(),
             nanos("ts"),
             nanos("dur"),
-            args["outcome"].as_str().expect("words").to_owned(),
+            args["outcome"].as_str().expect("an outcome").to_owned(),
             args["cases"].to_string(),
         ]);
     }
@@ -287,33 +287,34 @@ fn a_timeline_has_each_collection_on_the_track_of_its_device() {
         stored.into_iter().map(|row| row.into_iter().flatten().collect()).collect();
     assert_eq!(slices, stored);
     assert_eq!(of("C").last().expect("counters")["args"], json!({"ok": 20, "unsupported": 1}));
-    // Its own file is replaced, another is not.
+    // An older timeline is replaced, any other file is not.
     assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
     for (name, content) in [("notes.txt", "keep me\n"), ("other.json", "{\"traceEvents\":[]}\n")] {
         context.write(name, content);
         let refused = context.run(&["show", "--db", "db", "--timeline", name]);
         assert_eq!(refused.code, 3, "{}", refused.stderr);
-        assert!(refused.stderr.contains("is no timeline of npubench"), "{}", refused.stderr);
-        assert_eq!(fs::read_to_string(context.path(name)).expect("there"), content);
+        assert!(refused.stderr.contains("is not a timeline of npubench"), "{}", refused.stderr);
+        assert_eq!(fs::read_to_string(context.path(name)).expect("readable"), content);
     }
 }
 
 #[test]
-fn status_tells_a_live_run_from_one_that_has_ended() {
+fn status_shows_an_active_run_and_fails_after_its_end() {
     let context = Context::new();
     decoder_layer(&context, "db");
     let none = context.run(&["status", "--db", "db"]);
     assert_eq!((none.code, none.stdout.as_str()), (3, ""));
     insta::assert_snapshot!(none.stderr, @r"
-    error: no run has begun on this database
-    hint: `npubench run --db DIR` begins one
+    error: no run has been started on this database
+    hint: `npubench run --db DIR` starts one
     ");
-    let gate = Gate::closed(&context);
-    let child = gate.start(&context, "4-5");
+    let gate = ScriptGate::closed(&context);
+    let child = gate.start_run(&context, "4-5");
     let status = wait_for("a collection on each device", || {
-        status(&context).filter(|status| states(status).values().all(|state| state == "running"))
+        active_status(&context)
+            .filter(|status| device_states(status).values().all(|state| state == "running"))
     });
-    assert_eq!(states(&status).into_keys().collect::<Vec<_>>(), [4, 5]);
+    assert_eq!(device_states(&status).into_keys().collect::<Vec<_>>(), [4, 5]);
     assert_eq!((&status["process"], &status["phase"]), (&json!(child.id()), &json!("running")));
     assert_eq!((&status["cases"], &status["done"], &status["open"]), (&json!(20), &json!(0), &json!(20)));
     let stored = query(
@@ -322,8 +323,8 @@ fn status_tells_a_live_run_from_one_that_has_ended() {
     );
     for (line, row) in status["devices"].as_array().expect("devices").iter().zip(stored) {
         let current = &line["collection"];
-        let told = [status["run"].as_str(), None, None, current["purpose"].as_str()];
-        assert_eq!((told[0], told[3]), (row[0].as_deref(), row[3].as_deref()));
+        assert_eq!(status["run"].as_str(), row[0].as_deref());
+        assert_eq!(current["purpose"].as_str(), row[3].as_deref());
         assert_eq!(Some(current["number"].to_string()), row[1]);
         assert_eq!(Some(line["device"].to_string()), row[2]);
         assert!(line["reading"]["temperature_c"].is_i64(), "{line}");
@@ -341,42 +342,44 @@ fn status_tells_a_live_run_from_one_that_has_ended() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let after = context.run(&["status", "--db", "db"]);
     assert_eq!((after.code, after.stdout.as_str()), (3, ""));
-    insta::assert_snapshot!(steady(&after.stderr), @r"
-    error: no run is going on; the last, RUN, is done
+    insta::assert_snapshot!(without_run_id(&after.stderr), @r"
+    error: no run is active; the last, RUN, is done
     hint: `npubench show --db DIR` shows its cases
     ");
 }
 
 #[test]
-fn a_killed_run_is_called_killed() {
+fn state_of_a_killed_run_is_killed() {
     let context = Context::new();
     decoder_layer(&context, "db");
-    let gate = Gate::closed(&context);
-    let child = gate.start(&context, "0");
-    wait_for("a collection", || status(&context).filter(|status| states(status)[&0] == "running"));
+    let gate = ScriptGate::closed(&context);
+    let child = gate.start_run(&context, "0");
+    wait_for("a collection", || {
+        active_status(&context).filter(|status| device_states(status)[&0] == "running")
+    });
     signal(&child, nix::sys::signal::Signal::SIGKILL);
     child.wait_with_output().expect("it ends");
     let after = context.run(&["status", "--db", "db"]);
     assert_eq!(after.code, 3);
-    insta::assert_snapshot!(steady(&after.stderr), @r"
-    error: no run is going on; the last, RUN, was killed
-    hint: `npubench resume --db DIR` goes on with it, `npubench show --db DIR` shows its cases
+    insta::assert_snapshot!(without_run_id(&after.stderr), @r"
+    error: no run is active; the last, RUN, was killed
+    hint: `npubench resume --db DIR` continues it, `npubench show --db DIR` shows its cases
     ");
     let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
     assert_eq!(
-        (&runs[0]["state"], &runs[0]["ended"], &runs[0]["exit"], &runs[0]["cases"]),
+        (&runs[0]["state"], &runs[0]["ended"], &runs[0]["exit_code"], &runs[0]["cases"]),
         (&json!("killed"), &Value::Null, &Value::Null, &json!(20))
     );
     let shown = lines(&context.run(&["show", "--db", "db", "--format", "json"]).stdout);
     assert!(shown.iter().all(|case| case["verdict"].is_null() && case["attempts"] == 0));
     assert_eq!(context.run(&["show", "--db", "db", "--timeline", "t.json"]).code, 0);
     let trace = fs::read_to_string(context.path("t.json")).expect("written");
-    assert!(trace.contains("\"outcome\":\"cut off\""), "{trace}");
+    assert!(trace.contains("\"outcome\":\"interrupted\""), "{trace}");
     gate.open();
 }
 
-/// More cases of one kernel than its first collection takes.
-fn many_cases(context: &Context) {
+/// Creates a database with more cases of one kernel than its first collection has.
+fn database_of_many_cases(context: &Context) {
     let rows: Vec<String> = (1..=20).map(|n| SWIGLU.replace("512,", &format!("{},", n * 128))).collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     context.write("many.csv", &profile(&rows));
@@ -385,58 +388,65 @@ fn many_cases(context: &Context) {
 }
 
 #[test]
-fn nothing_begins_on_a_paused_device_until_it_is_unpaused() {
+fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
     let context = Context::new();
-    many_cases(&context);
-    let gate = Gate::closed(&context);
-    let child = gate.start(&context, "6");
-    wait_for("a collection", || status(&context).filter(|status| states(status)[&6] == "running"));
+    database_of_many_cases(&context);
+    let gate = ScriptGate::closed(&context);
+    let child = gate.start_run(&context, "6");
+    wait_for("a collection", || {
+        active_status(&context).filter(|status| device_states(status)[&6] == "running")
+    });
     let paused = context.run(&["pause", "--db", "db", "--devices", "6,9"]);
     assert_eq!(paused.code, 0, "{}", paused.stderr);
     assert!(
         paused.stdout.starts_with("devices 6,9 are paused\ndevice 6: collection 1 is predicted to end at ")
     );
-    assert!(paused.stdout.contains("device 9 is not used by run rehearsal-"), "{}", paused.stdout);
-    wait_for("the pause", || find(&events(&context), 0, "device_lent"));
+    assert!(paused.stdout.contains("device 9 is not part of run rehearsal-"), "{}", paused.stdout);
+    wait_for("the pause", || find_event(&events(&context), 0, "device_lent"));
     gate.open();
-    // `progress` is told when the scheduler has had its turn: what it would begin has begun by then.
-    let quiet = wait_for("the end of the collection", || {
+    // `progress` is emitted after the scheduler has started all collections that it can.
+    let progress = wait_for("the end of the collection", || {
         let events = events(&context);
-        find(&events, find(&events, 0, "collection_finished")?, "progress")
+        find_event(&events, find_event(&events, 0, "collection_finished")?, "progress")
     });
     let so_far = events(&context);
     let started = so_far.iter().filter(|event| event["event"] == "collection_started").count();
-    assert_eq!((started, so_far[quiet]["open"].as_u64() > Some(0)), (1, true), "{so_far:?}");
-    let lent = wait_for("a status that says so", || {
-        status(&context).filter(|status| states(status)[&6] == "lent" && status["done"] != 0)
+    assert_eq!((started, so_far[progress]["open"].as_u64() > Some(0)), (1, true), "{so_far:?}");
+    let lent = wait_for("the status of a lent device", || {
+        active_status(&context).filter(|status| device_states(status)[&6] == "lent" && status["done"] != 0)
     });
-    assert_eq!(lent["devices"][0]["is_paused"], true);
+    assert_eq!(lent["devices"][0]["paused"], true);
     let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
     assert_eq!((unpaused.code, unpaused.stdout.as_str()), (0, "device 9 is paused\n"));
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let all = events(&context);
-    let returned = find(&all, 0, "device_returned").expect("it was unpaused");
-    let second =
-        find(&all, find(&all, 0, "collection_started").expect("the first") + 1, "collection_started");
+    let returned = find_event(&all, 0, "device_returned").expect("it was unpaused");
+    let second = find_event(
+        &all,
+        find_event(&all, 0, "collection_started").expect("the first") + 1,
+        "collection_started",
+    );
     assert!(second > Some(returned), "{all:?}");
     assert_eq!(query(&context, "SELECT DISTINCT verdict FROM verdicts"), [[Some("ok".to_owned())]]);
 }
 
 #[test]
-fn a_pause_counts_for_the_next_run() {
+fn pause_applies_to_the_next_run() {
     let context = Context::new();
     context.small_database("db");
     let paused = context.run(&["pause", "--db", "db", "--devices", "1"]);
     insta::assert_snapshot!(paused.stdout, @r"
     device 1 is paused
-    no run is going on: this counts for the next one
+    no run is active: this applies to the next one
     ");
     assert_eq!(paused.code, 0, "{}", paused.stderr);
     let ran = rehearse(&context, "db", &["--devices", "0-1"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("nothing begins on device 1: it is paused; `npubench unpause` returns it"),
+        ran.stderr.contains(
+            "no new collection is started on device 1: it is paused; `npubench unpause` returns it"
+        ),
         "{}",
         ran.stderr
     );
@@ -449,38 +459,38 @@ fn a_pause_counts_for_the_next_run() {
 }
 
 #[test]
-fn pauses_add_up_and_are_taken_back() {
+fn pauses_of_devices_are_added_and_removed() {
     let context = Context::new();
     context.small_database("db");
-    let said = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let ran = context.run(&[&[arguments[0], "--db", "db"], &arguments[1..]].concat());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         format!("$ {}\n{}", arguments.join(" "), ran.stdout)
     };
     let text = [
-        said(&["unpause"]),
-        said(&["pause", "--devices", "0-2,7"]),
-        said(&["pause", "--devices", "3"]),
-        said(&["unpause", "--devices", "1,9"]),
-        said(&["pause"]),
-        said(&["unpause", "--devices", "5"]),
-        said(&["unpause"]),
+        output(&["unpause"]),
+        output(&["pause", "--devices", "0-2,7"]),
+        output(&["pause", "--devices", "3"]),
+        output(&["unpause", "--devices", "1,9"]),
+        output(&["pause"]),
+        output(&["unpause", "--devices", "5"]),
+        output(&["unpause"]),
     ];
     insta::assert_snapshot!(text.concat(), @r"
     $ unpause
-    nothing was paused
+    no device was paused
     $ pause --devices 0-2,7
     devices 0-2,7 are paused
-    no run is going on: this counts for the next one
+    no run is active: this applies to the next one
     $ pause --devices 3
     devices 0-3,7 are paused
-    no run is going on: this counts for the next one
+    no run is active: this applies to the next one
     $ unpause --devices 1,9
     device 9 is not paused
     devices 0,2-3,7 are paused
     $ pause
     all devices are paused
-    no run is going on: this counts for the next one
+    no run is active: this applies to the next one
     $ unpause --devices 5
     all devices but 5 are paused
     $ unpause
@@ -489,10 +499,10 @@ fn pauses_add_up_and_are_taken_back() {
 }
 
 #[test]
-fn a_pause_of_nonsense_changes_nothing() {
+fn invalid_pause_changes_no_file() {
     let context = Context::new();
     context.small_database("db");
-    fs::create_dir(context.path("empty")).expect("made");
+    fs::create_dir(context.path("empty")).expect("created");
     let before = context.snapshot("db");
     assert_eq!(context.run(&["pause", "--db", "db", "--devices", "three"]).code, 2);
     for arguments in [
@@ -512,16 +522,16 @@ fn a_pause_of_nonsense_changes_nothing() {
     assert_eq!(damaged.code, 3);
     assert!(damaged.stderr.contains("paused.json"), "{}", damaged.stderr);
     assert_eq!(
-        fs::read_to_string(context.path("db/.npubench/paused.json")).expect("there"),
+        fs::read_to_string(context.path("db/.npubench/paused.json")).expect("readable"),
         "{\"all\": maybe}"
     );
 }
 
 #[test]
-fn a_case_that_did_not_end_well_has_a_log_of_its_name() {
+fn failed_case_has_log_links_of_its_name() {
     let context = Context::new();
     context.small_database("db");
-    let python = context.write("python-fails", "#!/bin/sh\necho 'the driver is not there'\nexit 7\n");
+    let python = context.write("python-fails", "#!/bin/sh\necho 'the driver is missing'\nexit 7\n");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("executable");
     let ran = rehearse(&context, "db", &["--devices", "0", "--python", &python.to_string_lossy()]);
     assert_ne!(ran.code, 0, "{}", ran.stderr);
@@ -533,7 +543,7 @@ fn a_case_that_did_not_end_well_has_a_log_of_its_name() {
             let name = format!("{}.{collection}.log", case["case"].as_str().expect("an id"));
             let link = folder.join("logs").join(&name);
             assert!(fs::read_link(&link).expect("a link").is_relative());
-            assert!(fs::read_to_string(&link).expect("the log").contains("the driver is not there"));
+            assert!(fs::read_to_string(&link).expect("the log").contains("the driver is missing"));
         }
         let last = case["collections"].as_array().and_then(|all| all.last()).expect("an attempt");
         let log = case["log"].as_str().expect("a path");
@@ -545,14 +555,14 @@ fn a_case_that_did_not_end_well_has_a_log_of_its_name() {
 }
 
 #[test]
-fn people_see_tables() {
-    let context = rehearsed();
+fn plain_output_of_runs_and_show_is_a_table() {
+    let context = rehearsed_database();
     let runs = context.run(&["runs", "--db", "db"]);
     let row = runs.stdout.lines().nth(1).expect("a run");
     assert!(row.contains(" 21  done   20 ok, 1 unsupported"), "{}", runs.stdout);
     let shown = context.run(&["show", "--db", "db"]);
     assert_eq!(shown.code, 0, "{}", shown.stderr);
-    let mystery = shown.stdout.lines().find(|line| line.contains("Mystery")).expect("it is shown");
+    let mystery = shown.stdout.lines().find(|line| line.contains("Mystery")).expect("a row of Mystery");
     let words: Vec<&str> = mystery.split_whitespace().skip(1).collect();
     assert_eq!(
         words.join(" "),

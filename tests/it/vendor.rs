@@ -1,10 +1,10 @@
-//! The rendered calls on meta tensors, judged by the vendor's real torch_npu.
+//! Rendered calls on meta tensors, checked by the vendor's own torch_npu.
 
 use std::{ffi::OsString, fs, path::Path, process::Command};
 
 use crate::{context::Context, requirements::vendor_python};
 
-/// Renders a kernel's script and manifest into a folder of its name.
+/// Renders script and manifest of a kernel into a folder named by the kernel.
 pub(crate) fn render(context: &Context, kernel: &str) {
     for (name, more) in [("replay.py", None), ("manifest.json", Some("--manifest"))] {
         let mut arguments = vec!["render", kernel, "--db", "db"];
@@ -15,11 +15,11 @@ pub(crate) fn render(context: &Context, kernel: &str) {
     }
 }
 
-/// What the vendor's code said of the calls of a script.
+/// Journal of a script that the vendor's code checked.
 pub(crate) struct Judged {
-    /// The lines of the cases.
+    /// Lines of the cases.
     pub(crate) cases: Vec<String>,
-    /// The lines that say why a case was not accepted.
+    /// Lines with the reason why a case was not accepted.
     pub(crate) errors: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Judged {
     }
 }
 
-/// Has the vendor's code judge the script and the manifest of a folder; it must come to its end.
+/// Checks script and manifest of a folder by the vendor's code; fails unless the script ends normally.
 pub(crate) fn judge(python: &OsString, folder: &Path) -> Judged {
     let output = Command::new(python)
         .args(["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"])
@@ -38,14 +38,14 @@ pub(crate) fn judge(python: &OsString, folder: &Path) -> Judged {
         .output()
         .expect("the vendor's Python runs");
     let journal = fs::read_to_string(folder.join("check.jsonl")).unwrap_or_default();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(journal.contains("\"done\": true"), "{}: {said}", folder.display());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(journal.contains("\"done\": true"), "{}: {errors}", folder.display());
     let lines = |what: &str| journal.lines().filter(|line| line.contains(what)).map(str::to_owned).collect();
     Judged { cases: lines("\"ordinal\""), errors: lines("\"message\"") }
 }
 
 #[test]
-fn the_vendors_code_accepts_every_call_of_the_decoder_layer() {
+fn vendor_accepts_every_call_of_the_decoder_layer() {
     let Some(python) = vendor_python() else { return };
     let context = Context::new();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
@@ -62,17 +62,17 @@ fn the_vendors_code_accepts_every_call_of_the_decoder_layer() {
         render(&context, kernel);
         let judged = judge(&python, &context.path(kernel));
         let errors = &judged.errors;
-        // The vendor has no Meta kernel for npu_slice; its schema was judged all the same.
+        // The vendor has no Meta kernel for npu_slice; its schema is checked nevertheless.
         let allowed = kernel == "Slice" && errors.iter().all(|error| error.contains("NotImplementedError"));
         assert!(errors.is_empty() || allowed, "{kernel}: {errors:?}");
         accepted += usize::from(errors.is_empty());
     }
-    // Every kernel of the example but Slice.
+    // Every kernel of the example except Slice is accepted.
     assert_eq!((kernels, accepted), (10, 9));
 }
 
 #[test]
-fn every_schema_is_the_vendors_word_for_word() {
+fn every_schema_of_the_catalogue_equals_the_vendors() {
     let Some(python) = vendor_python() else { return };
     let script = "import torch, torch_npu\nfor s in torch._C._jit_get_all_schemas(): print(s)";
     let output = Command::new(&python)
@@ -84,7 +84,7 @@ fn every_schema_is_the_vendors_word_for_word() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let catalogue =
         npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
-    // Operators of other packages are not the vendor's to list.
+    // torch_npu does not list the operators of other packages.
     for entry in catalogue.entries().filter(|entry| !entry.needs.custom_operators) {
         assert!(
             listed.lines().any(|line| line == entry.schema_text),
@@ -95,8 +95,8 @@ fn every_schema_is_the_vendors_word_for_word() {
     }
 }
 
-/// Runs the script's own meetings in processes of the real torchrun; gloo stands for hccl, which needs devices.
-const MEETING: &str = r#"
+/// Runs the agreement of the script's ranks in processes of the real torchrun; gloo replaces hccl, which needs devices.
+const AGREEMENT: &str = r#"
 import os, sys
 from torch import distributed
 import replay
@@ -107,22 +107,22 @@ place = replay.Device.__new__(replay.Device)
 place.rank = int(os.environ["RANK"])
 place.join()
 alone = {"type": "OutOfMemoryError", "message": "none left"} if place.rank == 1 else None
-said = [place.agree(0, None), place.agree(1, alone), place.agree(2, None)]
+results = [place.agree(0, None), place.agree(1, alone), place.agree(2, None)]
 place.leave(3)
-with open("said.%d" % place.rank, "w") as file:
-    print(said, os.path.realpath("/proc/self/fd/0"), os.environ["NPUBENCH_PROCESS"], file=file)
+with open("results.%d" % place.rank, "w") as file:
+    print(results, os.path.realpath("/proc/self/fd/0"), os.environ["NPUBENCH_PROCESS"], file=file)
 if sys.argv[1:] == ["fails"] and place.rank == 1:
     os.kill(os.getpid(), 9)
 "#;
 
 #[test]
-fn the_real_torchrun_has_a_gang_meet_and_hands_on_what_leases_and_orphans_are_told_by() {
+fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
     let Some(python) = vendor_python() else { return };
     let context = Context::new();
     context.small_database("db");
     render(&context, "SwiGlu");
     let folder = context.path("SwiGlu");
-    fs::write(folder.join("meeting.py"), MEETING).expect("written");
+    fs::write(folder.join("agreement.py"), AGREEMENT).expect("written");
     let collect = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/collect.sh.hbs"));
     let collect = collect.expect("it ships");
     let script: Vec<&str> = collect.lines().skip_while(|line| !line.starts_with("port=")).take(3).collect();
@@ -131,31 +131,31 @@ fn the_real_torchrun_has_a_gang_meet_and_hands_on_what_leases_and_orphans_are_to
     let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\" --task-time=l1 ", "");
     let script = script.replace("{{python}}", "\"$PYTHON\"").replace("{{ranks}}", "3");
     let run = |more: &str| {
-        let script = script.replace("{{replay}} {{manifest}}", &format!("meeting.py {more}"));
+        let script = script.replace("{{replay}} {{manifest}}", &format!("agreement.py {more}"));
         let output = Command::new("sh")
             .args(["-c", &script])
             .current_dir(&folder)
             .env("PYTHON", &python)
             .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-            .env("NPUBENCH_PROCESS", "the mark")
+            .env("NPUBENCH_PROCESS", "the-mark")
             .stdin(fs::File::open(folder.join("replay.py")).expect("a file"))
             .output()
             .expect("sh runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (ended_well, said) = run("");
-    assert!(ended_well, "{said}");
+    let (succeeded, errors) = run("");
+    assert!(succeeded, "{errors}");
     for rank in 0..3 {
-        let said = fs::read_to_string(folder.join(format!("said.{rank}"))).expect("it came to its end");
+        let results = fs::read_to_string(folder.join(format!("results.{rank}"))).expect("the rank has ended");
         let alone = match rank {
             1 => "{'type': 'OutOfMemoryError', 'message': 'none left'}",
             _ => "{'type': 'OtherRank', 'message': 'rank 1 has not launched it'}",
         };
-        assert!(said.starts_with(&format!("[None, {alone}, None] ")), "{said}");
-        assert!(said.trim_end().ends_with("/SwiGlu/replay.py the mark"), "{said}");
+        assert!(results.starts_with(&format!("[None, {alone}, None] ")), "{results}");
+        assert!(results.trim_end().ends_with("/SwiGlu/replay.py the-mark"), "{results}");
     }
-    // The words by which a collection's outcome names the rank.
-    let (ended_well, said) = run("fails");
-    assert!(!ended_well);
-    assert!(said.contains("failed (exitcode: -9) local_rank: 1"), "{said}");
+    // The outcome of a collection takes the failed rank from this text.
+    let (succeeded, errors) = run("fails");
+    assert!(!succeeded);
+    assert!(errors.contains("failed (exitcode: -9) local_rank: 1"), "{errors}");
 }

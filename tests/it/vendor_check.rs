@@ -1,5 +1,4 @@
-//! `npubench check`: with a small stand-in for torch where the program's own conduct is meant, and with the
-//! vendor's torch_npu where its word counts.
+//! `npubench check` with a small substitute for torch and torch_npu; tests/it/vendor.rs checks with the vendor's own code.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use serde_json::Value;
 
 use crate::context::{ADD, Context, Ran, profile};
 
-/// A torch that judges products and SwiGlu, dies of one width and lacks a Meta kernel for another.
+/// A torch that checks the shapes of matrix products.
 const TORCH: &str = "
 class Tensor:
     def __init__(self, shape): self.shape = tuple(shape)
@@ -23,6 +22,7 @@ def __getattr__(name):
     if name.startswith('__'): raise AttributeError(name)
     return name
 ";
+/// A torch_npu with `npu_swiglu`, which ends the process for one width, lacks a Meta kernel for another and rejects a third.
 const TORCH_NPU: &str = "
 import os
 from torch import Tensor
@@ -30,7 +30,7 @@ def npu_swiglu(self, dim=-1):
     width = self.shape[-1]
     if width == 6666: os._exit(11)
     if width == 4444: raise NotImplementedError('no Meta kernel')
-    if width == 2222: raise RuntimeError('SwiGlu does not like 2222')
+    if width == 2222: raise RuntimeError('width 2222 is not supported')
     return Tensor(self.shape[:-1] + (width // 2,))
 ";
 const FAKE: &str = "
@@ -40,11 +40,12 @@ class FakeTensorMode:
 class UnsupportedOperatorException(RuntimeError): pass
 ";
 
-struct Check {
+/// A database, and the substitutes for torch and torch_npu.
+struct CheckFixture {
     context: Context,
 }
 
-impl Check {
+impl CheckFixture {
     fn new(records: &[&str]) -> Self {
         let context = Context::new();
         for (file, text) in [
@@ -69,16 +70,16 @@ impl Check {
         Self { context }
     }
 
-    fn run(&self, more: &[&str]) -> Ran {
+    fn run_check(&self, more: &[&str]) -> Ran {
         let arguments = [&["check", "--db", "db"], more].concat();
         let mut command = self.context.command(&arguments);
         command.env("PYTHONPATH", self.context.path("py"));
         self.context.ran(&command.output().expect("npubench runs"))
     }
 
-    /// Verdict and judge by the width of the input.
+    /// Runs the check; returns verdict and method by input.
     fn verdicts(&self, more: &[&str]) -> BTreeMap<String, (String, String)> {
-        let ran = self.run(&[&["--format", "json"], more].concat());
+        let ran = self.run_check(&[&["--format", "json"], more].concat());
         let objects = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         objects
@@ -87,47 +88,52 @@ impl Check {
     }
 }
 
-fn swiglu(width: u64) -> String {
+/// A record of SwiGlu with an input of this width.
+fn swiglu_record(width: u64) -> String {
     format!("SwiGlu,5,\"\"\"8,{width}\"\"\",FLOAT,ND,\"\"\"8,{}\"\"\",FLOAT,ND", width.div_ceil(2))
 }
 
-fn pair(verdict: &str, by: &str) -> (String, String) {
+fn verdict_by(verdict: &str, by: &str) -> (String, String) {
     (verdict.to_owned(), by.to_owned())
 }
 
 #[test]
-fn every_case_gets_one_verdict_also_behind_one_that_kills_python() {
-    let records: Vec<String> = [1000, 2222, 3000, 4444, 5000, 6666, 7001, 8000].map(swiglu).to_vec();
-    let check = Check::new(&records.iter().map(String::as_str).collect::<Vec<_>>());
+fn every_case_gets_one_verdict_although_one_ends_python() {
+    let records: Vec<String> = [1000, 2222, 3000, 4444, 5000, 6666, 7001, 8000].map(swiglu_record).to_vec();
+    let check = CheckFixture::new(&records.iter().map(String::as_str).collect::<Vec<_>>());
     let verdicts = check.verdicts(&["--processes", "1"]);
     let of = |width: u64| verdicts[&format!("FLOAT[8,{width}]")].clone();
-    for fine in [1000, 3000, 5000, 8000] {
-        assert_eq!(of(fine), pair("accepted", "meta"), "{fine}");
+    for width in [1000, 3000, 5000, 8000] {
+        assert_eq!(of(width), verdict_by("accepted", "meta"), "{width}");
     }
-    assert_eq!(of(2222), pair("rejected", "meta"));
-    assert_eq!(of(4444), pair("no_meta", "meta"));
-    assert_eq!(of(6666), pair("rejected", "meta"), "it kills Python alone as well");
-    assert_eq!(of(7001), pair("rejected", "rule"), "odd");
-    let ran = check.run(&[]);
+    assert_eq!(of(2222), verdict_by("rejected", "meta"));
+    assert_eq!(of(4444), verdict_by("no_meta", "meta"));
+    assert_eq!(
+        of(6666),
+        verdict_by("rejected", "meta"),
+        "the process also ends if the case is checked alone"
+    );
+    assert_eq!(of(7001), verdict_by("rejected", "rule"), "odd");
+    let ran = check.run_check(&[]);
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(ran.stdout, @r"
     SwiGlu 8,4444 -> 8,2222: no_meta by meta: NotImplementedError: no Meta kernel
-    SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with 11: it says nothing
-    SwiGlu 8,2222 -> 8,1111: rejected by meta: RuntimeError: SwiGlu does not like 2222
+    SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with status 11: it printed nothing
+    SwiGlu 8,2222 -> 8,1111: rejected by meta: RuntimeError: width 2222 is not supported
     SwiGlu 8,7001 -> 8,3501: rejected by rule: the shapes 8,7001 -> 8,3501 fit no form of SwiGlu: last dimension halved: output 0: `D/2`: 7001 is not a multiple of 2
     8 cases: 4 accepted, 3 rejected, 1 no_meta; by torch 9.9, torch_npu 9.9.post1
     ");
 }
 
 #[test]
-fn what_was_checked_is_not_checked_again_and_run_leaves_out_what_was_rejected() {
-    let (good, bad) = (swiglu(1000), swiglu(2222));
-    let check = Check::new(&[&good, &bad, ADD]);
-    check.run(&["--kernels", "SwiGlu"]);
-    // A torch that says the reverse is not asked.
+fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
+    let (good, bad) = (swiglu_record(1000), swiglu_record(2222));
+    let check = CheckFixture::new(&[&good, &bad, ADD]);
+    check.run_check(&["--kernels", "SwiGlu"]);
+    // A torch_npu that would decide otherwise is not used.
     check.context.write("py/torch_npu/__init__.py", &TORCH_NPU.replace("width == 2222", "width == 1000"));
     let verdicts = check.verdicts(&["--kernels", "SwiGlu"]);
-    assert_eq!(verdicts["FLOAT[8,1000]"], pair("accepted", "meta"));
+    assert_eq!(verdicts["FLOAT[8,1000]"], verdict_by("accepted", "meta"));
     let ran = check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let rows = check.context.rows("db", "SwiGlu");
@@ -145,39 +151,39 @@ fn what_was_checked_is_not_checked_again_and_run_leaves_out_what_was_rejected() 
     let ran =
         check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--ignore-check"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // Asked again, the new word counts.
+    // With `--again`, the new outcome replaces the stored one.
     let verdicts = check.verdicts(&["--kernels", "SwiGlu", "--again"]);
-    assert_eq!(verdicts["FLOAT[8,1000]"], pair("rejected", "meta"));
-    // Another torch_npu is another judge.
+    assert_eq!(verdicts["FLOAT[8,1000]"], verdict_by("rejected", "meta"));
+    // Outcomes of another version of torch_npu are not reused.
     check.context.write(
         "py/torch_npu-9.9.post1.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: torch_npu\nVersion: 9.9.post2\n",
     );
     check.context.write("py/torch_npu/__init__.py", TORCH_NPU);
-    assert_eq!(check.verdicts(&["--kernels", "SwiGlu"])["FLOAT[8,1000]"], pair("accepted", "meta"));
+    assert_eq!(check.verdicts(&["--kernels", "SwiGlu"])["FLOAT[8,1000]"], verdict_by("accepted", "meta"));
 }
 
 #[test]
-fn a_python_that_cannot_judge_says_nothing_of_any_case() {
-    let check = Check::new(&[&swiglu(1000)]);
+fn unusable_python_gives_no_outcomes() {
+    let check = CheckFixture::new(&[&swiglu_record(1000)]);
     let ran = check.context.run(&["check", "--db", "db", "--python", "no-such-python"]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     check
         .context
         .write("py/torch/__init__.py", "raise ImportError('libhccl.so: cannot open shared object file')\n");
-    let ran = check.run(&[]);
+    let ran = check.run_check(&[]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("libhccl.so"), "{}", ran.stderr);
-    // The canary: a torch that takes any product is none.
+    // The script tests torch first: one that accepts any matrix product is unusable.
     check.context.write("py/torch/__init__.py", &TORCH.replace("!= b.shape[0]", "is None"));
-    let ran = check.run(&[]);
+    let ran = check.run_check(&[]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("cannot be used as a check"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
 }
 
-/// A record of DispatchFFNCombine: 64 tokens to 8 of so many experts a rank.
-fn dispatch(experts: u64) -> String {
+/// A record of DispatchFFNCombine: 64 tokens, each to 8 experts, with this number of experts per rank.
+fn dispatch_record(experts: u64) -> String {
     format!(
         "DispatchFFNCombine,50,\"\"\"64,1024;{experts},1024,512;{experts},256,1024;64,8;1;1;64,8\"\"\",\
          DT_BF16;DT_BF16;DT_BF16;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"64,1024;1,{experts}\"\"\",\
@@ -186,33 +192,33 @@ fn dispatch(experts: u64) -> String {
 }
 
 #[test]
-fn a_kernel_of_several_devices_is_checked_by_rule_and_not_launched_on_fewer() {
-    let check = Check::new(&[]);
-    check.context.write("d.csv", &profile(&[&dispatch(16)]));
+fn kernel_of_several_devices_is_not_launched_on_fewer() {
+    let check = CheckFixture::new(&[]);
+    check.context.write("d.csv", &profile(&[&dispatch_record(16)]));
     let ingest = ["ingest", "d.csv", "--db", "ep", "--kind", "rehearsal"];
     check.context.run(&[&ingest[..], &["--ep-size", "16"]].concat());
     let ran = check.context.run(&["run", "--db", "ep", "--host", "rehearsal", "--devices", "0"]);
     assert!(ran.stderr.contains("unsupported: 1 case: it needs 16 devices"), "{}", ran.stderr);
     let manifest = check.context.run(&["render", "DispatchFFNCombine", "--db", "ep", "--manifest"]).stdout;
     let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
-    assert_eq!(manifest["gang"].as_array().map(Vec::len), Some(16), "a process for each rank");
+    assert_eq!(manifest["gang"].as_array().map(Vec::len), Some(16), "one process per rank");
     let arguments = manifest["cases"][0]["arguments"].as_array().expect("a list");
-    let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("is there");
-    assert_eq!(experts["tensor"]["bound"], 256, "experts of all ranks are named");
+    let experts = arguments.iter().find(|argument| argument["name"] == "expert_idx").expect("an argument");
+    assert_eq!(experts["tensor"]["below"], 256, "the indices cover the experts of all ranks");
     assert!(arguments.iter().any(|argument| argument["process_group"] == 16));
-    // Without the number of ranks nothing is guessed; more experts than the product takes are refused.
+    // The number of ranks is not guessed; more experts than the kernel supports are rejected.
     check.context.run(&["ingest", "d.csv", "--db", "open", "--kind", "rehearsal"]);
     let ran = check.context.run(&["run", "--db", "open", "--host", "rehearsal", "--devices", "0"]);
     assert!(ran.stderr.contains("`EP Size` is not known"), "{}", ran.stderr);
-    check.context.write("d.csv", &profile(&[&dispatch(18)]));
+    check.context.write("d.csv", &profile(&[&dispatch_record(18)]));
     check.context.run(&["ingest", "d.csv", "--db", "many", "--kind", "rehearsal", "--ep-size", "16"]);
     let ran = check.context.run(&["run", "--db", "many", "--host", "rehearsal", "--devices", "0"]);
     assert!(ran.stderr.contains("`E <= 17` does not hold"), "{}", ran.stderr);
 }
 
 #[test]
-fn skewed_routing_is_asked_for_and_said_in_the_row() {
-    let check = Check::new(&[]);
+fn expert_skew_is_in_the_reason_of_the_row() {
+    let check = CheckFixture::new(&[]);
     let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
     check.context.write("m.csv", &profile(&[record]));
     check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
@@ -225,8 +231,8 @@ fn skewed_routing_is_asked_for_and_said_in_the_row() {
 }
 
 #[test]
-fn a_kernel_of_graph_mode_is_compiled_where_it_is_launched() {
-    let check = Check::new(&[&swiglu(1000)]);
+fn kernel_of_graph_mode_is_compiled_before_its_launch() {
+    let check = CheckFixture::new(&[&swiglu_record(1000)]);
     let entry = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml"));
     let entry = entry.expect("it ships").replace("unit:", "needs: {graph: true}\nunit:");
     check.context.write("assets/op_replay/SwiGlu.yaml", &entry);
@@ -235,7 +241,7 @@ fn a_kernel_of_graph_mode_is_compiled_where_it_is_launched() {
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--assets", "assets"];
     let ran = check.context.run(&run);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // A backend that is not there is the case's own failure.
+    // A missing backend is a failure of the case.
     let template = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs"));
     let template = template.expect("it ships").replace("torchair.get_npu_backend()", "\"inductor\"");
     check.context.write("assets/templates/replay.py.hbs", &template);
@@ -244,8 +250,8 @@ fn a_kernel_of_graph_mode_is_compiled_where_it_is_launched() {
 }
 
 #[test]
-fn samples_of_other_routing_are_not_joined() {
-    let check = Check::new(&[]);
+fn samples_of_another_expert_skew_are_not_combined() {
+    let check = CheckFixture::new(&[]);
     let record = "MoeTokenPermute,5,\"\"\"64,128;64,8\"\"\",DT_BF16;INT32,ND;ND,\"\"\"512,128;512\"\"\",DT_BF16;INT32,ND;ND";
     check.context.write("m.csv", &profile(&[record]));
     check.context.run(&["ingest", "m.csv", "--db", "moe", "--kind", "rehearsal"]);
@@ -258,9 +264,10 @@ fn samples_of_other_routing_are_not_joined() {
 }
 
 #[test]
-fn a_schema_that_is_not_torchs_is_rejected_though_shapes_fit() {
-    let check =
-        Check::new(&["MatMulV2,5,\"\"\"64,64;64,64\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"64,64\"\"\",FLOAT,ND"]);
+fn schema_that_differs_from_torch_is_rejected() {
+    let check = CheckFixture::new(&[
+        "MatMulV2,5,\"\"\"64,64;64,64\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"64,64\"\"\",FLOAT,ND",
+    ]);
     let schemas = "
 class _C:
     @staticmethod
@@ -272,7 +279,7 @@ class _C:
         return [Schema]
 ";
     check.context.write("py/torch/__init__.py", &format!("{TORCH}{schemas}"));
-    let ran = check.run(&["--format", "json"]);
+    let ran = check.run_check(&["--format", "json"]);
     assert!(
         ran.stdout.contains("the catalogue has aten::mm(self, mat2), torch has (mat2, self)"),
         "{}",
@@ -281,8 +288,8 @@ class _C:
 }
 
 #[test]
-fn python_ends_with_a_check_that_is_killed() {
-    let check = Check::new(&[&swiglu(5556)]);
+fn python_ends_if_the_check_is_killed() {
+    let check = CheckFixture::new(&[&swiglu_record(5556)]);
     let hangs = TORCH_NPU.replace("if width == 6666: os._exit(11)", "if width == 5556:\n        open('pid', 'w').write(str(os.getpid())); os.replace('pid', os.environ['PID'])\n        import time; time.sleep(1000)");
     check.context.write("py/torch_npu/__init__.py", &hangs);
     let pid = check.context.path("pid");
@@ -291,7 +298,7 @@ fn python_ends_with_a_check_that_is_killed() {
     let mut child = command.spawn().expect("npubench starts");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !pid.exists() {
-        assert!(std::time::Instant::now() < deadline, "Python was never asked");
+        assert!(std::time::Instant::now() < deadline, "Python never started the call");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let python = std::fs::read_to_string(&pid).expect("a process id");
@@ -302,7 +309,7 @@ fn python_ends_with_a_check_that_is_killed() {
         !state.is_empty() && !state.contains(") Z ")
     };
     while is_alive() {
-        assert!(std::time::Instant::now() < deadline, "Python {python} is still there");
+        assert!(std::time::Instant::now() < deadline, "Python {python} is still running");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

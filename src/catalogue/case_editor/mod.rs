@@ -205,7 +205,7 @@ impl<'a> CaseEditor<'a> {
         let mut bindings = self.bindings.clone();
         let attributes = attributes.unwrap_or(&self.case.attributes);
         for (column, _) in attributes.iter() {
-            let name = CaseAttributes::variable(column);
+            let name = CaseAttributes::variable_name(column);
             if let Some(value) = attribute_bindings(attributes).get(&name) {
                 bindings.set(&name, value.clone());
             }
@@ -315,7 +315,7 @@ fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseA
     let mut rewritten = attributes.clone();
     let before = attribute_bindings(attributes);
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         match (bindings.get(&name), before.get(&name)) {
             (Some(now), Some(then)) if now != then => {
                 if let Ok(items) = now.to_items() {

@@ -1,4 +1,4 @@
-//! From the YAML of an entry to the entry, with every contradiction named.
+//! Builds an entry from its YAML; an error names the contradiction.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,8 +6,10 @@ use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, InputSlot, OutputDtype,
     TensorSlot, TensorSource,
     checks::{check_api, check_form, check_roles, check_slots},
-    lists::expanded,
-    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput},
+    error::{Below, EntryError, fault, no_such_argument, value_fault},
+    lists::{expand_lists, is_identifier},
+    named_shapes::with_positional_rule,
+    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawSharedEntry},
 };
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
@@ -15,51 +17,7 @@ use crate::{
     domain::{CaseAttributes, Dtype, KernelName},
 };
 
-/// An error of an entry with the place of the faulty value.
-pub(crate) struct EntryError {
-    problem: String,
-    /// An argument of the call: where it is declared, the path starts. Without one it starts at the file's top.
-    argument: Option<String>,
-    /// Keys and list indices.
-    path: Vec<String>,
-}
-
-impl<E: std::error::Error> From<E> for EntryError {
-    fn from(error: E) -> Self {
-        Self { problem: error.to_string(), argument: None, path: Vec::new() }
-    }
-}
-
-/// An error of the value itself.
-pub(crate) fn value_fault(problem: impl Into<String>) -> EntryError {
-    EntryError { problem: problem.into(), argument: None, path: Vec::new() }
-}
-
-/// An error of the value below a key.
-pub(crate) fn fault(key: &str, problem: impl Into<String>) -> EntryError {
-    EntryError { problem: problem.into(), argument: None, path: vec![key.to_owned()] }
-}
-
-/// An error of a key of an argument's declaration.
-pub(crate) fn argument_fault(argument: &str, key: &str, problem: impl Into<String>) -> EntryError {
-    EntryError { argument: Some(argument.to_owned()), ..fault(key, problem) }
-}
-
-/// Adds the position of a value to the errors found in it.
-pub(crate) trait Below<T> {
-    /// Puts a key or a list index in front of the path of the error.
-    fn below(self, step: impl ToString) -> Result<T, EntryError>;
-}
-
-impl<T, E: Into<EntryError>> Below<T> for Result<T, E> {
-    fn below(self, step: impl ToString) -> Result<T, EntryError> {
-        self.map_err(|error| {
-            let mut error = error.into();
-            error.path.insert(0, step.to_string());
-            error
-        })
-    }
-}
+const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
 /// Parses and checks an entry.
 pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
@@ -70,16 +28,36 @@ pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError
             None => error.path,
         };
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let hint = "docs/adding-a-kernel.md explains every key";
-        YamlError::at(file, yaml::find_value(text, &path), &error.problem, hint)
+        YamlError::at(file, yaml::find_value(text, &path), &error.problem, HINT)
     })
+}
+
+/// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
+pub(crate) fn shared_entry(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
+    if !text.lines().any(|line| line.starts_with("same_as:")) {
+        return Ok(None);
+    }
+    let raw: RawSharedEntry = yaml::parse(file, text)?;
+    let kernel = kernel_of_file(&raw.kernel, file)
+        .map_err(|error| YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT))?;
+    Ok(Some((kernel, raw.same_as)))
+}
+
+/// Checks the kernel's name, which must be that of the file as well.
+fn kernel_of_file(name: &str, file: &Path) -> Result<KernelName, EntryError> {
+    let kernel = KernelName::new(name)?;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    if stem != kernel.file_stem() {
+        return Err(value_fault(format!("kernel `{kernel}` is declared in a file named `{stem}`")));
+    }
+    Ok(kernel)
 }
 
 /// Path of the declaration of an argument: in the form that `path` leads to if it has one, else in the entry.
 fn declaration_path(raw: &RawEntry, argument: &str, path: &[String]) -> Vec<String> {
     let slot_of = |slots: &[Option<RawInput>]| {
-        let named = |slot: &Option<RawInput>| slot.as_ref()?.argument.clone();
-        slots.iter().position(|slot| named(slot).is_some_and(|name| name == argument))
+        let slot = slots.iter().flatten().find(|slot| slot.argument.as_deref() == Some(argument));
+        slot.map(|slot| slot.item)
     };
     let (index, key) = match path {
         [forms, index, key] if forms == "forms" => (Some(index), key.as_str()),
@@ -105,11 +83,7 @@ fn declaration_path(raw: &RawEntry, argument: &str, path: &[String]) -> Vec<Stri
 }
 
 fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
-    let kernel = KernelName::new(&raw.kernel).below("kernel")?;
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    if stem != kernel.file_stem() {
-        return Err(fault("kernel", format!("kernel `{kernel}` is declared in a file named `{stem}`")));
-    }
+    let kernel = kernel_of_file(&raw.kernel, file).below("kernel")?;
     if !is_python_path(&raw.api) {
         let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
         return Err(fault("api", problem));
@@ -127,7 +101,11 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     // Forms with the index of their declaration: a form of lists is expanded to several.
     let mut forms = Vec::new();
     for (index, form) in raw.forms.iter().enumerate() {
-        let expanded = expanded(form, raw).below(index).below("forms")?;
+        let expanded = with_positional_rule(form, raw).and_then(|form| {
+            let expanded = expand_lists(&form, raw)?.into_iter();
+            expanded.map(|(form, of_list)| Ok(EntryForm { of_list, ..entry_form(&form, raw)? })).collect()
+        });
+        let expanded: Vec<EntryForm> = expanded.below(index).below("forms")?;
         forms.extend(expanded.into_iter().map(|form| (index, form)));
     }
     let (indices, forms): (Vec<usize>, Vec<EntryForm>) = forms.into_iter().unzip();
@@ -172,13 +150,13 @@ fn check_parts(
     entry: &RawEntry,
     schema: &OperatorSchema,
 ) -> Result<(), EntryError> {
-    for (index, slot) in inputs.iter().enumerate() {
-        let argument = slot.as_ref().and_then(|slot| slot.argument.as_ref());
-        if let Some(name) = argument.filter(|name| schema.argument(name).is_none()) {
+    for slot in inputs {
+        let Some(input) = slot else { continue };
+        if let Some(name) = input.argument.as_ref().filter(|name| schema.argument(name).is_none()) {
             let error = fault("argument", no_such_argument(schema, name));
-            return Err(error).below(index).below("inputs");
+            return Err(error).below(input.item).below("inputs");
         }
-        input_slot(slot).below(index).below("inputs")?;
+        input_slot(slot).below(input.item).below("inputs")?;
     }
     for (index, output) in outputs.iter().enumerate() {
         output_dtype(output, entry).below(index).below("outputs")?;
@@ -197,12 +175,6 @@ fn is_python_path(api: &str) -> bool {
         && parts.all(is_identifier)
 }
 
-pub(crate) fn is_identifier(part: &str) -> bool {
-    !part.is_empty()
-        && !part.as_bytes()[0].is_ascii_digit()
-        && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
 fn needs(raw: &RawNeeds) -> Result<CallRequirements, EntryError> {
     let is_module =
         |module: &String| module.strip_suffix("()").unwrap_or(module).split('.').all(is_identifier);
@@ -218,7 +190,7 @@ fn needs(raw: &RawNeeds) -> Result<CallRequirements, EntryError> {
     })
 }
 
-pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
+fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
     let inferred = raw
         .infer
         .iter()
@@ -227,11 +199,11 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
     for (index, condition) in raw.conditions.iter().enumerate() {
         Expr::parse(condition).below(index).below("where")?;
     }
-    let rule = ShapeRule::parse(&raw.name, &raw.shapes, &raw.conditions, raw.transposed.clone());
+    let rule = ShapeRule::parse(&raw.name, &raw.rule, &raw.conditions, raw.transposed.clone());
     let rule = rule.below("shapes")?.with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
-    // Slots at the end that a rule leaves out need not be told.
+    // `inputs:` may leave out empty slots at the end.
     while inputs.len() < rule.input_count() && !rule.takes_slot(inputs.len()) {
         inputs.push(InputSlot::Ignored);
     }
@@ -242,7 +214,11 @@ pub(crate) fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, E
         arguments.insert(name.clone(), other_argument(name, argument)?);
     }
     if let Some(column) = raw.with.keys().find(|column| CaseAttributes::name_of(column).is_none()) {
-        return Err(fault(column, format!("`{column}` is no attribute column"))).below("with");
+        return Err(fault(
+            column,
+            format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"),
+        ))
+        .below("with");
     }
     let with = raw.with.clone();
     let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose().below("returns")?;
@@ -354,7 +330,10 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
     }
     if let Some(column) = &raw.attribute {
         if CaseAttributes::name_of(column).is_none() {
-            return Err(fault("attribute", format!("`{column}` is no attribute column")));
+            return Err(fault(
+                "attribute",
+                format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"),
+            ));
         }
         found.push(DeclaredArgument::Attribute(column.clone()));
     }
@@ -412,9 +391,4 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryE
             }
         },
     }
-}
-
-pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> String {
-    let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
-    format!("the schema has no argument `{name}`; it has {}", names.join(", "))
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::{
     CatalogueEntry, DeclaredArgument, EntryForm, InputSlot, TensorSource,
-    build::{Below as _, EntryError, argument_fault, fault, no_such_argument, value_fault},
+    error::{Below as _, EntryError, argument_fault, fault, no_such_argument, value_fault},
 };
 use crate::catalogue::{OperatorSchema, SchemaType};
 
-/// The function is the schema's; torch names an overload behind it.
+/// Checks that the function is the schema's; torch appends the name of an overload.
 pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
     let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
     let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);

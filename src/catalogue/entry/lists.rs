@@ -1,8 +1,7 @@
 //! Rules with lists of tensors, such as `*X... -> cat(D, X...)`: a form for every length of the list.
 
 use super::{
-    EntryForm,
-    build::{EntryError, entry_form, fault, is_identifier},
+    error::{EntryError, fault},
     raw::{RawEntry, RawForm},
 };
 
@@ -11,19 +10,26 @@ const LIST: &str = "...";
 /// Longer lists than CANN's kernels take.
 const LONGEST_LIST: usize = 64;
 
-/// A form whose rule has a list such as `*X...` is a form for every length of the list from 2 on: its slots are
-/// `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`. Lists such as `S,D...` are slots of just these
-/// dimensions. Several lists of a rule have one length.
-pub(crate) fn expanded(raw: &RawForm, entry: &RawEntry) -> Result<Vec<EntryForm>, EntryError> {
-    let left = raw.shapes.split("->").next().unwrap_or_default();
+/// Expands a form whose rule has a list such as `*X...` into a form for every length of the list from 2 on: its
+/// slots are `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`. Lists such as `S,D...` are slots of these
+/// dimensions. Several lists of a rule have one length. The second value is true for the forms of a list.
+pub(crate) fn expand_lists(form: &RawForm, entry: &RawEntry) -> Result<Vec<(RawForm, bool)>, EntryError> {
+    let left = form.rule.split("->").next().unwrap_or_default();
     let mut lists = Vec::new();
     for (place, term) in left.split(';').map(str::trim).enumerate().filter(|(_, term)| term.ends_with(LIST)) {
         lists.push(ListTerm::parse(place, term)?);
     }
     if lists.is_empty() {
-        return Ok(vec![entry_form(raw, entry)?]);
+        return Ok(vec![(form.clone(), false)]);
     }
-    (2..=LONGEST_LIST).map(|length| of_length(raw, entry, &lists, length)).collect()
+    Ok((2..=LONGEST_LIST).map(|length| (form_of_length(form, entry, &lists, length), true)).collect())
+}
+
+/// True for a name of letters, digits and `_` that does not start with a digit.
+pub(crate) fn is_identifier(part: &str) -> bool {
+    !part.is_empty()
+        && !part.as_bytes()[0].is_ascii_digit()
+        && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// A term of a rule that stands for a list.
@@ -60,12 +66,7 @@ impl<'a> ListTerm<'a> {
     }
 }
 
-fn of_length(
-    raw: &RawForm,
-    entry: &RawEntry,
-    lists: &[ListTerm<'_>],
-    length: usize,
-) -> Result<EntryForm, EntryError> {
+fn form_of_length(raw: &RawForm, entry: &RawEntry, lists: &[ListTerm<'_>], length: usize) -> RawForm {
     let mut form = raw.clone();
     form.arguments = entry.arguments.clone();
     form.arguments.extend(raw.arguments.clone());
@@ -73,13 +74,13 @@ fn of_length(
     // From the last one on, so that places in front stay what they are.
     for list in lists.iter().rev() {
         let (slots, names) = list.of_length(length);
-        form.shapes = form.shapes.replace(list.term, &slots);
+        form.rule = form.rule.replace(list.term, &slots);
         if let Some(slot) = inputs.get(list.place).cloned() {
             inputs.splice(list.place..=list.place, vec![slot; length]);
         }
         let Some((name, names)) = names else { continue };
         let in_full = |text: &String| text.replace(&name, &names);
-        form.shapes = in_full(&form.shapes);
+        form.rule = in_full(&form.rule);
         form.conditions.iter_mut().for_each(|condition| *condition = in_full(condition));
         form.infer.values_mut().for_each(|inferred| *inferred = in_full(inferred));
         for argument in form.arguments.values_mut() {
@@ -87,5 +88,5 @@ fn of_length(
         }
     }
     form.inputs = Some(inputs);
-    Ok(EntryForm { of_list: true, ..entry_form(&form, entry)? })
+    form
 }

@@ -2,9 +2,13 @@
 
 mod build;
 mod checks;
+mod error;
 mod fill;
 mod lists;
+mod named_shapes;
 mod raw;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,12 +24,12 @@ use crate::{
     domain::{Dtype, KernelName},
 };
 
-/// How a kernel is replayed.
+/// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
 #[derive(Clone, Debug)]
 pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
-    /// What it computes, in a line.
+    /// The computation, in a line.
     pub summary: String,
     /// The Python function, such as `torch_npu.npu_rms_norm`.
     pub api: String,
@@ -35,98 +39,98 @@ pub struct CatalogueEntry {
     pub schema_text: String,
     /// Other names under which the profiler shows the same kernel.
     pub also_named: Vec<String>,
-    /// Which unit bounds its arithmetic.
+    /// The unit that bounds its arithmetic.
     pub unit: ComputeUnit,
-    /// What the call needs besides torch_npu.
+    /// Requirements of the call besides torch_npu.
     pub needs: CallRequirements,
-    /// What judges its calls where there is no device.
+    /// The vendor's code that checks its calls without a device.
     pub judged_by: EntryCheckMethod,
-    /// The ways in which it is called: the first whose shapes fit is taken.
+    /// The forms of its calls: the first whose shapes fit is taken.
     pub forms: Vec<EntryForm>,
-    /// Floating-point operations; one per output element where the file says nothing.
+    /// Floating-point operations; one per output element by default.
     pub flops: Option<Expr>,
-    /// Bytes that must move; all inputs and outputs once where the file says nothing.
+    /// Bytes that must move; all inputs and outputs once by default.
     pub bytes: Option<Expr>,
-    /// What recorded shapes do not tell, and what the replay takes it for.
+    /// A property that recorded shapes leave open, with the value that the replay assumes.
     pub assumption: Option<String>,
-    /// Kernels that the same call launches besides.
+    /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
-    /// What dimensions are of a model's work, by their names in the forms.
+    /// Roles of dimensions in the model, by their names in the forms.
     pub roles: BTreeMap<String, DimensionRole>,
-    /// Where the entry comes from, for messages.
+    /// File of the entry, for messages.
     pub file: PathBuf,
 }
 
-/// One way in which a kernel is called.
+/// One form of a kernel's call: its shapes, slots and arguments.
 #[derive(Clone, Debug)]
 pub struct EntryForm {
-    /// How the shapes hang together.
+    /// Rule from input to output shapes.
     pub rule: ShapeRule,
-    /// What the profiler's input slots are, in their order.
+    /// The profiler's input slots, in their order.
     pub inputs: Vec<InputSlot>,
     /// Element types of the outputs, in their order.
     pub output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
     pub arguments: BTreeMap<String, DeclaredArgument>,
-    /// What attributes must say for the form to be meant, such as a layout; `*` is anything.
+    /// Attributes, such as a layout, with the values that the form accepts; `*` is any value.
     pub with: BTreeMap<String, Vec<String>>,
-    /// Shapes that Python sees, where they are not those that the profiler shows.
+    /// Shapes returned to Python, where they differ from those that the profiler shows.
     pub returns: Option<ReturnShapes>,
-    /// Whether it is one of several that differ in how many tensors a list has.
+    /// True for a form of one length of a list of tensors.
     pub of_list: bool,
-    /// Floating-point operations, where they are others than the entry's.
+    /// Floating-point operations, in place of the entry's.
     pub flops: Option<Expr>,
-    /// Bytes that must move, where they are others than the entry's.
+    /// Bytes that must move, in place of the entry's.
     pub bytes: Option<Expr>,
     /// Kernels whose work the form does in INT8.
     pub quantises: Vec<KernelName>,
 }
 
-/// What a dimension is of a model's work. Of a list of dimensions, its first.
+/// Role of a dimension in the model. For a list such as `*B`, the role of its first dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DimensionRole {
-    /// Rows that come from all sequences of a batch.
+    /// Tokens of all sequences of a batch.
     Tokens,
-    /// Sequences, or whatever else is computed side by side.
+    /// Sequences, or other independent items.
     Batch,
-    /// The length of a sequence.
+    /// Length of a sequence.
     Sequence,
-    /// Heads of attention, of queries or of keys and values.
+    /// Attention heads, of queries or of keys and values.
     Heads,
-    /// What a head has, or what of it carries positions.
+    /// Size of a head, or of its part that carries positions.
     HeadSize,
     /// Tokens in a block of a cache.
     BlockSize,
     /// Blocks, of a pool or in a row of a block table.
     Blocks,
-    /// What the kernel decides, or what follows from what shapes do not carry.
+    /// Fixed by the kernel, or by attributes that shapes do not carry.
     Fixed,
 }
 
 impl DimensionRole {
-    /// Whether it stays as it is unless somebody names it.
+    /// Returns true if mutations keep the dimension unless they name it.
     #[must_use]
     pub const fn is_kept(self) -> bool {
         !matches!(self, Self::Tokens | Self::Batch | Self::Sequence)
     }
 }
 
-/// What a call needs besides torch and torch_npu.
+/// Requirements of a call besides torch and torch_npu.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallRequirements {
-    /// Python modules that register the operator; with `()` behind it, a function of one that must be called.
+    /// Python modules that register the operator; a name with `()` is a function that must be called.
     pub modules: Vec<String>,
-    /// Operators that CANN does not bring: their package must be in the environment.
+    /// Operators that are not part of CANN: their package must be in the environment.
     pub custom_operators: bool,
     /// The eager call runs as another kernel: it must be compiled as a graph.
     pub graph: bool,
-    /// The kernel talks to other devices.
+    /// The kernel communicates with other devices.
     pub several_devices: bool,
 }
 
 impl CallRequirements {
-    /// In words; nothing where it needs nothing.
+    /// Returns the requirements as texts; empty where the call has none.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.modules.clone();
@@ -140,7 +144,7 @@ impl CallRequirements {
     }
 }
 
-/// What of the vendor's code judges a call without a device.
+/// The vendor's code that checks a call without a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryCheckMethod {
@@ -149,12 +153,12 @@ pub enum EntryCheckMethod {
     Meta,
     /// Its fake implementation only.
     Fake,
-    /// Nothing: npubench's own rule is all there is.
+    /// None: only npubench's own rule checks it.
     Rule,
 }
 
 impl EntryCheckMethod {
-    /// Its word.
+    /// The word of the YAML.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -165,19 +169,19 @@ impl EntryCheckMethod {
     }
 }
 
-/// What one input slot of the profiler is.
+/// Meaning of one input slot of the profiler.
 #[derive(Clone, Debug)]
 pub enum InputSlot {
     /// A tensor argument of the call.
     Tensor(TensorSlot),
-    /// Something the kernel reads from the host, which the profiler shows as a tensor.
+    /// A list that the kernel reads from the host; the profiler shows it as a tensor.
     Host {
         /// Its length.
         dims: Expr,
         /// Its type.
         dtype: Dtype,
     },
-    /// What the call makes on the way and its last kernel reads, such as the order of a sort.
+    /// A tensor that the call creates and its last kernel reads, such as the order of a sort.
     Intermediate {
         /// Its dimensions, a list.
         dims: Expr,
@@ -187,7 +191,7 @@ pub enum InputSlot {
     /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
     /// without dimensions.
     Omitted(Dtype),
-    /// No form reads it.
+    /// A slot that no form reads.
     Ignored,
 }
 
@@ -206,7 +210,7 @@ pub struct TensorSlot {
     pub number_for: Vec<Dtype>,
     /// Blocked formats that the replay can build, besides row-major.
     pub formats: Vec<String>,
-    /// Whether the profiler shows a blocked matrix without its blocks.
+    /// True if the profiler shows a blocked matrix without its blocks.
     pub shown_whole: bool,
 }
 
@@ -219,14 +223,14 @@ pub enum TensorSource {
     SameAs(String),
 }
 
-/// Where an argument that is no input slot comes from.
+/// Source of an argument that is no input slot.
 #[derive(Clone, Debug)]
 pub enum DeclaredArgument {
     /// A constant.
     Constant(serde_json::Value),
-    /// Follows from the shapes.
+    /// A value that follows from the shapes.
     Expression(Expr),
-    /// 1 over the root of what follows from the shapes, as attention scales its scores.
+    /// 1 over the square root of a value that follows from the shapes, as the scale of attention scores.
     InverseRoot(Expr),
     /// A buffer like that output, which the call writes.
     Destination(usize),
@@ -234,12 +238,12 @@ pub enum DeclaredArgument {
     DtypeOf {
         /// The output.
         output: usize,
-        /// Whether torch's quantised type of that name is meant, such as `qint8`.
+        /// True for torch's quantised type of that name, such as `qint8`.
         quantised: bool,
     },
-    /// What a column of the row says that shapes do not carry.
+    /// The cell of a column of the row, such as `Runtime num_heads`.
     Attribute(String),
-    /// The name of the group of so many processes that the kernel talks to.
+    /// HCCL's name of the group; the expression is the number of its processes.
     ProcessGroup(Expr),
     /// A tensor that the profiler does not show.
     Tensor {
@@ -249,7 +253,7 @@ pub enum DeclaredArgument {
         dtype: Dtype,
         /// Its values.
         fill: Fill<Expr>,
-        /// Whether it stays on the host, where the call reads it.
+        /// True if it stays in the host's memory, where the call reads it.
         on_host: bool,
     },
 }
@@ -257,15 +261,15 @@ pub enum DeclaredArgument {
 /// The type of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputDtype {
-    /// That of an input.
+    /// The type of an input.
     SameAs(String),
-    /// That of all tensor inputs together, by torch's promotion.
+    /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
-    /// Always this one.
+    /// Always this type.
     Fixed(Dtype),
-    /// What the profiler recorded, one of these; the first where nothing is recorded.
+    /// The recorded type, one of these; the first where none is recorded.
     Recorded(Vec<Dtype>),
-    /// The same, and another than that of an input.
+    /// The recorded type, one of these, and different from the type of an input.
     RecordedUnlike(Vec<Dtype>, String),
 }
 
@@ -275,8 +279,13 @@ impl CatalogueEntry {
         build::entry(file, text)
     }
 
-    /// Input slots that the kernel reads from the host or that are left out, in some form: how the profiler
-    /// shows them depends on the library that launches.
+    /// Parses a file that has `same_as:` in place of a definition: the kernel, and the name of the other one.
+    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
+        build::shared_entry(file, text)
+    }
+
+    /// Returns the input slots that some form reads from the host or leaves out: the profiler's record of them depends
+    /// on the library that launches.
     #[must_use]
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
@@ -285,7 +294,7 @@ impl CatalogueEntry {
         hosts.into_iter().collect()
     }
 
-    /// Whether a run, rehearsed or not, can launch it: where it talks to other devices, it must say to how many.
+    /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
     #[must_use]
     pub fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
@@ -293,12 +302,12 @@ impl CatalogueEntry {
             || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
     }
 
-    /// The names under which the profiler may show the kernel.
+    /// Returns the names under which the profiler may show the kernel.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.kernel.as_str()).chain(self.also_named.iter().map(String::as_str))
     }
 
-    /// Whether some form gives the call an argument, and whether every form does.
+    /// Returns true in the first place if some form gives the argument, in the second if every form does.
     #[must_use]
     pub fn gives(&self, argument: &str) -> (bool, bool) {
         let mut gives = self.forms.iter().map(|form| form.gives(argument));
@@ -307,7 +316,7 @@ impl CatalogueEntry {
 }
 
 impl EntryForm {
-    /// The tensor slots that the form reads, with their places.
+    /// Returns the tensor slots that the form reads, with their numbers.
     pub fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
         self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
             InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
@@ -315,25 +324,25 @@ impl EntryForm {
         })
     }
 
-    /// The slot of a tensor argument.
+    /// Returns the slot of a tensor argument.
     #[must_use]
     pub fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
 
-    /// The slots of a list of tensors, in their order.
+    /// Returns the slots of a list of tensors, in their order.
     #[must_use]
     pub fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }
 
-    /// Whether the form gives the call an argument.
+    /// Returns true if the form gives the argument.
     #[must_use]
     pub fn gives(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
     }
 
-    /// Whether the argument is passed as a transposed view.
+    /// Returns true if the argument is passed as a transposed view.
     #[must_use]
     pub fn is_transposed(&self, argument: &str) -> bool {
         self.rule.transposed.iter().any(|name| name == argument)

@@ -1,4 +1,4 @@
-//! The YAML of an entry, as it is written.
+//! The keys of an entry's YAML.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub(crate) struct RawEntry {
     pub(crate) needs: RawNeeds,
     #[serde(default)]
     pub(crate) judged_by: EntryCheckMethod,
+    #[serde(deserialize_with = "input_slots")]
     pub(crate) inputs: Vec<Option<RawInput>>,
     pub(crate) outputs: Vec<RawOutput>,
     pub(crate) forms: Vec<RawForm>,
@@ -34,6 +35,14 @@ pub(crate) struct RawEntry {
     /// By name of a dimension.
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, DimensionRole>,
+}
+
+/// An entry with the definition of another.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawSharedEntry {
+    pub(crate) kernel: String,
+    pub(crate) same_as: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -52,6 +61,13 @@ pub(crate) struct RawNeeds {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawInput {
+    /// Index in the list of the file, which has no empty slots.
+    #[serde(skip)]
+    pub(crate) item: usize,
+    /// Number of the profiler's slot, from 0, where empty slots precede it.
+    pub(crate) slot: Option<usize>,
+    /// Name in `shapes:` of a slot that is no argument of the call.
+    pub(crate) name: Option<String>,
     pub(crate) argument: Option<String>,
     pub(crate) values: Option<FillKind>,
     pub(crate) below: Option<String>,
@@ -81,23 +97,40 @@ pub(crate) enum RawOutput {
     Recorded { recorded: Vec<String>, unlike: Option<String> },
 }
 
+/// The shapes of a form: a rule, or shapes by name of the input slot.
+#[derive(Clone, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a rule such as `M,K; K,N -> M,N`, or slot names with shapes in quotes"
+)]
+pub(crate) enum RawShapes {
+    Rule(String),
+    ByName(BTreeMap<String, String>),
+}
+
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawForm {
     pub(crate) name: String,
-    pub(crate) shapes: String,
+    pub(crate) shapes: RawShapes,
+    /// Beside shapes by name: those of the outputs.
+    pub(crate) output_shapes: Option<String>,
+    /// The rule as text, see [`super::named_shapes`].
+    #[serde(skip)]
+    pub(crate) rule: String,
     #[serde(default)]
     pub(crate) transposed: Vec<String>,
     #[serde(default, rename = "where")]
     pub(crate) conditions: Vec<String>,
     pub(crate) returns: Option<String>,
-    /// Names that the inputs leave open and the recorded output tells.
+    /// Names that the inputs leave open, with expressions of the recorded output.
     #[serde(default)]
     pub(crate) infer: BTreeMap<String, String>,
     /// Attributes by column, and the values that they may have.
     #[serde(default)]
     pub(crate) with: BTreeMap<String, Vec<String>>,
-    /// In place of the entry's, where the slots mean something else.
+    /// In place of the entry's, where slots have another meaning.
+    #[serde(default, deserialize_with = "form_input_slots")]
     pub(crate) inputs: Option<Vec<Option<RawInput>>>,
     /// In place of the entry's, where they are of other types.
     pub(crate) outputs: Option<Vec<RawOutput>>,
@@ -115,7 +148,7 @@ pub(crate) struct RawForm {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawArgument {
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "explicit_value")]
     pub(crate) constant: Option<serde_json::Value>,
     pub(crate) expression: Option<String>,
     pub(crate) inverse_root: Option<String>,
@@ -143,7 +176,45 @@ pub(crate) struct RawCost {
     pub(crate) bytes: Option<String>,
 }
 
-/// A `null` that is written is a constant as well.
-fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<serde_json::Value>, D::Error> {
+/// Reads a constant; an explicit `null` is one as well.
+fn explicit_value<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<serde_json::Value>, D::Error> {
     serde_json::Value::deserialize(value).map(Some)
+}
+
+impl RawInput {
+    /// The slot's name in `shapes:`; empty for a slot without a name.
+    pub(crate) fn shape_name(&self) -> &str {
+        self.name.as_ref().or(self.argument.as_ref()).map_or("", String::as_str)
+    }
+}
+
+/// Reads input slots, and puts empty ones in front of those with a `slot:`.
+fn input_slots<'de, D: serde::Deserializer<'de>>(list: D) -> Result<Vec<Option<RawInput>>, D::Error> {
+    let mut slots: Vec<Option<RawInput>> = Vec::new();
+    for (item, mut input) in Vec::<Option<RawInput>>::deserialize(list)?.into_iter().enumerate() {
+        if let Some(input) = &mut input {
+            input.item = item;
+        }
+        if let Some(slot) = input.as_ref().and_then(|input| input.slot) {
+            if slot < slots.len() || slot > MOST_SLOTS {
+                let problem = format!(
+                    "`slot: {slot}` follows slot {}; slots are in order, up to {MOST_SLOTS}",
+                    slots.len()
+                );
+                return Err(serde::de::Error::custom(problem));
+            }
+            slots.resize(slot, None);
+        }
+        slots.push(input);
+    }
+    Ok(slots)
+}
+
+/// More slots than any kernel has.
+const MOST_SLOTS: usize = 100;
+
+fn form_input_slots<'de, D: serde::Deserializer<'de>>(
+    list: D,
+) -> Result<Option<Vec<Option<RawInput>>>, D::Error> {
+    input_slots(list).map(Some)
 }

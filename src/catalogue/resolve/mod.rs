@@ -74,7 +74,7 @@ impl CatalogueEntry {
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let sizes = |tensor: &Tensor| (signed(tensor.elements()), signed(tensor.bytes()));
+        let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
         let input_sizes: Vec<_> = inputs.iter().map(|slot| slot.map(sizes)).collect();
         let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
         bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
@@ -159,7 +159,7 @@ impl CatalogueEntry {
                 }
                 continue;
             };
-            if tensor.elements() == 0 {
+            if tensor.element_count() == 0 {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why));
             }
@@ -300,7 +300,7 @@ const fn is_whole(dtype: &Dtype) -> bool {
 pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable(column);
+        let name = CaseAttributes::variable_name(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
@@ -404,7 +404,8 @@ fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
     let first =
         dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {
-        left.promote(right).ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
+        left.promote_with(right)
+            .ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
     })
 }
 

@@ -1,8 +1,8 @@
-//! Runtime values of fused attention, from a dump into the rows of its kernel.
+//! Merge of a dump of fused attention calls into the rows of its kernel.
 //!
-//! A row gets only what every call that fits its shapes says. Where calls differ, as decoding steps do in
-//! their lengths, the row keeps these values open, for its duration is a mean over lengths that nobody
-//! knows; rows of their own can be added for them, to be measured. Cells that say something are not changed.
+//! A row gets only the values on which all calls with its shapes agree. If the calls differ, as decoding steps do in
+//! their lengths, the row keeps these values open, because its duration is a mean over unknown lengths; separate rows
+//! can be added for these calls, to be measured. Cells with a value are not changed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,36 +19,36 @@ use crate::{
     profile::AttentionDump,
 };
 
-/// What happened to one row.
+/// Result for one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilledRow {
-    /// Line of the row in the file as it was.
+    /// Line of the row in the file before the merge.
     pub line: u64,
     /// Cells that were filled.
     pub filled: usize,
-    /// Calls of the dump that fit the row and what it says.
+    /// Number of calls of the dump that match the row's shapes and attributes.
     pub calls: usize,
-    /// `complete`, or what is still not known.
+    /// `complete`, or the missing attributes.
     pub completeness: String,
-    /// Why the dump did not say more.
+    /// Reason why attributes stay open or unchanged.
     pub remark: Option<String>,
 }
 
-/// What a dump did.
+/// Result of the merge of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackfillReport {
     /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
-    /// Rows that were added for calls.
+    /// Number of rows added for calls.
     pub added: usize,
-    /// Calls that are of no row.
+    /// Number of calls that match no row.
     pub unused: usize,
 }
 
 impl BackfillReport {
-    /// Rows that are complete now.
+    /// Returns the number of complete rows.
     #[must_use]
-    pub fn complete(&self) -> usize {
+    pub fn complete_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.completeness == COMPLETE).count()
     }
 }
@@ -57,17 +57,17 @@ const COMPLETE: &str = "complete";
 const PARTIAL: &str = "partial:";
 const DUMPED: &str = "dump of a serving process";
 
-/// Merges a dump into the table of the kernel; with `add_variants`, calls whose values no row has get a row.
-/// Nothing is saved.
+/// Merges a dump into the table of the kernel; `add_variants` adds a row for each call whose values no row has. The
+/// table is not saved.
 ///
 /// # Errors
-/// [`DatabaseError::MissingColumn`] where a signature column is missing.
+/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
 ) -> Result<BackfillReport, DatabaseError> {
-    let rows = row_cases(&kernel(), table)?;
+    let rows = row_cases(&attention_kernel(), table)?;
     let mut merge = DumpMerge {
         known: rows.iter().filter_map(|row| Some(row.case.as_ref().ok()?.signature())).collect(),
         used: HashSet::new(),
@@ -77,7 +77,7 @@ pub fn backfill_table(
     };
     for row in rows {
         match &row.case {
-            Ok(case) => merge.row(table, &row, case)?,
+            Ok(case) => merge.merge_row(table, &row, case)?,
             Err(problem) => {
                 let completeness = format!("unreadable: {problem}");
                 merge.done.rows.push(FilledRow {
@@ -97,12 +97,12 @@ pub fn backfill_table(
     Ok(merge.done)
 }
 
-/// A dump on its way into a table.
+/// State of the merge of a dump.
 struct DumpMerge<'a> {
-    /// Signatures that a row has.
+    /// Signatures of all rows.
     known: HashSet<String>,
     used: HashSet<DumpedCall<'a>>,
-    /// The first row of each shapes, for calls that may need a row of their own.
+    /// The first row of each set of shapes, the template of rows for its calls.
     firsts: BTreeMap<String, (usize, Case)>,
     dump: &'a AttentionDump,
     done: BackfillReport,
@@ -111,27 +111,30 @@ struct DumpMerge<'a> {
 type DumpedCall<'a> = (&'a AttentionCall, &'a CaseAttributes);
 
 impl<'a> DumpMerge<'a> {
-    fn row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), DatabaseError> {
+    fn merge_row(&mut self, table: &mut KernelCsv, row: &RowCase, case: &Case) -> Result<(), DatabaseError> {
         let bare = Case { attributes: CaseAttributes::default(), ..case.clone() };
         self.firsts.entry(bare.signature()).or_insert_with(|| (row.row, case.clone()));
-        let (fits, contradicted) = self.fits(case);
+        let (fits, contradicted) = self.matching_calls(case);
         let common = common_attributes(fits.iter().copied());
         let filled = Case { attributes: case.attributes.merged_over(&common), ..case.clone() };
         let is_news = filled.attributes != case.attributes;
         let is_taken = filled.signature() != case.signature() && self.known.contains(&filled.signature());
-        // What keeps the values of the dump out of the row.
+        // Reason why the row does not get the values.
         let refusal = if is_news && is_measured(table, row) {
             Some("measured before they were known")
         } else if is_taken {
             Some("another row has the values of the dump; remove the older one")
-        } else if is_news && says(table, row.row, COMPLETENESS).is_some_and(|said| said.contains(DIFFER)) {
+        } else if is_news
+            && cell_value(table, row.row, COMPLETENESS).is_some_and(|text| text.contains(DIFFER))
+        {
             Some("calls of an earlier dump differ")
         } else {
             None
         };
-        let told = if refusal.is_some() { case } else { &filled };
-        let kernel = AttentionCase::new(told);
-        let is_disputed = kernel.missing().iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
+        let described = if refusal.is_some() { case } else { &filled };
+        let kernel = AttentionCase::new(described);
+        let is_disputed =
+            kernel.missing_attributes().iter().any(|name| fits.iter().any(|fit| fit.get(name).is_some()));
         let remark = match (refusal, contradicted) {
             (Some(refusal), _) => Some(refusal.to_owned()),
             (None, _) if is_disputed => Some(format!("{} {DIFFER}", fits.len())),
@@ -144,21 +147,21 @@ impl<'a> DumpMerge<'a> {
             let remark = remark.as_deref().filter(|_| completeness != COMPLETE);
             let cell =
                 remark.map_or_else(|| completeness.clone(), |remark| format!("{completeness} ({remark})"));
-            count = fill(table, row.row, &common, &cell)?;
+            count = fill_row(table, row.row, &common, &cell)?;
         }
         let calls = fits.len();
         self.done.rows.push(FilledRow { line: row.line, filled: count, calls, completeness, remark });
         Ok(())
     }
 
-    /// The calls that fit a case and what it says of itself; and an attribute in which other calls of its
-    /// shapes contradict it.
-    fn fits(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
+    /// Returns the attributes of the calls that match shapes and attributes of a case, and an attribute in which
+    /// other calls with its shapes contradict it.
+    fn matching_calls(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
         let mut contradicted = None;
         let mut fits = Vec::new();
         for (call, variants) in best_shape_matches(case, self.dump.iter(), |(call, _)| call) {
             for variant in variants {
-                if let Some(name) = case.attributes.contradicts(variant) {
+                if let Some(name) = case.attributes.find_contradiction(variant) {
                     contradicted.get_or_insert_with(|| name.to_owned());
                 } else {
                     self.used.insert((call, variant));
@@ -169,7 +172,7 @@ impl<'a> DumpMerge<'a> {
         (fits, contradicted)
     }
 
-    /// Adds a row for every call whose values none has, once all rows have got theirs.
+    /// Adds a row for each call whose values no row has, after all rows were filled.
     fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), DatabaseError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
             for (call, variants) in best_shape_matches(&case, self.dump.iter(), |(call, _)| call) {
@@ -178,7 +181,7 @@ impl<'a> DumpMerge<'a> {
                     let attributes = variant.merged_over(&case.attributes);
                     let variant = Case { attributes, ..case.clone() };
                     if self.known.insert(variant.signature()) {
-                        append(table, like, &variant)?;
+                        append_variant(table, like, &variant)?;
                         self.done.added += 1;
                     }
                 }
@@ -188,36 +191,36 @@ impl<'a> DumpMerge<'a> {
     }
 }
 
-/// How a remark on calls that differ ends.
+/// End of the remark about calls with different values.
 const DIFFER: &str = "calls of the dump differ";
 
-/// What a cell says, where it says anything.
-fn says(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
-    table.cell(row, column).filter(|cell| CaseAttributes::has_value(cell))
+/// Returns the text of a cell with a value.
+fn cell_value(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
+    table.cell_text(row, column).filter(|cell| CaseAttributes::has_value(cell))
 }
 
-/// Whether a replay has said something of the row, be it a number or only a verdict.
+/// Returns true if the row has a result of a replay, a measurement or only a verdict.
 fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
     row.shown.is_some()
         || ["MicroBench Verdict", "MicroBench Case"]
             .iter()
-            .any(|column| table.cell(row.row, column).is_some_and(|cell| !cell.trim().is_empty()))
+            .any(|column| table.cell_text(row.row, column).is_some_and(|cell| !cell.trim().is_empty()))
 }
 
-/// The kernel's name.
-fn kernel() -> KernelName {
+/// Returns the name of the kernel.
+fn attention_kernel() -> KernelName {
     KernelName::new(AttentionCase::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
 }
 
-/// Sets the cells of a row that say nothing, and its completeness; returns how many attributes it got.
-fn fill(
+/// Sets the empty cells of a row and its completeness; returns the number of set attributes.
+fn fill_row(
     table: &mut KernelCsv,
     row: usize,
     attributes: &CaseAttributes,
     completeness: &str,
 ) -> Result<usize, DatabaseError> {
-    let cell = |column: &str| says(table, row, column);
-    // A table of an older tool has its mean under an older name.
+    let cell = |column: &str| cell_value(table, row, column);
+    // Tables of older tools have the mean length in `avg_seq_len`.
     let is_open = |name: &str| {
         cell(name).is_none() && (name != attention_attribute::AVG_SEQ_LEN || cell("avg_seq_len").is_none())
     };
@@ -234,23 +237,23 @@ fn fill(
         None if count > 0 => cells.push((SOURCE, DUMPED.to_owned())),
         _ => {}
     }
-    // What somebody else's tool says of it stays.
-    if cell(COMPLETENESS).is_none_or(|said| said == COMPLETE || said.starts_with(PARTIAL)) {
+    // The text of another tool is kept.
+    if cell(COMPLETENESS).is_none_or(|text| text == COMPLETE || text.starts_with(PARTIAL)) {
         cells.push((COMPLETENESS, completeness.to_owned()));
     }
-    table.update(row, &cells)?;
+    table.update_row(row, &cells)?;
     Ok(count)
 }
 
-/// Adds a row of the same tensors with other values and no measurements.
-fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), DatabaseError> {
-    let header = table.columns().to_vec();
+/// Adds a row with the same tensors, other attributes and no measurements.
+fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), DatabaseError> {
+    let header = table.column_names().to_vec();
     let kept = |name: &String| {
         columns::SIGNATURE.contains(&name.as_str())
             || [columns::STATE, columns::CORE].contains(&name.as_str())
             || (name.starts_with(RUNTIME) && CaseAttributes::name_of(name).is_none())
     };
-    let of_row = table.cells(like)?;
+    let of_row = table.row_cells(like)?;
     let mut cells: Vec<(&str, String)> = header
         .iter()
         .zip(of_row.iter())
@@ -264,20 +267,20 @@ fn append(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(), Databas
     for (name, _) in &cells {
         table.ensure_column(name);
     }
-    table.append(&cells);
+    table.append_row(&cells);
     Ok(())
 }
 
-/// Merges a dump into a database, under its lock, and saves the table where something changed.
+/// Merges a dump into a database, under its lock, and saves the table if it changed.
 ///
 /// # Errors
-/// [`DatabaseError::NoRowsOfKernel`] where the database has no such rows, and any error of reading or writing.
+/// [`DatabaseError::NoRowsOfKernel`] if the database has no such rows; errors of reading or writing.
 pub fn backfill_database(
     database: &Database,
     dump: &AttentionDump,
     add_variants: bool,
 ) -> Result<BackfillReport, DatabaseError> {
-    let kernel = kernel();
+    let kernel = attention_kernel();
     if !database.kernel_path(&kernel).exists() {
         return Err(DatabaseError::NoRowsOfKernel { path: database.folder().to_owned(), kernel });
     }

@@ -35,7 +35,7 @@ fn table(rows: &[(u64, &[(&str, &str)])]) -> KernelCsv {
             table.ensure_column(column);
             cells.push((column, (*value).to_owned()));
         }
-        table.append(&cells);
+        table.append_row(&cells);
     }
     table
 }
@@ -45,18 +45,18 @@ type Call = (AttentionCall, CaseAttributes);
 fn dump(calls: &[Call]) -> AttentionDump {
     let mut dump = AttentionDump::default();
     for (call, attributes) in calls {
-        dump.add(call.clone(), attributes.clone());
+        dump.add_call(call.clone(), attributes.clone());
     }
     dump
 }
 
 fn call(sequences: u64, lengths: &str) -> Call {
     let mut call = AttentionCall::default();
-    call.set(0, vec![sequences, 4, 128]);
-    call.set(1, vec![64, 128, 1, 128]);
-    call.set(2, vec![64, 128, 1, 128]);
-    call.set(14, vec![sequences, 8]);
-    call.set(6, vec![lengths.split(',').count() as u64]);
+    call.set_shape(0, vec![sequences, 4, 128]);
+    call.set_shape(1, vec![64, 128, 1, 128]);
+    call.set_shape(2, vec![64, 128, 1, 128]);
+    call.set_shape(14, vec![sequences, 8]);
+    call.set_shape(6, vec![lengths.split(',').count() as u64]);
     let mut attributes = CaseAttributes::default();
     for (column, value) in [
         (name::LAYOUT, "TND"),
@@ -74,33 +74,33 @@ fn call(sequences: u64, lengths: &str) -> Call {
 }
 
 fn cell(table: &KernelCsv, row: usize, column: &str) -> String {
-    table.cell(row, column).unwrap_or_default()
+    table.cell_text(row, column).unwrap_or_default()
 }
 
 #[test]
-fn a_row_with_one_call_is_complete_and_stays_so() {
+fn backfill_completes_row_with_one_call_once() {
     let mut table = table(&[(2, &[]), (3, &[])]);
     let calls = [call(2, "400,600"), call(7, "1,2,3,4,5,6,7")];
     let done = backfill_table(&mut table, &dump(&calls), false).expect("rows");
-    assert_eq!(done.complete(), 1);
+    assert_eq!(done.complete_rows(), 1);
     assert_eq!((done.rows[0].filled, done.rows[0].calls, done.unused), (8, 1, 1));
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "400,600");
     assert_eq!(cell(&table, 0, COMPLETENESS), "complete");
     assert!(done.rows[1].completeness.starts_with("partial: no input_layout, "));
     assert_eq!(cell(&table, 1, COMPLETENESS), "", "a row that no call fits is left alone");
     assert_eq!(cell(&table, 1, name::KV_LENGTHS), "");
-    let rows: Vec<_> = (0..2).map(|row| table.cells(row).expect("utf-8")).collect();
+    let rows: Vec<_> = (0..2).map(|row| table.row_cells(row).expect("utf-8")).collect();
     let again = backfill_table(&mut table, &dump(&calls), true).expect("rows");
     assert_eq!((again.rows[0].filled, again.added), (0, 0));
-    assert_eq!((0..2).map(|row| table.cells(row).expect("utf-8")).collect::<Vec<_>>(), rows);
+    assert_eq!((0..2).map(|row| table.row_cells(row).expect("utf-8")).collect::<Vec<_>>(), rows);
 }
 
 #[test]
-fn a_row_of_many_lengths_gets_what_they_share() {
+fn backfill_sets_common_attributes_of_different_lengths() {
     let mut table = table(&[(2, &[("Profiling Average Duration(us)", "50.000000")])]);
     let calls = [call(2, "400,600"), call(2, "401,601")];
     let done = backfill_table(&mut table, &dump(&calls), false).expect("rows");
-    assert_eq!((done.complete(), table.len()), (0, 1));
+    assert_eq!((done.complete_rows(), table.len()), (0, 1));
     assert_eq!(cell(&table, 0, name::HEADS), "4");
     assert_eq!(cell(&table, 0, name::KV_LENGTHS), "");
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_row_of_many_lengths_gets_what_they_share() {
 }
 
 #[test]
-fn a_row_is_not_contradicted() {
+fn backfill_ignores_calls_that_contradict_row() {
     let mut table = table(&[(2, &[("avg_seq_len", "4096")]), (2, &[("avg_seq_len", "500")])]);
     let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     assert_eq!((done.rows[0].calls, done.rows[1].calls), (0, 1));
@@ -127,11 +127,11 @@ fn a_row_is_not_contradicted() {
 }
 
 #[test]
-fn a_measurement_is_not_given_values_that_it_was_not_made_with() {
+fn backfill_keeps_attributes_of_measured_rows_open() {
     let mut table = table(&[(2, &[("Average Duration(us)", "58.2")])]);
-    let before = table.cells(0).expect("utf-8");
+    let before = table.row_cells(0).expect("utf-8");
     let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
-    assert_eq!(table.cells(0).expect("utf-8"), before);
+    assert_eq!(table.row_cells(0).expect("utf-8"), before);
     assert_eq!(done.rows[0].remark.as_deref(), Some("measured before they were known"));
     let done = backfill_table(&mut table, &dump(&[call(2, "400,600")]), true).expect("rows");
     assert_eq!((done.added, table.len()), (1, 2));
@@ -139,23 +139,23 @@ fn a_measurement_is_not_given_values_that_it_was_not_made_with() {
 }
 
 #[test]
-fn a_verdict_without_a_number_is_a_measurement_too() {
+fn backfill_treats_verdict_without_number_as_measurement() {
     let mut table = table(&[(2, &[("MicroBench Verdict", "hung"), ("MicroBench Case", "0123456789abcdef")])]);
-    let before = table.cells(0).expect("utf-8");
+    let before = table.row_cells(0).expect("utf-8");
     backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
-    assert_eq!(table.cells(0).expect("utf-8"), before);
+    assert_eq!(table.row_cells(0).expect("utf-8"), before);
 }
 
 #[test]
-fn as_many_lengths_as_the_kernel_has_slots_for() {
+fn calls_match_by_number_of_lengths() {
     let mut table = table(&[(2, &[])]);
     let done = backfill_table(&mut table, &dump(&[call(2, "400,600,1")]), false).expect("rows");
     assert_eq!((done.rows[0].calls, done.unused), (0, 1));
-    assert!(table.column(name::KV_LENGTHS).is_none(), "a dump that fits no row touches none");
+    assert!(table.column_index(name::KV_LENGTHS).is_none(), "a dump that fits no row touches none");
 }
 
 #[test]
-fn cells_that_say_nothing_are_filled_and_words_of_others_stay() {
+fn backfill_sets_empty_cells_and_keeps_foreign_text() {
     let provenance = ("Runtime source_profile", "prof_rank0");
     let tag = ("Runtime metadata_completeness", "shape_grid_scene_generated");
     let mut table = table(&[(2, &[(name::KV_LENGTHS, "N/A"), provenance, tag])]);
@@ -166,7 +166,7 @@ fn cells_that_say_nothing_are_filled_and_words_of_others_stay() {
 }
 
 #[test]
-fn dumps_one_after_the_other_do_not_decide_what_they_differ_in() {
+fn later_dump_does_not_settle_differing_attributes() {
     let both = [call(2, "400,600"), call(2, "401,601")];
     let mut table = table(&[(2, &[])]);
     backfill_table(&mut table, &dump(&both), false).expect("rows");
@@ -176,11 +176,11 @@ fn dumps_one_after_the_other_do_not_decide_what_they_differ_in() {
 }
 
 #[test]
-fn a_complete_row_that_a_dump_contradicts_is_told() {
+fn backfill_reports_complete_row_contradicted_by_dump() {
     let mut table = table(&[(2, &[])]);
     backfill_table(&mut table, &dump(&[call(2, "400,600")]), false).expect("rows");
     let done = backfill_table(&mut table, &dump(&[call(2, "5,5")]), false).expect("rows");
-    assert_eq!(done.complete(), 1);
+    assert_eq!(done.complete_rows(), 1);
     let remark = done.rows[0].remark.as_deref();
     assert_eq!(remark, Some("other calls contradict its `Runtime actual_seq_lengths_kv_values`"));
     assert_eq!(done.unused, 1);
@@ -190,12 +190,12 @@ fn a_complete_row_that_a_dump_contradicts_is_told() {
 }
 
 #[test]
-fn many_calls_and_rows_take_no_time() {
+fn backfill_of_many_calls_and_rows_is_fast() {
     let calls: Vec<Call> = (1..3000).map(|length| call(2, &format!("{length},1"))).collect();
     let mut table = table(&[(2, &[])]);
     let dump = dump(&calls);
     let done = backfill_table(&mut table, &dump, true).expect("rows");
     assert_eq!((done.added, table.len()), (2999, 3000));
     let again = backfill_table(&mut table, &dump, true).expect("rows");
-    assert_eq!((again.added, again.complete()), (0, 2999));
+    assert_eq!((again.added, again.complete_rows()), (0, 2999));
 }

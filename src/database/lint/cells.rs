@@ -1,10 +1,10 @@
-//! The cells of rows: signatures, numbers, keys.
+//! Checks of cells: signatures, numbers, keys.
 
 use std::{collections::HashMap, ops::Range};
 
 use csv::{ByteRecord, StringRecord};
 
-use super::{FileIssues, LintIssueKind, join_list, quote_cell, table::rows_of};
+use super::{FileIssues, LintIssueKind, join_list, quote_cell, row_count_text};
 use crate::{
     database::{
         columns::{self, MeasureKind},
@@ -15,11 +15,11 @@ use crate::{
     table::raw_records::{CsvPosition, RawRecords},
 };
 
-/// Rows of a kernel.
+/// Checker of a kernel's rows.
 pub(crate) struct KernelRows<'a> {
     header: &'a [String],
     kernel: Option<KernelName>,
-    /// `None` where the signature is not all there.
+    /// `None` if a column of the signature is missing.
     columns: Option<RowColumns>,
     measures: Vec<(usize, MeasureKind)>,
     verdict: Option<usize>,
@@ -32,12 +32,13 @@ impl<'a> KernelRows<'a> {
     pub(crate) fn new(kernel: Option<&KernelName>, header: &'a [String]) -> Self {
         let find = |name: &str| header.iter().position(|column| column == name);
         let measures = header.iter().enumerate();
-        let measures = measures.filter_map(|(index, name)| Some((index, columns::measure(name)?))).collect();
+        let measures =
+            measures.filter_map(|(index, name)| Some((index, columns::measured_kind(name)?))).collect();
         Self {
             header,
-            // Rows of a file whose name is wrong are compared all the same.
+            // Rows of a file with an invalid name are compared as well.
             kernel: kernel.cloned().or_else(|| KernelName::new("unnamed").ok()),
-            columns: RowColumns::find(header).ok(),
+            columns: RowColumns::find_columns(header).ok(),
             measures,
             verdict: find("MicroBench Verdict"),
             zeros: ZeroFilled::from_header(header),
@@ -46,8 +47,8 @@ impl<'a> KernelRows<'a> {
         }
     }
 
-    /// A row whose cells are as many as the columns, and UTF-8.
-    pub(crate) fn check(
+    /// Checks a row that is UTF-8 and has as many cells as the header.
+    pub(crate) fn check_row(
         &mut self,
         bytes: &[u8],
         record: &ByteRecord,
@@ -55,22 +56,24 @@ impl<'a> KernelRows<'a> {
         remarks: &mut FileIssues,
     ) {
         if let (Some(columns), Some(kernel)) = (&self.columns, &self.kernel) {
-            match columns.case(kernel, record) {
+            match columns.parse_case(kernel, record) {
                 Ok(case) => self.check_duplicate(case.id(), bytes, record, place, remarks),
                 Err(problem) if problem == NO_SHAPES => {
-                    remarks.add(place.line, LintIssueKind::NoShapes, problem);
+                    remarks.add_issue(place.line, LintIssueKind::NoShapes, problem);
                 }
-                Err(problem) => remarks.add(place.line, LintIssueKind::Signature, shown_problem(&problem)),
+                Err(problem) => {
+                    remarks.add_issue(place.line, LintIssueKind::Signature, truncate_problem(&problem))
+                }
             }
         }
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
-        let is_zero_filled = !self.zeros.cells(&cells).is_empty();
+        let is_zero_filled = !self.zeros.find_zeros(&cells).is_empty();
         if is_zero_filled {
             self.zero_rows = Some(self.zero_rows.map_or((place.line, 1), |(line, count)| (line, count + 1)));
         }
         for &(index, measure) in &self.measures {
             if let Err(problem) = check_number(&cells[index], measure, is_zero_filled) {
-                remarks.add(
+                remarks.add_issue(
                     place.line,
                     LintIssueKind::Number,
                     format!("`{}` {problem}", quote_cell(&self.header[index])),
@@ -81,7 +84,7 @@ impl<'a> KernelRows<'a> {
             && word.parse::<Verdict>().is_err()
         {
             let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", quote_cell(word));
-            remarks.add(place.line, LintIssueKind::Number, text);
+            remarks.add_issue(place.line, LintIssueKind::Number, text);
         }
     }
 
@@ -98,39 +101,42 @@ impl<'a> KernelRows<'a> {
             return;
         };
         let mut first = ByteRecord::new();
-        RawRecords::new(&bytes[range.clone()]).read(&mut first);
+        RawRecords::new(&bytes[range.clone()]).read_record(&mut first);
         let columns = self.header.iter().zip(first.iter().zip(record));
         let differs: Vec<&str> =
             columns.filter(|(_, (one, other))| one != other).map(|(name, _)| name.as_str()).collect();
         let text = if differs.is_empty() {
             format!("the same row as line {line}")
         } else {
-            format!("the same signature as line {line}; what differs: {}", join_list(differs.into_iter()))
+            format!(
+                "the same signature as line {line}; different columns: {}",
+                join_list(differs.into_iter())
+            )
         };
-        remarks.add(place.line, LintIssueKind::Duplicate, text);
+        remarks.add_issue(place.line, LintIssueKind::Duplicate, text);
     }
 
-    /// Says what was counted.
-    pub(crate) fn close(self, remarks: &mut FileIssues) {
+    /// Adds an issue for rows of zeros, if any.
+    pub(crate) fn report_zero_rows(self, remarks: &mut FileIssues) {
         if let Some((line, count)) = self.zero_rows {
             let has = if count == 1 { "has" } else { "have" };
             let text = format!(
                 "{} from here on {has} 0 in place of every measurement, which means not measured",
-                rows_of(count)
+                row_count_text(count)
             );
-            remarks.add(line, LintIssueKind::Zeros, text);
+            remarks.add_issue(line, LintIssueKind::Zeros, text);
         }
     }
 }
 
-/// A text of the parser, which repeats cells in full.
-fn shown_problem(problem: &str) -> String {
+/// Truncates a message of the parser, which contains complete cells.
+fn truncate_problem(problem: &str) -> String {
     const LONGEST: usize = 200;
     let text: String = problem.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     text.char_indices().nth(LONGEST).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
-/// Says what is wrong with a measured cell. Cells that were not measured are empty or `N/A`.
+/// Checks a measured cell. Cells without a measurement are empty or `N/A`.
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
     if matches!(cell, "" | "N/A" | "NA") {
@@ -154,7 +160,7 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     }
 }
 
-/// Rows of a collective.
+/// Checker of a collective's rows.
 pub(crate) struct CollectiveRows<'a> {
     header: &'a [String],
     /// Columns in the order of [`Self::COLUMNS`].
@@ -163,10 +169,10 @@ pub(crate) struct CollectiveRows<'a> {
 }
 
 impl<'a> CollectiveRows<'a> {
-    /// The key, then what was measured.
+    /// Columns of the key, then the measured ones.
     pub(crate) const COLUMNS: [&'static str; 6] =
         ["message_bytes", "num_devices", "dtype", "topology_tier", "Duration(us)", "bandwidth_gbps"];
-    /// How many of them are the key.
+    /// Number of columns of the key.
     const KEY: usize = 4;
 
     pub(crate) fn new(header: &'a [String]) -> Self {
@@ -174,7 +180,7 @@ impl<'a> CollectiveRows<'a> {
         Self { header, columns: Self::COLUMNS.map(find), seen: HashMap::new() }
     }
 
-    pub(crate) fn check(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
+    pub(crate) fn check_row(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
         for (name, index) in Self::COLUMNS.into_iter().zip(self.columns) {
             let Some(cell) = index.map(|index| cells[index].trim()) else { continue };
@@ -186,10 +192,10 @@ impl<'a> CollectiveRows<'a> {
                 _ => check_number(cell, MeasureKind::Count, false),
             };
             if let Err(problem) = problem {
-                remarks.add(line, LintIssueKind::Number, format!("`{name}` {problem}"));
+                remarks.add_issue(line, LintIssueKind::Number, format!("`{name}` {problem}"));
             }
         }
-        let Some(key) = Self::key(self.header, &cells) else { return };
+        let Some(key) = Self::row_key(self.header, &cells) else { return };
         match self.seen.get(&key) {
             Some(first) => {
                 let text = format!(
@@ -197,7 +203,7 @@ impl<'a> CollectiveRows<'a> {
                     Self::COLUMNS[..Self::KEY].join(", "),
                     key.join(", ")
                 );
-                remarks.add(line, LintIssueKind::Duplicate, shown_problem(&text));
+                remarks.add_issue(line, LintIssueKind::Duplicate, truncate_problem(&text));
             }
             None => {
                 self.seen.insert(key, line);
@@ -205,8 +211,8 @@ impl<'a> CollectiveRows<'a> {
         }
     }
 
-    /// What makes two rows of a collective the same; `None` where a column of it is missing.
-    pub(crate) fn key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
+    /// Returns the key of a row; `None` if a column of the key is missing.
+    pub(crate) fn row_key(header: &[String], cells: &StringRecord) -> Option<Vec<String>> {
         let cell = |name: &&str| {
             let index = header.iter().position(|column| column == name)?;
             Some(cells.get(index)?.trim().to_owned())

@@ -1,4 +1,4 @@
-//! `db check`: reads a database folder and says what is wrong in it. It writes nothing and takes no lock.
+//! `db check`: finds invalid content of a database folder. It writes nothing and takes no lock.
 
 mod cells;
 mod remark;
@@ -7,7 +7,7 @@ mod table;
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use csv::StringRecord;
-pub(crate) use remark::{FileIssues, join_list, quote_cell};
+pub(crate) use remark::{FileIssues, join_list, quote_cell, row_count_text};
 pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
@@ -21,33 +21,33 @@ use crate::{
 
 const DATABASE: &str = "database.yaml";
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintReport {
-    /// Files that were looked at.
+    /// Number of checked files.
     pub files: usize,
-    /// By file, then by line.
+    /// Issues by file, then by line.
     pub remarks: Vec<LintIssue>,
 }
 
 impl LintReport {
-    /// How many remarks are of that severity.
+    /// Returns the number of issues of the given severity.
     #[must_use]
-    pub fn count(&self, severity: IssueSeverity) -> usize {
+    pub fn count_severity(&self, severity: IssueSeverity) -> usize {
         self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
     }
 }
 
-/// What a file of a folder holds, going by its name.
+/// Content of a table by its file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FileContent {
-    /// Rows of a kernel; `None` where the name stands for none.
+pub(crate) enum TableContent {
+    /// Rows of a kernel; `None` if the name stands for no kernel.
     Kernel(Option<KernelName>),
     /// Rows of a collective.
     Collective,
 }
 
-impl FileContent {
+impl TableContent {
     pub(crate) fn from_stem(stem: &str) -> Self {
         match KernelName::from_file_stem(stem) {
             Some(kernel) if kernel.is_collective() => Self::Collective,
@@ -56,22 +56,22 @@ impl FileContent {
     }
 }
 
-/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. What is wrong with one file
-/// does not keep the others from being read.
+/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. An invalid file does not stop the
+/// check of the others.
 ///
 /// # Errors
-/// [`DatabaseError::NotADatabase`] where the folder is none, [`DatabaseError::File`] where it cannot be listed.
+/// [`DatabaseError::NotADatabase`] if the folder has no tables, [`DatabaseError::File`] if it cannot be listed.
 pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {
         Ok(database) => Some(database.kind()),
         Err(DatabaseError::Yaml(error)) => {
             let line = error.line.and_then(|line| u64::try_from(line).ok()).unwrap_or(1);
-            of_database.add(line, LintIssueKind::Unreadable, quote_cell(&error.problem));
+            of_database.add_issue(line, LintIssueKind::Unreadable, quote_cell(&error.problem));
             None
         }
         Err(DatabaseError::File(FileError::Io { source, .. })) => {
-            of_database.add(1, LintIssueKind::Unreadable, format!("cannot be read: {source}"));
+            of_database.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {source}"));
             None
         }
         Err(error) => return Err(error),
@@ -87,20 +87,22 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
                     "`{}` differs only by case; some file systems keep one of them",
                     quote_cell(other)
                 );
-                remarks.add(1, LintIssueKind::NameCase, text);
+                remarks.add_issue(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
-            match read(&folder.join(name)) {
-                Ok(bytes) => check_table(&FileContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
-                Err(error) => remarks.add(1, LintIssueKind::Unreadable, format!("cannot be read: {error}")),
+            match read_file(&folder.join(name)) {
+                Ok(bytes) => check_table(&TableContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
+                Err(error) => {
+                    remarks.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {error}"))
+                }
             }
         } else if name.starts_with(".npubench-") {
-            let text = "an interrupted npubench left it behind; it can be removed when none is running";
-            remarks.add(1, LintIssueKind::LeftBehind, text);
+            let text = "a temporary file of an interrupted npubench; remove it when none is running";
+            remarks.add_issue(1, LintIssueKind::LeftBehind, text);
         } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
             checked.files += 1;
             if fs::read(folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
-                remarks.add(
+                remarks.add_issue(
                     1,
                     LintIssueKind::LfsPointer,
                     "a Git LFS pointer, not the data; `git lfs pull` fetches it",
@@ -108,7 +110,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
             } else if name == DATABASE {
                 remarks.list.append(&mut of_database.list);
             } else if let Err((line, problem)) = check_mapping(&folder.join(name)) {
-                remarks.add(line, LintIssueKind::Unreadable, problem);
+                remarks.add_issue(line, LintIssueKind::Unreadable, problem);
             }
         }
         remarks.list.sort_by_key(|remark| remark.line);
@@ -117,14 +119,14 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     Ok(checked)
 }
 
-/// Whether a mapping of operators can be read at all, or the line and what is wrong.
+/// Parses a mapping of operators; an error has the line and the problem.
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     let text = fs::read_to_string(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
 
-/// Names of the files in a database folder, in order; folders are left out. A folder without a table and
-/// without `database.yaml` is none.
+/// Returns the names of the files in a database folder, in order; folders are left out. A folder without tables and
+/// `database.yaml` is no database.
 pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
@@ -140,25 +142,25 @@ pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     Ok(names)
 }
 
-/// The stem of a table's file name.
+/// Returns the stem of a table's file name; `None` for other files.
 pub(crate) fn table_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
 }
 
-/// Reads a file; a pipe or a device, which may never end, is refused.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a regular file; pipes and devices, which may have no end, are refused.
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     fs::read(path)
 }
 
-/// What makes two rows of a collective the same; `None` where a column of it is missing.
+/// Returns the key of a collective's row; `None` if a column of the key is missing.
 pub(crate) fn collective_key(header: &[String], row: &StringRecord) -> Option<Vec<String>> {
-    cells::CollectiveRows::key(header, row)
+    cells::CollectiveRows::row_key(header, row)
 }
 
-/// Whether rows of the rehearsal host may stand in a folder of that kind.
+/// Returns true if a folder of the kind may contain rows of the rehearsal host.
 const fn may_be_rehearsed(kind: Option<DataKind>) -> bool {
     !matches!(kind, Some(DataKind::Npu))
 }

@@ -104,20 +104,20 @@ impl LintIssueKind {
     }
 }
 
-/// One thing found, at its place.
+/// Issue with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintIssue {
     /// Name of the file in the folder.
     pub file: String,
-    /// From 1; 1 for what is about the whole file.
+    /// Line from 1; 1 for issues of the whole file.
     pub line: u64,
-    /// What it is about, and how bad.
+    /// Kind, which determines the severity.
     pub kind: LintIssueKind,
-    /// In words.
+    /// Description.
     pub text: String,
 }
 
-/// Remarks on one file.
+/// Issues of one file.
 #[derive(Debug)]
 pub(crate) struct FileIssues {
     pub(crate) file: String,
@@ -129,15 +129,15 @@ impl FileIssues {
         Self { file: file.to_owned(), list: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, line: u64, kind: LintIssueKind, text: impl Into<String>) {
+    pub(crate) fn add_issue(&mut self, line: u64, kind: LintIssueKind, text: impl Into<String>) {
         self.list.push(LintIssue { file: self.file.clone(), line, kind, text: text.into() });
     }
 }
 
-/// Longest piece of a cell that is repeated in a text.
+/// Maximum number of characters of a cell in a message.
 const LONGEST: usize = 60;
 
-/// A file's text as it may be shown: one line, no control characters, not too long.
+/// Returns file content for a message: one line, without control characters, truncated.
 pub(crate) fn quote_cell(text: &str) -> String {
     let mut shown = String::new();
     for (index, character) in text.chars().enumerate() {
@@ -154,11 +154,16 @@ pub(crate) fn quote_cell(text: &str) -> String {
     shown
 }
 
-/// `a`, `b`, `c` and 4 more.
+/// Formats names as `a`, `b`, `c` and 4 more.
 pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MOST: usize = 8;
     let more = names.len().saturating_sub(MOST);
     let names: Vec<String> = names.take(MOST).map(|name| format!("`{}`", quote_cell(name))).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
+}
+
+/// Formats a number of rows: `1 row`, `2 rows`.
+pub(crate) fn row_count_text(count: usize) -> String {
+    format!("{count} row{}", if count == 1 { "" } else { "s" })
 }

@@ -1,11 +1,11 @@
-//! One table: whether it is one, its header, and the shape of its rows.
+//! Checks of one table: format, header and row lengths.
 
 use csv::ByteRecord;
 
 use super::{
-    FileContent, FileIssues, LintIssueKind,
+    FileIssues, LintIssueKind, TableContent,
     cells::{CollectiveRows, KernelRows},
-    join_list, may_be_rehearsed, quote_cell,
+    join_list, may_be_rehearsed, quote_cell, row_count_text,
 };
 use crate::{
     database::{
@@ -13,70 +13,72 @@ use crate::{
         columns::{self, COMPUTE_COLUMNS},
     },
     domain::DataKind,
-    table::raw_records::{BOM, LFS, RawRecords, ending, is_unified, raggedness},
+    table::raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
 };
 
 /// Checks the bytes of a table.
 pub(crate) fn check_table(
-    content: &FileContent,
+    content: &TableContent,
     stem: &str,
     kind: Option<DataKind>,
     bytes: &[u8],
     remarks: &mut FileIssues,
 ) {
     check_name(content, stem, remarks);
-    if let Some((kind, text)) = no_table(bytes) {
-        remarks.add(1, kind, text);
+    if let Some((kind, text)) = find_format_issue(bytes) {
+        remarks.add_issue(1, kind, text);
         return;
     }
     if bytes.starts_with(BOM) {
-        let text = "begins with a byte-order mark, which hides the first column from some readers";
-        remarks.add(1, LintIssueKind::ByteOrderMark, text);
+        let text = "starts with a byte-order mark, which hides the first column from some readers";
+        remarks.add_issue(1, LintIssueKind::ByteOrderMark, text);
     }
     let mut records = RawRecords::new(bytes);
     let mut record = ByteRecord::new();
-    let Some(place) = records.read(&mut record) else {
-        remarks.add(1, LintIssueKind::Empty, "nothing is in it, expected a header");
+    let Some(place) = records.read_record(&mut record) else {
+        remarks.add_issue(1, LintIssueKind::Empty, "the file is empty, expected a header");
         return;
     };
-    let newline = ending(&bytes[place.range.clone()]);
-    let mut mixed = (!is_unified(&bytes[place.range.clone()], newline)).then_some(place.line);
+    let newline = line_ending(&bytes[place.range.clone()]);
+    let mut mixed = (!has_uniform_endings(&bytes[place.range.clone()], newline)).then_some(place.line);
     let header = check_header(content, &record, place.line, remarks);
     let mut rows = match content {
-        FileContent::Collective => TableRows::Collectives(CollectiveRows::new(&header)),
-        FileContent::Kernel(kernel) => TableRows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header))),
+        TableContent::Collective => TableRows::Collectives(CollectiveRows::new(&header)),
+        TableContent::Kernel(kernel) => {
+            TableRows::Kernel(Box::new(KernelRows::new(kernel.as_ref(), &header)))
+        }
     };
     let mut rehearsed: Option<(u64, usize)> = None;
     let mut end = place.range.end;
     let mut last = place;
-    while let Some(place) = records.read(&mut record) {
+    while let Some(place) = records.read_record(&mut record) {
         let raw = &bytes[place.range.clone()];
-        if mixed.is_none() && !is_unified(raw, newline) {
+        if mixed.is_none() && !has_uniform_endings(raw, newline) {
             mixed = Some(place.line);
         }
         if record.iter().any(|cell| cell.starts_with(REHEARSAL_RUN.as_bytes())) {
             rehearsed = Some(rehearsed.map_or((place.line, 1), |(line, count)| (line, count + 1)));
         }
-        if let Some(problem) = raggedness(record.len(), &header) {
-            remarks.add(place.line, LintIssueKind::Ragged, problem);
+        if let Some(problem) = describe_raggedness(record.len(), &header) {
+            remarks.add_issue(place.line, LintIssueKind::Ragged, problem);
         } else if let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) {
             let name = quote_cell(&header[column]);
             let text = format!("`{name}` (column {}) is not UTF-8", column + 1);
-            remarks.add(place.line, LintIssueKind::NotUtf8, text);
+            remarks.add_issue(place.line, LintIssueKind::NotUtf8, text);
         } else {
             match &mut rows {
-                TableRows::Kernel(rows) => rows.check(bytes, &record, &place, remarks),
-                TableRows::Collectives(rows) => rows.check(&record, place.line, remarks),
+                TableRows::Kernel(rows) => rows.check_row(bytes, &record, &place, remarks),
+                TableRows::Collectives(rows) => rows.check_row(&record, place.line, remarks),
             }
         }
         end = place.range.end;
         last = place;
     }
-    if mixed.is_none() && !is_unified(&bytes[end..], newline) {
+    if mixed.is_none() && !has_uniform_endings(&bytes[end..], newline) {
         mixed = Some(last.line);
     }
     if is_open(&bytes[last.range.clone()]) {
-        remarks.add(
+        remarks.add_issue(
             last.line,
             LintIssueKind::OpenQuote,
             "a quote in this row is not closed before the file ends",
@@ -84,14 +86,14 @@ pub(crate) fn check_table(
     }
     if let Some(line) = mixed {
         let text = format!("the header ends in {newline:?}, this line does not");
-        remarks.add(line, LintIssueKind::LineEndings, text);
+        remarks.add_issue(line, LintIssueKind::LineEndings, text);
     }
     if let Some((line, count)) = rehearsed.filter(|_| !may_be_rehearsed(kind)) {
-        let text = format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", rows_of(count));
-        remarks.add(line, LintIssueKind::Rehearsed, text);
+        let text = format!("a rehearsed run wrote it ({}), in a folder of kind `npu`", row_count_text(count));
+        remarks.add_issue(line, LintIssueKind::Rehearsed, text);
     }
     if let TableRows::Kernel(rows) = rows {
-        rows.close(remarks);
+        rows.report_zero_rows(remarks);
     }
 }
 
@@ -100,38 +102,33 @@ enum TableRows<'a> {
     Collectives(CollectiveRows<'a>),
 }
 
-/// `1 row`, `2 rows`.
-pub(crate) fn rows_of(count: usize) -> String {
-    format!("{count} row{}", if count == 1 { "" } else { "s" })
-}
-
-/// Whether a record would go on: what is written behind it belongs to it.
+/// Returns true if text after a record would belong to it, because a quote is open.
 fn is_open(last: &[u8]) -> bool {
     let longer = [last, b"\nx"].concat();
     let mut records = RawRecords::new(&longer);
     let mut record = ByteRecord::new();
-    records.read(&mut record).is_some() && records.read(&mut record).is_none()
+    records.read_record(&mut record).is_some() && records.read_record(&mut record).is_none()
 }
 
-fn check_name(content: &FileContent, stem: &str, remarks: &mut FileIssues) {
-    let FileContent::Kernel(kernel) = content else { return };
+fn check_name(content: &TableContent, stem: &str, remarks: &mut FileIssues) {
+    let TableContent::Kernel(kernel) = content else { return };
     let Some(kernel) = kernel else {
         let text = format!(
             "`{}` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits",
             quote_cell(stem)
         );
-        remarks.add(1, LintIssueKind::FileName, text);
+        remarks.add_issue(1, LintIssueKind::FileName, text);
         return;
     };
     if !kernel.may_have_file_stem(stem) {
         let (name, expected) = (quote_cell(kernel.as_str()), kernel.file_stem());
         let text = format!("is read as kernel `{name}`, whose file is `{expected}.csv`");
-        remarks.add(1, LintIssueKind::FileName, text);
+        remarks.add_issue(1, LintIssueKind::FileName, text);
     }
 }
 
-/// Why the bytes are no table at all.
-fn no_table(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
+/// Finds the reason why bytes are not a CSV.
+fn find_format_issue(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
     if bytes.starts_with(LFS) {
         let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
         return Some((LintIssueKind::LfsPointer, text.to_owned()));
@@ -145,7 +142,7 @@ fn no_table(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
 }
 
 fn check_header(
-    content: &FileContent,
+    content: &TableContent,
     record: &ByteRecord,
     line: u64,
     remarks: &mut FileIssues,
@@ -154,35 +151,35 @@ fn check_header(
         record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
     if let Some(column) = record.iter().position(|name| std::str::from_utf8(name).is_err()) {
         let text = format!("the name of column {} is not UTF-8", column + 1);
-        remarks.add(line, LintIssueKind::NotUtf8, text);
+        remarks.add_issue(line, LintIssueKind::NotUtf8, text);
     }
     if let ([only], Some(separator)) = (&*header, [';', '\t'].into_iter().find(|c| header[0].contains(*c))) {
         let text = format!("`{}` has no comma; is the table separated by {separator:?}?", quote_cell(only));
-        remarks.add(line, LintIssueKind::NotCsv, text);
+        remarks.add_issue(line, LintIssueKind::NotCsv, text);
         return header;
     }
     for (column, name) in header.iter().enumerate() {
         if let Some(first) = header[..column].iter().position(|other| other == name) {
             let text =
                 format!("`{}` is the name of columns {} and {}", quote_cell(name), first + 1, column + 1);
-            remarks.add(line, LintIssueKind::DoubleColumn, text);
+            remarks.add_issue(line, LintIssueKind::DoubleColumn, text);
         }
     }
     let has = |name: &str| header.iter().any(|column| column == name);
     let needed: &[&str] = match content {
-        FileContent::Kernel(_) => &columns::SIGNATURE,
-        FileContent::Collective => &CollectiveRows::COLUMNS,
+        TableContent::Kernel(_) => &columns::SIGNATURE,
+        TableContent::Collective => &CollectiveRows::COLUMNS,
     };
     let missing: Vec<&str> = needed.iter().copied().filter(|name| !has(name)).collect();
     if !missing.is_empty() {
         let text = format!("the header lacks {}", join_list(missing.into_iter()));
-        remarks.add(line, LintIssueKind::NoColumn, text);
+        remarks.add_issue(line, LintIssueKind::NoColumn, text);
     }
     let is_old = |name: &str| name == columns::OLD_AVERAGE && !has(columns::AVERAGE);
-    if matches!(content, FileContent::Kernel(_)) {
+    if matches!(content, TableContent::Kernel(_)) {
         if header.iter().any(|name| is_old(name)) {
-            let text = format!("`{}` is called `{}` now", columns::OLD_AVERAGE, columns::AVERAGE);
-            remarks.add(line, LintIssueKind::OldColumn, text);
+            let text = format!("`{}` is now called `{}`", columns::OLD_AVERAGE, columns::AVERAGE);
+            remarks.add_issue(line, LintIssueKind::OldColumn, text);
         }
         let absent: Vec<&str> = COMPUTE_COLUMNS
             .iter()
@@ -190,22 +187,19 @@ fn check_header(
             .filter(|name| !needed.contains(name) && !has(name))
             .collect();
         if !absent.is_empty() {
-            let text = format!(
-                "{} of the 62 columns are not there: {}",
-                absent.len(),
-                join_list(absent.into_iter())
-            );
-            remarks.add(line, LintIssueKind::MissingColumns, text);
+            let text =
+                format!("{} of the 62 columns are missing: {}", absent.len(), join_list(absent.into_iter()));
+            remarks.add_issue(line, LintIssueKind::MissingColumns, text);
         }
     }
     let is_own = |name: &str| match content {
-        FileContent::Kernel(_) => !columns::is_known(name) && !is_old(name),
-        FileContent::Collective => !needed.contains(&name),
+        TableContent::Kernel(_) => !columns::is_contract_column(name) && !is_old(name),
+        TableContent::Collective => !needed.contains(&name),
     };
     let own: Vec<&str> = header.iter().map(String::as_str).filter(|name| is_own(name)).collect();
     if !own.is_empty() {
         let text = format!("not in the contract, kept as they are: {}", join_list(own.into_iter()));
-        remarks.add(line, LintIssueKind::OwnColumn, text);
+        remarks.add_issue(line, LintIssueKind::OwnColumn, text);
     }
     header
 }

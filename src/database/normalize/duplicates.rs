@@ -1,16 +1,16 @@
-//! Rows of one signature made one, where nothing is lost by it.
+//! Merge of rows with one signature, without loss.
 
 use std::collections::HashMap;
 
-use super::{NormalizeChange, NormalizeReport, line, row_cells};
+use super::{NormalizeChange, NormalizeReport, row_cells, row_line};
 use crate::database::{KernelCsv, columns, lint::join_list};
 
-/// Rows of one signature that are compared with each further one; a table with more that contradict each
-/// other is not a table of results, and would take for ever.
+/// Maximum number of rows of one signature that each further row is compared with; more contradicting rows are no
+/// table of results, and comparing all would take quadratic time.
 const MOST: usize = 64;
 
-/// Columns that belong together: a row's measurement and its provenance are taken whole or not at all, so
-/// that no row shows one run's average beside another's counters or verdict.
+/// Groups of columns that are merged completely or not at all: a measurement and its provenance, so that no row shows
+/// one run's average beside another's counters or verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ColumnGroup {
     Replay,
@@ -18,7 +18,7 @@ enum ColumnGroup {
     Alone,
 }
 
-fn block(column: &str) -> ColumnGroup {
+fn column_group(column: &str) -> ColumnGroup {
     if column == columns::AVERAGE || column.starts_with("MicroBench ") {
         ColumnGroup::Replay
     } else if column.starts_with("Profiling ") {
@@ -29,37 +29,37 @@ fn block(column: &str) -> ColumnGroup {
 }
 
 /// Merges the rows of one signature, given in the order of the file.
-pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], mended: &mut NormalizeReport) {
-    let blocks: Vec<ColumnGroup> = table.columns().iter().map(|name| block(name)).collect();
+pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], report: &mut NormalizeReport) {
+    let blocks: Vec<ColumnGroup> = table.column_names().iter().map(|name| column_group(name)).collect();
     let mut kept: Vec<(usize, Vec<String>)> = Vec::new();
     let mut whole: HashMap<Vec<String>, usize> = HashMap::new();
     for &row in rows {
         let cells = row_cells(table, row);
         if let Some(&first) = whole.get(&cells) {
             table.remove_row(row);
-            let text = format!("the same row as line {}: one of them stays", line(table, first));
-            mended.done.push(NormalizeChange { line: line(table, row), text });
+            let text = format!("the same row as line {}: one was removed", row_line(table, first));
+            report.done.push(NormalizeChange { line: row_line(table, row), text });
         } else {
             whole.insert(cells.clone(), row);
             kept.push((row, cells));
         }
     }
-    // A row that was filled may now hold all that a later one says.
+    // A filled row may now contain all values of a later one.
     loop {
         let before = kept.len();
         let mut next: Vec<(usize, Vec<String>)> = Vec::with_capacity(before);
         for (row, cells) in kept {
             let fits = next.iter_mut().take(MOST).find(|(_, into)| is_mergeable(&blocks, into, &cells));
             if let Some((into, into_cells)) = fits {
-                let gained = fill(into_cells, &cells);
-                let gained = gained.iter().map(|&index| table.columns()[index].as_str());
+                let gained = fill_empty_cells(into_cells, &cells);
+                let gained = gained.iter().map(|&index| table.column_names()[index].as_str());
                 let gains = if gained.len() == 0 {
-                    "which says all of it".to_owned()
+                    "which has all its values".to_owned()
                 } else {
                     format!("which gets {}", join_list(gained))
                 };
-                let text = format!("the same signature as line {}, {gains}", line(table, *into));
-                mended.done.push(NormalizeChange { line: line(table, row), text });
+                let text = format!("the same signature as line {}, {gains}", row_line(table, *into));
+                report.done.push(NormalizeChange { line: row_line(table, row), text });
                 table.remove_row(row);
                 table.set_cells(*into, into_cells.clone());
             } else {
@@ -73,9 +73,9 @@ pub(crate) fn merge_rows(table: &mut KernelCsv, rows: &[usize], mended: &mut Nor
     }
     if let Some(((first, first_cells), others)) = kept.split_first() {
         for (row, cells) in others {
-            mended.left.push(NormalizeChange {
-                line: line(table, *row),
-                text: contradiction(table, *first, first_cells, cells),
+            report.left.push(NormalizeChange {
+                line: row_line(table, *row),
+                text: describe_difference(table, *first, first_cells, cells),
             });
         }
     }
@@ -85,10 +85,10 @@ fn is_empty(cell: &str) -> bool {
     cell.trim().is_empty()
 }
 
-/// Whether one row can say what both say: no cell differs, and of each block one row has all that the
-/// other has.
+/// Returns true if two rows can be merged: no cell differs, and of each column group one row has all values of the
+/// other.
 fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> bool {
-    // Per block: whether the one, and the other, has something that its counterpart lacks.
+    // Per column group: true if the first row, and the second, has a value that the other lacks.
     let (mut replay, mut profile) = ((false, false), (false, false));
     for ((block, one), other) in blocks.iter().zip(one).zip(other) {
         let more = match (is_empty(one), is_empty(other)) {
@@ -107,8 +107,8 @@ fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> boo
     replay != (true, true) && profile != (true, true)
 }
 
-/// Fills empty cells; returns which.
-fn fill(into: &mut [String], from: &[String]) -> Vec<usize> {
+/// Fills empty cells; returns their indices.
+fn fill_empty_cells(into: &mut [String], from: &[String]) -> Vec<usize> {
     let mut gained = Vec::new();
     for (index, (into, from)) in into.iter_mut().zip(from).enumerate() {
         if is_empty(into) && !is_empty(from) {
@@ -119,10 +119,10 @@ fn fill(into: &mut [String], from: &[String]) -> Vec<usize> {
     gained
 }
 
-/// Why two rows of one signature both stay.
-fn contradiction(table: &KernelCsv, first: usize, one: &[String], other: &[String]) -> String {
-    let line = line(table, first);
-    let cells = table.columns().iter().zip(one.iter().zip(other));
+/// Describes why two rows of one signature are both kept.
+fn describe_difference(table: &KernelCsv, first: usize, one: &[String], other: &[String]) -> String {
+    let line = row_line(table, first);
+    let cells = table.column_names().iter().zip(one.iter().zip(other));
     let differs = cells.filter(|(_, (a, b))| !is_empty(a) && !is_empty(b) && a != b);
     let differs: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
     let why = if differs.is_empty() {
@@ -130,5 +130,5 @@ fn contradiction(table: &KernelCsv, first: usize, one: &[String], other: &[Strin
     } else {
         format!("they contradict each other in {}", join_list(differs.into_iter()))
     };
-    format!("the same signature as line {line}, both stay: {why}")
+    format!("the same signature as line {line}, both are kept: {why}")
 }

@@ -6,61 +6,61 @@ const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
 
 /// Mends a table that needs it, and sees to it that mending again does nothing.
-fn mended(stem: &str, text: &str) -> (String, NormalizeReport) {
+fn normalized(stem: &str, text: &str) -> (String, NormalizeReport) {
     let name = format!("{stem}.csv");
-    let (said, bytes) = mend(&name, stem, DataKind::Npu, text.as_bytes());
+    let (report, bytes) = normalize_table(&name, stem, DataKind::Npu, text.as_bytes());
     let bytes = bytes.unwrap_or_else(|| text.as_bytes().to_vec());
-    let (again, unchanged) = mend(&name, stem, DataKind::Npu, &bytes);
+    let (again, unchanged) = normalize_table(&name, stem, DataKind::Npu, &bytes);
     assert!(again.done.is_empty() && unchanged.is_none(), "{again:?}");
-    assert_eq!(again.left.len(), said.left.len());
-    (String::from_utf8(bytes).expect("UTF-8"), said)
+    assert_eq!(again.left.len(), report.left.len());
+    (String::from_utf8(bytes).expect("UTF-8"), report)
 }
 
 #[test]
-fn a_row_is_filled_from_a_later_one() {
+fn normalize_fills_row_from_later_duplicate() {
     let row = "4,FLOAT,ND,4,FLOAT,ND".replace("4,", "\"4\",");
     let header = format!("{SIGNATURE},Average Duration(us),Profiling Average Duration(us),Note\n");
-    let (text, said) = mended("K", &format!("{header}{row},5,,\n{row},,7,mine\n"));
+    let (text, report) = normalized("K", &format!("{header}{row},5,,\n{row},,7,mine\n"));
     assert_eq!(text, format!("{header}4,FLOAT,ND,4,FLOAT,ND,5,7,mine\n"));
     assert_eq!(
-        said.done[0].text,
+        report.done[0].text,
         "the same signature as line 2, which gets `Profiling Average Duration(us)`, `Note`"
     );
 }
 
 #[test]
-fn a_measurement_is_taken_whole_or_not_at_all() {
+fn normalize_merges_complete_measurements_only() {
     let header =
         format!("{SIGNATURE},Average Duration(us),MicroBench aiv_time(us),MicroBench Verdict,Note\n");
     let row = "4,FLOAT,ND,4,FLOAT,ND";
     let parted = format!("{header}{row},5,,,\n{row},,,oom,\n");
-    let (text, said) = mended("K", &parted);
-    assert_eq!((text, said.left.len()), (parted, 1), "`oom` was not said of the 5 µs");
-    // The third row says what the first two say, so that they become one.
-    let (text, said) = mended("K", &format!("{header}{row},5,,,\n{row},,4,ok,\n{row},5,4,ok,x\n"));
-    assert_eq!((text, said.left.len()), (format!("{header}{row},5,4,ok,x\n"), 0));
+    let (text, report) = normalized("K", &parted);
+    assert_eq!((text, report.left.len()), (parted, 1), "`oom` was not report of the 5 µs");
+    // The third row has the values of the first two, so that they are merged.
+    let (text, report) = normalized("K", &format!("{header}{row},5,,,\n{row},,4,ok,\n{row},5,4,ok,x\n"));
+    assert_eq!((text, report.left.len()), (format!("{header}{row},5,4,ok,x\n"), 0));
 }
 
 #[test]
-fn only_what_is_touched_changes_its_bytes() {
+fn normalize_keeps_bytes_of_unchanged_rows() {
     let header = format!("\"Note\",{SIGNATURE}\r\n");
     let same = "\"a\",\"\"\"4\"\"\",FLOAT,ND,\"4\",FLOAT,ND";
     let other = "\"b\",8,FLOAT,ND,\"8\",FLOAT,ND";
-    let (text, _) = mended("K", &format!("\u{feff}{header}{same}\r\n\n{other}\n{same}"));
+    let (text, _) = normalized("K", &format!("\u{feff}{header}{same}\r\n\n{other}\n{same}"));
     assert_eq!(text, format!("{header}{same}\r\n\r\n{other}\r\n"));
-    let (text, _) = mended("K", &format!("\u{feff}{header}{same}\r\n{other}"));
+    let (text, _) = normalized("K", &format!("\u{feff}{header}{same}\r\n{other}"));
     assert_eq!(text, format!("{header}{same}\r\n{other}"), "a last line without an ending stays so");
 }
 
 #[test]
-fn collectives_are_merged_by_their_key() {
+fn normalize_merges_collectives_by_key() {
     let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps\n";
-    let (text, said) =
-        mended("hcom_allReduce_", &format!("{header}1,2,DT_FP16,0,3.5,1\n1,2,DT_FP16,0,3.5,1\n"));
-    assert_eq!((text, said.done.len()), (format!("{header}1,2,DT_FP16,0,3.5,1\n"), 1));
+    let (text, report) =
+        normalized("hcom_allReduce_", &format!("{header}1,2,DT_FP16,0,3.5,1\n1,2,DT_FP16,0,3.5,1\n"));
+    assert_eq!((text, report.done.len()), (format!("{header}1,2,DT_FP16,0,3.5,1\n"), 1));
     let two = format!("{header}1,2,DT_FP16,0,3.5,1\n1,2,DT_FP16,0,3.6,1\n");
-    let (text, said) = mended("hcom_allReduce_", &two);
-    assert_eq!((text, said.left.len()), (two, 1));
+    let (text, report) = normalized("hcom_allReduce_", &two);
+    assert_eq!((text, report.left.len()), (two, 1));
 }
 
 const COLUMNS: [&str; 7] = [
@@ -74,9 +74,9 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// A row as the test knows it: its signature's spelling, then its cells.
-type Made = (&'static str, Vec<&'static str>);
+type TestRow = (&'static str, Vec<&'static str>);
 
-fn made() -> impl Strategy<Value = Made> {
+fn test_row() -> impl Strategy<Value = TestRow> {
     let cell = |values: &'static [&'static str]| proptest::sample::select(values);
     let cells = (
         cell(&["", "", "0", "1.5", "2"]),
@@ -96,23 +96,23 @@ fn read_rows(text: &str) -> Vec<Vec<String>> {
     reader.records().skip(1).map(|row| row.expect("sound").iter().map(String::from).collect()).collect()
 }
 
-/// What a row says: its cells behind the signature, without the zeros of a replay or a profile that was never
-/// measured.
-fn says(cells: &[String]) -> Vec<String> {
-    let mut says: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
+/// Returns the values of a row: its cells after the signature, without the zeros of a replay or a profile that was
+/// never measured.
+fn values(cells: &[String]) -> Vec<String> {
+    let mut values: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
     for measured in [[0, 1], [3, 4]] {
         let idle = cells[2].is_empty() && measured.iter().all(|&i| cells[i].is_empty() || cells[i] == "0");
         if idle && cells[measured[0]] == "0" {
-            measured.iter().for_each(|&i| says[i].clear());
+            measured.iter().for_each(|&i| values[i].clear());
         }
     }
-    says
+    values
 }
 
 proptest! {
     #[test]
     fn nothing_is_lost_or_made_up(
-        rows in proptest::collection::vec((made(), proptest::sample::select(&["\n", "\r\n", "\r"][..])), 0..10),
+        rows in proptest::collection::vec((test_row(), proptest::sample::select(&["\n", "\r\n", "\r"][..])), 0..10),
         bom: bool,
         old_name: bool,
     ) {
@@ -124,24 +124,24 @@ proptest! {
             text.push_str(&format!("{signature},4,FLOAT,ND,{}{newline}", quoted.join(",")));
         }
         let before = read_rows(&text);
-        let (after, said) = mended("K", &text);
-        prop_assert!(said.refused.is_none(), "{:?}", said);
+        let (after, report) = normalized("K", &text);
+        prop_assert!(report.refused.is_none(), "{:?}", report);
         prop_assert_eq!(after.lines().next(), Some(header.as_str()));
         let after = read_rows(&after);
         for row in &before {
             let kept = after.iter().any(|other| {
                 row[..6] == other[..6]
-                    && says(&row[6..]).iter().zip(says(&other[6..])).all(|(a, b)| a.is_empty() || *a == b)
+                    && values(&row[6..]).iter().zip(values(&other[6..])).all(|(a, b)| a.is_empty() || *a == b)
             });
             prop_assert!(kept, "{row:?} is lost: {after:?}");
         }
         for row in &after {
             for block in [0..3, 3..5, 5..6, 6..7] {
-                let said = says(&row[6..])[block.clone()].to_vec();
+                let report = values(&row[6..])[block.clone()].to_vec();
                 let source = before.iter().any(|other| {
-                    row[..6] == other[..6] && says(&other[6..])[block.clone()] == said[..]
+                    row[..6] == other[..6] && values(&other[6..])[block.clone()] == report[..]
                 });
-                prop_assert!(source, "nobody said {said:?}");
+                prop_assert!(source, "no source of {report:?}");
             }
         }
     }
@@ -149,11 +149,11 @@ proptest! {
     #[test]
     fn any_bytes_are_handled(bytes in proptest::collection::vec(proptest::sample::select(&b"\xef\xbb\xbf\r\n\",ab0\xff"[..]), 0..60)) {
         for stem in ["K", "hcom_x_"] {
-            let _ = mend("f", stem, DataKind::Npu, &bytes);
+            let _ = normalize_table("f", stem, DataKind::Npu, &bytes);
             let header = [SIGNATURE.as_bytes(), b"\n", &bytes].concat();
-            let (_, once) = mend("f", stem, DataKind::Npu, &header);
+            let (_, once) = normalize_table("f", stem, DataKind::Npu, &header);
             if let Some(once) = once {
-                prop_assert!(mend("f", stem, DataKind::Npu, &once).1.is_none());
+                prop_assert!(normalize_table("f", stem, DataKind::Npu, &once).1.is_none());
             }
         }
     }

@@ -1,28 +1,28 @@
-//! A call of fused attention as the host saw it, and whether a recorded kernel can be it.
+//! Calls of fused attention by the host, and their comparison with recorded kernels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::{AttentionCase, AttentionSlot, Case, CaseAttributes, Dims};
 
-/// What the host passed to the kernel, by the kernel's slots.
+/// Shapes that the host passed to the kernel, by slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionCall {
     shapes: BTreeMap<usize, Vec<u64>>,
 }
 
-/// How well a kernel's shapes agree with a call's.
+/// Agreement of a kernel's shapes with those of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShapeMatch {
-    /// Every tensor has the same dimensions.
+    /// Equal dimensions of every tensor.
     Exact,
-    /// The paged cache has other dimensions and as many elements: the kernel got it in another view.
+    /// Other dimensions of the paged cache with the same number of elements: the kernel got another view of it.
     Reshaped,
 }
 
-/// Slots of the cache, which is passed in several views.
+/// Slots of the cache, which may be passed in several views.
 const CACHE: [AttentionSlot; 3] = [AttentionSlot::Key, AttentionSlot::Value, AttentionSlot::KeyRope];
 
-/// Slots whose tensors are compared: those that hold much or decide how much is read.
+/// Slots of compared tensors: those that are large or determine the amount of read data.
 const COMPARED: [AttentionSlot; 7] = [
     AttentionSlot::Query,
     AttentionSlot::Key,
@@ -34,38 +34,41 @@ const COMPARED: [AttentionSlot; 7] = [
 ];
 
 impl AttentionCall {
-    /// Slots of the kernel.
+    /// Number of the kernel's slots.
     pub const SLOTS: usize = 31;
 
-    /// Says the shape of the tensor in a slot; an empty shape is no tensor.
-    pub fn set(&mut self, slot: usize, dims: Vec<u64>) {
+    /// Sets the shape of the tensor in a slot; an empty shape stands for no tensor.
+    pub fn set_shape(&mut self, slot: usize, dims: Vec<u64>) {
         if slot < Self::SLOTS && !dims.is_empty() {
             self.shapes.insert(slot, dims);
         }
     }
 
-    /// The shape of the tensor in a slot.
+    /// Returns the shape of the tensor in a slot.
     #[must_use]
     pub fn dims(&self, slot: AttentionSlot) -> Option<&[u64]> {
         self.shapes.get(&(slot as usize)).map(Vec::as_slice)
     }
 
-    /// Whether there are queries, keys and values.
+    /// Returns true if the call has queries, keys and values.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         [AttentionSlot::Query, AttentionSlot::Key, AttentionSlot::Value]
             .into_iter()
             .all(|slot| self.dims(slot).is_some())
     }
 
-    /// Whether a recorded kernel can be this call, and how well it agrees.
+    /// Compares the shapes with a recorded kernel; `None` if they contradict each other.
     #[must_use]
-    pub fn fit(&self, case: &Case) -> Option<ShapeMatch> {
+    pub fn match_shapes(&self, case: &Case) -> Option<ShapeMatch> {
         let kernel = AttentionCase::new(case);
         let mut fit = ShapeMatch::Exact;
-        // On the host the lengths are lists. Packed tokens have one shape however many sequences they are of.
+        // The host passes lists of lengths. Packed tokens have one shape for any number of sequences.
         for slot in [AttentionSlot::QueryLengths, AttentionSlot::KvLengths] {
-            if self.dims(slot).is_some_and(|dims| kernel.dims(slot).map(elements) != Some(elements(dims))) {
+            if self
+                .dims(slot)
+                .is_some_and(|dims| kernel.dims(slot).map(element_count) != Some(element_count(dims)))
+            {
                 return None;
             }
         }
@@ -74,7 +77,9 @@ impl AttentionCall {
                 (None, None) => {}
                 (Some(call), Some(kernel)) if call == kernel => {}
                 (Some(call), Some(shown))
-                    if CACHE.contains(&slot) && kernel.is_paged() && elements(call) == elements(shown) =>
+                    if CACHE.contains(&slot)
+                        && kernel.is_paged()
+                        && element_count(call) == element_count(shown) =>
                 {
                     fit = ShapeMatch::Reshaped;
                 }
@@ -84,10 +89,10 @@ impl AttentionCall {
         Some(fit)
     }
 
-    /// The shapes as a cell of 31 slots. The lengths are lists on the host and tensors of the kernel, so their
-    /// shapes are the kernel's.
+    /// Formats the shapes as a cell of 31 slots. The lengths are lists on the host and tensors of the kernel, so
+    /// their shapes are the kernel's.
     #[must_use]
-    pub fn cell(&self, case: &Case) -> String {
+    pub fn shapes_cell(&self, case: &Case) -> String {
         let kernel = AttentionCase::new(case);
         let slots = (0..Self::SLOTS).map(|index| {
             let lengths = [AttentionSlot::QueryLengths, AttentionSlot::KvLengths]
@@ -102,11 +107,11 @@ impl AttentionCall {
     }
 }
 
-fn elements(dims: &[u64]) -> Option<u64> {
+fn element_count(dims: &[u64]) -> Option<u64> {
     dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim))
 }
 
-/// The calls that fit a kernel best: all exact ones, or if there are none, all that had another view.
+/// Returns the calls that match a kernel best: all exact matches, or without any, all with another view of the cache.
 #[must_use]
 pub fn best_shape_matches<T>(
     case: &Case,
@@ -114,12 +119,12 @@ pub fn best_shape_matches<T>(
     call_of: impl Fn(&T) -> &AttentionCall,
 ) -> Vec<T> {
     let fits: Vec<(ShapeMatch, T)> =
-        calls.into_iter().filter_map(|call| Some((call_of(&call).fit(case)?, call))).collect();
+        calls.into_iter().filter_map(|call| Some((call_of(&call).match_shapes(case)?, call))).collect();
     let best = fits.iter().map(|(fit, _)| *fit).min();
     fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, call)| call).collect()
 }
 
-/// What several sets of attributes have in common.
+/// Returns the attributes that are equal in all sets.
 #[must_use]
 pub fn common_attributes<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
     let mut variants = variants.into_iter();
@@ -160,25 +165,25 @@ mod tests {
     fn call(query: &[u64], key: &[u64], table: &[u64]) -> AttentionCall {
         let mut call = AttentionCall::default();
         for (slot, dims) in [(0, query), (1, key), (2, key), (14, table)] {
-            call.set(slot, dims.to_vec());
+            call.set_shape(slot, dims.to_vec());
         }
         call
     }
 
     #[test]
-    fn views_fit_and_other_sizes_do_not() {
+    fn cache_views_match_and_other_sizes_do_not() {
         let kernel = case("128,4,128", "12307,128,128", "128,512");
         let same = call(&[128, 4, 128], &[12307, 128, 128], &[128, 512]);
         let viewed = call(&[128, 4, 128], &[12307, 128, 1, 128], &[128, 512]);
-        assert_eq!(same.fit(&kernel), Some(ShapeMatch::Exact));
-        assert_eq!(viewed.fit(&kernel), Some(ShapeMatch::Reshaped));
+        assert_eq!(same.match_shapes(&kernel), Some(ShapeMatch::Exact));
+        assert_eq!(viewed.match_shapes(&kernel), Some(ShapeMatch::Reshaped));
         assert_eq!(
-            call(&[64, 8, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel),
+            call(&[64, 8, 128], &[12307, 128, 128], &[128, 512]).match_shapes(&kernel),
             None,
             "as many elements"
         );
-        assert_eq!(call(&[64, 4, 128], &[12307, 128, 128], &[128, 512]).fit(&kernel), None);
-        assert_eq!(call(&[128, 4, 128], &[12307, 128, 128], &[]).fit(&kernel), None, "not paged");
+        assert_eq!(call(&[64, 4, 128], &[12307, 128, 128], &[128, 512]).match_shapes(&kernel), None);
+        assert_eq!(call(&[128, 4, 128], &[12307, 128, 128], &[]).match_shapes(&kernel), None, "not paged");
         let both = [same.clone(), viewed.clone()];
         assert_eq!(best_shape_matches(&kernel, &both, |call| call), [&same]);
         assert_eq!(best_shape_matches(&kernel, &both[1..], |call| call), [&viewed]);
@@ -189,29 +194,29 @@ mod tests {
         let mut kernel = case("24624,4,128", "24624,1,128", "");
         let lengths = |count: u64| {
             let mut call = call(&[24624, 4, 128], &[24624, 1, 128], &[]);
-            call.set(AttentionSlot::KvLengths as usize, vec![count]);
+            call.set_shape(AttentionSlot::KvLengths as usize, vec![count]);
             call
         };
         kernel.inputs[6] =
             kernel.inputs[0].clone().map(|tensor| crate::domain::Tensor { dims: vec![7], ..tensor });
-        assert_eq!(lengths(7).fit(&kernel), Some(ShapeMatch::Exact));
-        assert_eq!(lengths(2).fit(&kernel), None);
+        assert_eq!(lengths(7).match_shapes(&kernel), Some(ShapeMatch::Exact));
+        assert_eq!(lengths(2).match_shapes(&kernel), None);
         assert_eq!(
-            call(&[24624, 4, 128], &[24624, 1, 128], &[]).fit(&kernel),
+            call(&[24624, 4, 128], &[24624, 1, 128], &[]).match_shapes(&kernel),
             Some(ShapeMatch::Exact),
             "not told"
         );
     }
 
     #[test]
-    fn the_cell_has_every_slot() {
+    fn attention_call_cell_has_31_slots() {
         let kernel = case("4,2,8", "9,16,16", "4,3");
-        let cell = call(&[4, 2, 8], &[9, 16, 2, 8], &[4, 3]).cell(&kernel);
+        let cell = call(&[4, 2, 8], &[9, 16, 2, 8], &[4, 3]).shapes_cell(&kernel);
         assert_eq!(cell, "4,2,8;9,16,2,8;9,16,2,8;;;;;;;;;;;;4,3;;;;;;;;;;;;;;;;");
     }
 
     #[test]
-    fn what_differs_is_not_agreed() {
+    fn differing_attributes_are_not_common() {
         let attributes = |lengths: &str| {
             let mut attributes = CaseAttributes::default();
             attributes.set("Runtime num_heads", "4");

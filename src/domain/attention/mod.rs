@@ -1,8 +1,8 @@
-//! What the shapes of a `FusedInferAttentionScore` say, and what they leave open.
+//! Arguments of `FusedInferAttentionScore` that follow from its shapes, and those that do not.
 //!
-//! The kernel's time depends on the lengths of the sequences, which are values of its inputs, and on
-//! arguments such as the layout, which no profile shows. Both are attributes. What follows from the shapes
-//! alone is known here; it is never taken for more than that.
+//! The kernel's time depends on the lengths of the sequences, which are values of its inputs, and on arguments such
+//! as the layout, which no profile contains. Both are attributes. Arguments implied by the shapes are derived here
+//! and never stored as attributes.
 
 mod call;
 mod sequences;
@@ -14,9 +14,9 @@ use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
 
 /// Names of the attributes that make a case complete.
 pub mod attention_attribute {
-    /// Lengths of the queries, cumulative where the layout packs them (`TND`).
+    /// Lengths of the queries, cumulative if the layout packs them (`TND`).
     pub const QUERY_LENGTHS: &str = "Runtime actual_seq_lengths_values";
-    /// Lengths of keys and values: of each sequence where they are paged, else as those of the queries.
+    /// Lengths of keys and values: of each sequence if they are paged, else in the form of the queries' lengths.
     pub const KV_LENGTHS: &str = "Runtime actual_seq_lengths_kv_values";
     /// Mean length of keys and values.
     pub const AVG_SEQ_LEN: &str = super::AVG_SEQ_LEN;
@@ -26,19 +26,19 @@ pub mod attention_attribute {
     pub const HEADS: &str = "Runtime num_heads";
     /// Heads of keys and values.
     pub const KV_HEADS: &str = "Runtime num_key_value_heads";
-    /// How the mask is read: 0 in full or none, 3 causal from the lower right.
+    /// Use of the mask: 0 complete or none, 3 causal from the lower right.
     pub const SPARSE_MODE: &str = "Runtime sparse_mode";
     /// Order of the dimensions, such as `TND`, `BSH`, `BNSD`.
     pub const LAYOUT: &str = "Runtime input_layout";
-    /// How far back a token looks, where that is limited.
+    /// Limit of the number of preceding tokens that a token attends to.
     pub const PRE_TOKENS: &str = "Runtime pre_tokens";
-    /// How far ahead a token looks, where that is limited.
+    /// Limit of the number of following tokens that a token attends to.
     pub const NEXT_TOKENS: &str = "Runtime next_tokens";
     /// Lengths of a prefix that all sequences share.
     pub const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
-    /// Tokens in a block of the paged keys and values; 0 where they are not paged.
+    /// Tokens in a block of the paged keys and values; 0 if they are not paged.
     pub const BLOCK_SIZE: &str = "Runtime block_size";
-    /// All of them.
+    /// All attributes.
     pub const ALL: [&str; 12] = [
         QUERY_LENGTHS,
         KV_LENGTHS,
@@ -61,7 +61,7 @@ use attention_attribute as name;
 pub enum AttentionSlot {
     /// Queries.
     Query = 0,
-    /// Keys, in blocks where there is a block table.
+    /// Keys, in blocks if the call has a block table.
     Key = 1,
     /// Values, likewise.
     Value = 2,
@@ -71,7 +71,7 @@ pub enum AttentionSlot {
     QueryLengths = 5,
     /// Lengths of keys and values.
     KvLengths = 6,
-    /// Which blocks hold each sequence.
+    /// Blocks of each sequence.
     BlockTable = 14,
     /// The rotary part of the queries (MLA).
     QueryRope = 24,
@@ -79,39 +79,38 @@ pub enum AttentionSlot {
     KeyRope = 25,
 }
 
-/// A case of the kernel.
+/// View of a case of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionCase<'a> {
     pub(super) case: &'a Case,
 }
 
 impl<'a> AttentionCase<'a> {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub const KERNEL: &'static str = "FusedInferAttentionScore";
 
-    /// A view of a case of the kernel.
+    /// Creates the view.
     #[must_use]
     pub const fn new(case: &'a Case) -> Self {
         Self { case }
     }
 
-    /// The shape of an input, `None` where it was left out.
+    /// Returns the shape of an input; `None` if it is omitted.
     #[must_use]
     pub fn dims(&self, slot: AttentionSlot) -> Option<&'a [u64]> {
         let tensor = self.case.inputs.get(slot as usize).and_then(Slot::as_ref)?;
         (!tensor.is_scalar()).then_some(tensor.dims.as_slice())
     }
 
-    /// Whether keys and values are in blocks.
+    /// Returns true if keys and values are stored in blocks.
     #[must_use]
     pub fn is_paged(&self) -> bool {
         self.dims(AttentionSlot::BlockTable).is_some()
     }
 
-    /// What a reader of the shapes takes the arguments to be where nobody says otherwise: the rules by
-    /// which such databases have been replayed.
+    /// Returns the arguments that follow from the shapes, by the rules with which such databases have been replayed.
     #[must_use]
-    pub fn implied(&self) -> CaseAttributes {
+    pub fn implied_attributes(&self) -> CaseAttributes {
         let mut implied = CaseAttributes::default();
         let mut set = |name: &str, value: Option<u64>| {
             if let Some(value) = value {
@@ -130,7 +129,7 @@ impl<'a> AttentionCase<'a> {
                 {
                     Some(heads)
                 }
-                // Blocks of whole rows: all heads side by side.
+                // Blocks of complete rows contain all heads.
                 Some(&[_, _, row]) => head.filter(|head| row % head == 0).map(|head| row / head),
                 _ => None,
             },
@@ -152,11 +151,11 @@ impl<'a> AttentionCase<'a> {
         implied
     }
 
-    /// The attributes that tell this case from others of the same shapes: without those that say what the
-    /// shapes imply, and without means and counts where the lengths themselves are there.
+    /// Returns the attributes that distinguish the case from others with the same shapes: without those that the
+    /// shapes imply, and without means and counts if the lengths themselves are known.
     #[must_use]
     pub(super) fn identifying_attributes(&self) -> CaseAttributes {
-        let mut deciding = self.case.attributes.without(&self.implied());
+        let mut deciding = self.case.attributes.without(&self.implied_attributes());
         if self.case.attributes.get(name::KV_LENGTHS).is_some() {
             deciding.remove(name::AVG_SEQ_LEN);
             deciding.remove(name::VALID_BLOCKS);
@@ -164,10 +163,10 @@ impl<'a> AttentionCase<'a> {
         deciding
     }
 
-    /// `complete`, or what a faithful replay needs and nobody has said.
+    /// Returns `complete`, or the attributes that an exact replay needs and the case lacks.
     #[must_use]
     pub fn completeness(&self) -> String {
-        let missing = self.missing();
+        let missing = self.missing_attributes();
         if missing.is_empty() {
             return "complete".to_owned();
         }
@@ -176,9 +175,9 @@ impl<'a> AttentionCase<'a> {
         format!("partial: no {}", names.join(", "))
     }
 
-    /// The attributes that a faithful replay needs and nobody has said.
+    /// Returns the attributes that an exact replay needs and the case lacks.
     #[must_use]
-    pub fn missing(&self) -> Vec<&'static str> {
+    pub fn missing_attributes(&self) -> Vec<&'static str> {
         let has = |slot| self.dims(slot).is_some();
         let paged = self.is_paged();
         let needed = [
@@ -233,12 +232,12 @@ mod tests {
 
     fn implied(case: &Case) -> String {
         let mut text = String::new();
-        AttentionCase::new(case).implied().append_to(&mut text);
+        AttentionCase::new(case).implied_attributes().append_to(&mut text);
         text.replace("Runtime ", "")
     }
 
     #[test]
-    fn shapes_imply_what_such_rows_were_replayed_with() {
+    fn attention_arguments_are_implied_by_shapes() {
         assert_eq!(
             implied(&decode()),
             "|block_size=128;input_layout=TND;num_heads=4;num_key_value_heads=1;sparse_mode=3"
@@ -268,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn lengths_tell_cases_apart_and_what_is_implied_does_not() {
+    fn attention_signature_has_lengths_without_implied_attributes() {
         let bare = decode();
         let mut said = bare.clone();
-        for (name, value) in AttentionCase::new(&bare).implied().iter() {
+        for (name, value) in AttentionCase::new(&bare).implied_attributes().iter() {
             said.attributes.set(name, value);
         }
         assert_eq!(said.signature(), bare.signature());
@@ -288,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_missing_even_if_shapes_imply_it() {
+    fn implied_attributes_are_still_missing() {
         let mut case = decode();
-        assert_eq!(AttentionCase::new(&case).missing().len(), 7);
+        assert_eq!(AttentionCase::new(&case).missing_attributes().len(), 7);
         case.attributes.set(name::LAYOUT, "TND");
-        assert!(!AttentionCase::new(&case).missing().contains(&name::LAYOUT));
+        assert!(!AttentionCase::new(&case).missing_attributes().contains(&name::LAYOUT));
     }
 }

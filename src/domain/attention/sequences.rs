@@ -1,29 +1,29 @@
-//! The sequences of a call of fused attention, as numbers that can be changed together.
+//! Sequence lengths of a call of fused attention, which are changed together.
 
 use crate::domain::{AttentionCase, AttentionSlot, CaseAttributes, Dims, attention_attribute as name};
 
-/// How long each sequence of a batch is, in queries and in keys.
+/// Lengths of the sequences of a batch, in queries and in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceLengths {
-    /// Queries of each sequence.
+    /// Number of queries of each sequence.
     pub queries: Vec<u64>,
-    /// Keys, and values, of each sequence.
+    /// Number of keys, and of values, of each sequence.
     pub keys: Vec<u64>,
-    /// Tokens in a block of the paged keys and values; `None` where they are not paged.
+    /// Tokens in a block of the paged keys and values; `None` if they are not paged.
     pub block: Option<u64>,
-    /// Whether the layout packs the queries, so that their lengths are cumulative.
+    /// True if the layout packs the queries, so that their lengths are cumulative.
     packed: bool,
 }
 
 impl AttentionCase<'_> {
-    /// The sequences; `None` where their lengths are not known, or are no lengths.
+    /// Returns the sequence lengths; `None` if they are unknown or invalid.
     #[must_use]
     pub fn sequences(&self) -> Option<SequenceLengths> {
         let attributes = &self.case.attributes;
         let packed = attributes.get(name::LAYOUT)?.starts_with('T');
         let lengths = |column: &str, cumulative: bool| {
             let numbers = attributes.numbers(column).filter(|numbers| !numbers.is_empty())?;
-            if cumulative { differences(&numbers) } else { Some(numbers) }
+            if cumulative { lengths_from_ends(&numbers) } else { Some(numbers) }
         };
         let queries = lengths(name::QUERY_LENGTHS, packed)?;
         let keys = lengths(name::KV_LENGTHS, packed && !self.is_paged())?;
@@ -37,21 +37,21 @@ impl AttentionCase<'_> {
 }
 
 impl SequenceLengths {
-    /// Of so many sequences: those that there are, again and again.
+    /// Returns lengths for another batch size, repeating the sequences.
     #[must_use]
     pub fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }
     }
 
-    /// The same sequences in blocks of another size.
+    /// Returns the same sequences with another block size.
     #[must_use]
     pub fn in_blocks(&self, size: u64) -> Self {
         Self { block: Some(size), ..self.clone() }
     }
 
-    /// With other numbers of keys. A sequence whose queries were all its tokens still has a query for each; others
-    /// keep theirs, of which there are no more than keys.
+    /// Returns sequences with other numbers of keys. A sequence with as many queries as keys keeps one query for each
+    /// key; others keep their queries, at most as many as keys.
     #[must_use]
     pub fn with_keys(&self, length: impl Fn(u64) -> u64) -> Self {
         let mut changed = self.clone();
@@ -63,60 +63,60 @@ impl SequenceLengths {
         changed
     }
 
-    /// The keys of the longest.
+    /// Returns the number of keys of the longest sequence.
     #[must_use]
-    pub fn longest(&self) -> u64 {
+    pub fn longest_keys(&self) -> u64 {
         self.keys.iter().copied().max().unwrap_or_default()
     }
 
-    /// Blocks that each sequence uses.
+    /// Returns the number of blocks of each sequence.
     #[must_use]
-    pub fn blocks(&self) -> Vec<u64> {
+    pub fn block_counts(&self) -> Vec<u64> {
         let block = self.block.unwrap_or(1).max(1);
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()
     }
 
-    /// Blocks that all of them use, and the longest.
+    /// Returns the number of blocks of all sequences, and of the longest.
     #[must_use]
-    pub fn room(&self) -> (u64, u64) {
-        let blocks = self.blocks();
-        (total(&blocks), blocks.into_iter().max().unwrap_or(1))
+    pub fn block_table_size(&self) -> (u64, u64) {
+        let blocks = self.block_counts();
+        (saturating_sum(&blocks), blocks.into_iter().max().unwrap_or(1))
     }
 
-    /// Attributes that say these sequences; of means and counts, those that were said before.
+    /// Returns attributes with these sequences; means and counts are updated if they were set.
     #[must_use]
     pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
-        let mut said = attributes.clone();
+        let mut updated = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {
-            said.set(name, &Dims(lengths).to_string());
+            updated.set(name, &Dims(lengths).to_string());
         };
         let as_written = |lengths: &[u64], cumulative: bool| {
-            if cumulative { accumulated(lengths) } else { lengths.to_vec() }
+            if cumulative { cumulative_ends(lengths) } else { lengths.to_vec() }
         };
         set(name::QUERY_LENGTHS, &as_written(&self.queries, self.packed));
         set(name::KV_LENGTHS, &as_written(&self.keys, self.packed && self.block.is_none()));
         if attributes.get(name::VALID_BLOCKS).is_some() {
-            set(name::VALID_BLOCKS, &self.blocks());
+            set(name::VALID_BLOCKS, &self.block_counts());
         }
         if attributes.get(name::AVG_SEQ_LEN).is_some() {
             #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
-            let mean = total(&self.keys) as f64 / self.keys.len().max(1) as f64;
-            said.set(name::AVG_SEQ_LEN, &format!("{mean:.6}"));
+            let mean = saturating_sum(&self.keys) as f64 / self.keys.len().max(1) as f64;
+            updated.set(name::AVG_SEQ_LEN, &format!("{mean:.6}"));
         }
-        said
+        updated
     }
 }
 
-fn differences(ends: &[u64]) -> Option<Vec<u64>> {
+fn lengths_from_ends(ends: &[u64]) -> Option<Vec<u64>> {
     let starts = std::iter::once(&0).chain(ends);
     starts.zip(ends).map(|(start, end)| end.checked_sub(*start)).collect()
 }
 
-fn total(numbers: &[u64]) -> u64 {
+fn saturating_sum(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |total, number| total.saturating_add(*number))
 }
 
-fn accumulated(lengths: &[u64]) -> Vec<u64> {
+fn cumulative_ends(lengths: &[u64]) -> Vec<u64> {
     let mut end = 0_u64;
     let ends = lengths.iter().map(|length| {
         end = end.saturating_add(*length);
@@ -130,13 +130,13 @@ mod tests {
     use super::*;
     use crate::domain::{Case, KernelName, SignatureCells};
 
-    fn case(key: &str, table: &str, said: &[(&str, &str)]) -> Case {
+    fn case(key: &str, table: &str, updated: &[(&str, &str)]) -> Case {
         let mut shapes = vec![""; 31];
         (shapes[0], shapes[1], shapes[2], shapes[14]) = ("7,4,128", key, key, table);
         let dtypes = vec!["DT_BF16"; 31].join(";");
         let cells = SignatureCells { shapes: &shapes.join(";"), dtypes: &dtypes, formats: "" };
         let mut attributes = CaseAttributes::default();
-        said.iter().for_each(|(column, cell)| attributes.set(column, cell));
+        updated.iter().for_each(|(column, cell)| attributes.set(column, cell));
         Case {
             kernel: KernelName::new(AttentionCase::KERNEL).expect("a name"),
             inputs: cells.parse().expect("cells"),
@@ -147,24 +147,24 @@ mod tests {
 
     #[test]
     fn packed_lengths_are_cumulative_and_paged_keys_are_not() {
-        let said = [
+        let updated = [
             (name::LAYOUT, "TND"),
             (name::QUERY_LENGTHS, "2,7"),
             (name::KV_LENGTHS, "2,300"),
             (name::AVG_SEQ_LEN, "151"),
             (name::VALID_BLOCKS, "1,3"),
         ];
-        let paged = case("9,128,128", "2,3", &said);
+        let paged = case("9,128,128", "2,3", &updated);
         let sequences = AttentionCase::new(&paged).sequences().expect("lengths");
         assert_eq!((&sequences.queries[..], &sequences.keys[..]), (&[2, 5][..], &[2, 300][..]));
         assert_eq!(sequences.to_attributes(&paged.attributes), paged.attributes);
         let longer = sequences.with_keys(|keys| keys * 2).of_batch(3);
         assert_eq!((&longer.queries[..], &longer.keys[..]), (&[4, 5, 4][..], &[4, 600, 4][..]));
-        let said = longer.to_attributes(&paged.attributes);
-        assert_eq!(said.get(name::QUERY_LENGTHS), Some("4,9,13"));
-        assert_eq!(said.get(name::KV_LENGTHS), Some("4,600,4"));
-        assert_eq!(said.get(name::VALID_BLOCKS), Some("1,5,1"));
-        assert_eq!(said.get(name::AVG_SEQ_LEN), Some("202.666667"));
+        let updated = longer.to_attributes(&paged.attributes);
+        assert_eq!(updated.get(name::QUERY_LENGTHS), Some("4,9,13"));
+        assert_eq!(updated.get(name::KV_LENGTHS), Some("4,600,4"));
+        assert_eq!(updated.get(name::VALID_BLOCKS), Some("1,5,1"));
+        assert_eq!(updated.get(name::AVG_SEQ_LEN), Some("202.666667"));
         let whole = case(
             "302,4,128",
             "",
@@ -176,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lengths_is_none() {
+    fn invalid_sequence_lengths_are_none() {
         let sequences = |queries: &str, keys: &str| {
-            let said = [(name::LAYOUT, "TND"), (name::QUERY_LENGTHS, queries), (name::KV_LENGTHS, keys)];
-            AttentionCase::new(&case("9,128,128", "2,3", &said)).sequences()
+            let updated = [(name::LAYOUT, "TND"), (name::QUERY_LENGTHS, queries), (name::KV_LENGTHS, keys)];
+            AttentionCase::new(&case("9,128,128", "2,3", &updated)).sequences()
         };
         assert_eq!(sequences("7,2", "1,1"), None, "they go down");
         assert_eq!(sequences("2,7", "1"), None, "of another number");

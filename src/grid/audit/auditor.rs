@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use crate::{
     catalogue::Catalogue,
-    database::{Database, DatabaseError, for_each_point},
+    database::{Database, DatabaseError, for_each_measured_case},
     domain::KernelName,
     grid::{
         ExistingCases, KernelAudit, SelectionRequest,
@@ -47,7 +47,7 @@ impl<'a> GridAuditor<'a> {
             let table = database.kernel_csv(kernel)?;
             if !table.is_empty() {
                 let unread =
-                    for_each_point(kernel, &table, |case, is_measured| audit.add(case, is_measured))?;
+                    for_each_measured_case(kernel, &table, |case, is_measured| audit.add(case, is_measured))?;
                 audit.unread += unread;
             }
             Ok(Some((kernel.clone(), audit)))

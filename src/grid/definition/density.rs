@@ -1,8 +1,8 @@
-//! The density standard, `grids/density.yaml`: how close together the values of an axis must lie, and how the
-//! axes of a kernel are read from its cases.
+//! The density standard, `grids/density.yaml`: the required spacing of the values of an axis, and the expressions
+//! that give the axes of a kernel's cases.
 //!
 //! Values are expressions over the names of the catalogue's shape rule, so that a row counts in whatever rank and
-//! orientation it was profiled. What is missing is worked out by the module `grid`.
+//! orientation it was profiled. The module `grid` computes the gaps.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -25,43 +25,43 @@ pub(crate) const FILE: &str = "density.yaml";
 /// Limit of the points of one segment.
 const MAX_POINTS: usize = 1 << 16;
 
-/// How dense the values of an axis must be.
+/// Required density of the values of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DensityStandard {
     /// Its name, such as `rows`.
     pub name: String,
-    /// Ascending; each begins where the one in front of it ends. None where only points are required.
+    /// Ascending; each starts at the end of the one before it. Empty if only points are required.
     pub segments: Vec<LadderSegment>,
-    /// Points that must be there besides, ascending.
+    /// Required points, ascending.
     pub required: Vec<i64>,
 }
 
-/// One axis of a kernel, as cases tell it.
+/// One axis of a kernel, computed from its cases.
 #[derive(Clone, Debug)]
 pub struct AuditedAxis {
-    /// Its name, as grids name it.
+    /// Name of the axis in grids.
     pub name: String,
-    /// How dense it must be.
+    /// Required density.
     pub standard: DensityStandard,
     value: Expr,
     in_form: BTreeMap<String, Expr>,
-    /// Names and values of what stays the same where the axis is judged for each of them by itself, such as the
-    /// weight of a product; none where it is judged over all cases only.
+    /// Names and expressions of the values that are fixed while the axis is audited, such as the weight of a product;
+    /// empty if the axis is audited over all cases.
     for_each: Vec<(String, Expr)>,
 }
 
-/// The file.
+/// The density file.
 #[derive(Clone, Debug)]
 pub struct DensityFile {
     kernels: BTreeMap<KernelName, Vec<AuditedAxis>>,
 }
 
-/// What an axis is in one case.
+/// Value of an axis in one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisPoint {
     /// Its value.
     pub value: i64,
-    /// What stays the same, where the axis is judged for each of them.
+    /// The fixed values of its group.
     pub group: Vec<i64>,
 }
 
@@ -107,15 +107,15 @@ impl DensityFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`YamlError`] where it is wrong, or speaks of kernels, forms or names that the catalogue does not have.
+    /// [`YamlError`] if it is invalid or refers to kernels, forms or names that the catalogue lacks.
     pub fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
-        // It is built in, so that it is always there.
+        // The file is embedded, so it always exists.
         let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
         Self::parse(&path, &text, catalogue)
     }
 
-    /// Reads a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
     /// As [`DensityFile::load`].
@@ -142,7 +142,7 @@ impl DensityFile {
         Ok(Self { kernels })
     }
 
-    /// The axes of a kernel, under its own name or that of its entry; none where the standard does not speak of it.
+    /// Returns the axes of a kernel, declared under its own name or that of its entry; none if it is not declared.
     #[must_use]
     pub fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
         let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
@@ -151,14 +151,14 @@ impl DensityFile {
 }
 
 impl AuditedAxis {
-    /// What stays the same where the axis is judged for each of them by itself.
+    /// Returns the names of the fixed values of a group.
     pub fn group_names(&self) -> impl Iterator<Item = &str> {
         self.for_each.iter().map(|(name, _)| name.as_str())
     }
 }
 
 impl CatalogueEntry {
-    /// The points of the axes that a case has; `None` for an axis that its form does not have.
+    /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
     ///
     /// # Errors
     /// As [`CatalogueEntry::resolve_call`].
@@ -170,7 +170,7 @@ impl CatalogueEntry {
         let (form, names) = self.bound_names(case)?;
         let points = axes.map(|axis| {
             let value = axis.in_form.get(form).unwrap_or(&axis.value).evaluate_number(&names).ok()?;
-            // What a form does not have, such as a batch, is 1.
+            // A name that the form lacks, such as a batch, counts as 1.
             let group = axis.for_each.iter().map(|(_, expr)| expr.evaluate_number(&names).unwrap_or(1));
             Some(AxisPoint { value, group: group.collect() })
         });
@@ -298,14 +298,14 @@ impl AxisReader<'_> {
 }
 
 impl DensityStandard {
-    /// The least and the greatest value that it speaks of; `None` where it only requires points.
+    /// Returns the least and the greatest value of the segments; `None` if only points are required.
     #[must_use]
     pub fn ends(&self) -> Option<(i64, i64)> {
         Some((self.segments.first()?.from, self.segments.last()?.to))
     }
 
-    /// What forbids two neighbours without a value between them: each segment that the gap reaches into is
-    /// asked. Numbers that follow each other are always close enough.
+    /// Returns the spacing that a gap between two neighbours violates; every segment that overlaps the gap applies.
+    /// Consecutive numbers are always close enough.
     #[must_use]
     pub fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
         if to <= from.saturating_add(1) {

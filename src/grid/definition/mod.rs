@@ -1,8 +1,8 @@
 //! Grid files, `grids/*.yaml`: ladders, axes, constants, constraints and shape templates, which together declare
 //! the cases that are worth measuring.
 //!
-//! A file is read into [`CandidateSpace`]s: one kernel, one pattern, one model at most, with every name resolved and every
-//! expression compiled. Expanding a space is the business of the module `grid`; nothing is expanded here.
+//! A file is parsed into [`CandidateSpace`]s: one kernel, one pattern, at most one model, with all names resolved and
+//! all expressions compiled. The module `grid` expands them.
 
 mod bind;
 mod build;
@@ -35,10 +35,10 @@ use crate::{
 /// The file whose ladders all others may use.
 const SHARED: &str = "ladders.yaml";
 
-/// What stands between a row's origin and the seed of the growth that made it.
+/// Separator of a row's origin and the seed.
 const BEFORE_SEED: &str = ", seed ";
 
-/// The cases of one kernel that one pattern declares, for one model where it speaks of models.
+/// The candidates of one kernel declared by one pattern, for one model if the pattern uses models.
 #[derive(Clone, Debug)]
 pub struct CandidateSpace {
     /// The kernel.
@@ -53,33 +53,33 @@ pub struct CandidateSpace {
     pub axes: Vec<GridAxis>,
     /// Names of all numbers of a candidate: those of the axes, then those derived from them.
     pub names: Vec<String>,
-    /// What is derived from the axes, in an order in which each can be computed.
+    /// Numbers derived from the axes, in an order in which each can be computed.
     pub derived: Vec<CompiledExpr>,
-    /// What must hold.
+    /// Constraints.
     pub conditions: Vec<CompiledExpr>,
     /// Input slots.
     pub inputs: Vec<SlotTemplate>,
     /// Output slots.
     pub outputs: Vec<SlotTemplate>,
-    /// What shapes do not carry, by column.
+    /// Attributes, which shapes do not contain, by column.
     pub attributes: Vec<(String, AttributeTemplate)>,
-    /// Constants that the attributes speak of.
+    /// Constants used by the attributes.
     pub constants: Vec<(String, i64)>,
 }
 
-/// One axis: a name or several that move together.
+/// One axis: a name, or several names whose values form rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridAxis {
     /// Its names.
     pub names: Vec<String>,
-    /// Its values: as many numbers for each as there are names.
+    /// Its values: rows of one number per name, one row after the other.
     pub values: Vec<i64>,
 }
 
-/// A slot of a shape template; `None` where it holds nothing.
+/// A slot of a shape template; `None` if it is empty.
 pub type SlotTemplate = Option<TensorTemplate>;
 
-/// A tensor whose dimensions follow from a candidate's numbers.
+/// A tensor whose dimensions are computed from a candidate's numbers.
 #[derive(Clone, Debug)]
 pub struct TensorTemplate {
     /// Its dimensions.
@@ -90,23 +90,23 @@ pub struct TensorTemplate {
     pub format: TensorFormat,
 }
 
-/// What stands in a column of a row.
+/// Template of an attribute column.
 #[derive(Clone, Debug)]
 pub enum AttributeTemplate {
-    /// Always the same.
+    /// A constant text.
     Text(String),
-    /// A number or a list of numbers that follows from the candidate.
+    /// A number or a list of numbers computed from the candidate.
     Expression(Expr),
 }
 
 impl GridAxis {
-    /// Number of its values.
+    /// Returns the number of its values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len() / self.names.len().max(1)
     }
 
-    /// Whether it has no value.
+    /// Returns true if it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -114,13 +114,13 @@ impl GridAxis {
 }
 
 impl CandidateSpace {
-    /// Number of candidates, refused ones included.
+    /// Returns the number of candidates, including rejected ones.
     #[must_use]
     pub fn candidates(&self) -> u64 {
         self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.len() as u64))
     }
 
-    /// A case of its types and formats whose dimensions are all `dim`, without attributes.
+    /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
     #[must_use]
     pub fn blank(&self, dim: u64) -> Case {
         let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
@@ -132,7 +132,7 @@ impl CandidateSpace {
                 })
             });
             let mut slots: Vec<Slot> = slots.collect();
-            // As rows are read: slots at the end that hold nothing are none.
+            // As in parsed rows, empty slots at the end are omitted.
             while slots.last().is_some_and(Option::is_none) {
                 slots.pop();
             }
@@ -146,20 +146,20 @@ impl CandidateSpace {
         }
     }
 
-    /// Where its rows are from, in words: all that is the same for every seed.
+    /// Returns the origin of its rows: the part of their provenance that is equal for all seeds.
     #[must_use]
     pub fn origin(&self) -> String {
         let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
         format!("grid {}: {}{model}", self.grid, self.pattern)
     }
 
-    /// The same, with the seed.
+    /// Returns the origin with the seed.
     #[must_use]
     pub fn provenance(&self, seed: u64) -> String {
         format!("{}{BEFORE_SEED}{seed}", self.origin())
     }
 
-    /// The [`CandidateSpace::origin`] in a row's provenance.
+    /// Returns the [`CandidateSpace::origin`] in a row's provenance.
     #[must_use]
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
@@ -170,47 +170,47 @@ impl CandidateSpace {
 #[derive(Clone, Debug, Default)]
 pub struct GridFiles {
     spaces: Vec<CandidateSpace>,
-    /// The kernels of files that are not built in, with the place of each.
+    /// The kernels of files that are not embedded, each with the error to report if it has no entry.
     named: Vec<(KernelName, YamlError)>,
 }
 
-/// The models that patterns speak of.
+/// The models for patterns.
 #[derive(Clone, Debug, Default)]
 pub struct GridModels {
-    /// All whose numbers have a name.
+    /// All models whose names of numbers are valid.
     known: Vec<ModelValues>,
-    /// Those that somebody chose; patterns that do without models do so where nobody did.
+    /// The chosen models. Without a choice, patterns with a variant for models use the one without.
     chosen: Option<Vec<ModelValues>>,
-    /// What is left out of those that were chosen, in words.
+    /// Notes on parts of the chosen models that are not used.
     left_out: Vec<String>,
 }
 
 impl GridModels {
-    /// Models whose values are given.
+    /// Returns models with given values.
     #[must_use]
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
         Self { known, chosen, left_out: Vec::new() }
     }
 
-    /// All models that there are, of which some may be chosen by name or by the path of a `config.json`.
+    /// Loads all models, some of which may be chosen by name or by the path of a `config.json`.
     ///
     /// # Errors
-    /// [`YamlError`] where there is none of a name, or its file is bad.
+    /// [`YamlError`] if a file is invalid or no model has a chosen name.
     pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
         let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
         let models = chosen.iter().map(|name| LlmModel::load(assets, name));
         let models = models.collect::<Result<Vec<_>, YamlError>>()?;
         let left_out = models.iter().flat_map(|model| {
-            let said = model.left_open.iter().cloned().chain(model_tables::without_table(model));
-            said.map(|said| format!("{}: {said}", model.model)).collect::<Vec<_>>()
+            let notes = model.left_open.iter().cloned().chain(model_tables::without_table(model));
+            notes.map(|note| format!("{}: {note}", model.model)).collect::<Vec<_>>()
         });
         let left_out = left_out.collect();
         let values = models.iter().map(ModelValues::from_model).collect();
         Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
     }
 
-    /// What is left out of the models that were chosen, in words: products that no grid has, and what an imported file
-    /// says and nobody takes over.
+    /// Returns notes on parts of the chosen models that are not used: products that no grid has, and unused parts of
+    /// imported files.
     #[must_use]
     pub fn left_out(&self) -> &[String] {
         &self.left_out
@@ -229,7 +229,7 @@ impl GridFiles {
     /// Reads all grid files.
     ///
     /// # Errors
-    /// [`YamlError`] for the first file that is wrong.
+    /// [`YamlError`] of the first invalid file.
     pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
@@ -240,13 +240,13 @@ impl GridFiles {
             Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
             None => pattern::LadderValues::new(),
         };
-        Self::of_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
+        Self::parse_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
     }
 
-    /// Reads these grid files only; the shared ladders are there for them.
+    /// Reads only the given grid files, with the shared ladders.
     ///
     /// # Errors
-    /// [`YamlError`] for the first file that cannot be read or is wrong.
+    /// [`YamlError`] of the first file that is invalid or cannot be read.
     pub fn load_files(
         assets: &AssetFiles,
         models: &GridModels,
@@ -267,13 +267,13 @@ impl GridFiles {
             let problem = "two files have the same name, and rows refer to the name of their file";
             return Err(YamlError::of_file(Path::new("--grids"), problem, "rename one of them"));
         }
-        Self::of_files(
+        Self::parse_files(
             files,
             &build::GridFileContext { ladders: &ladders.unwrap_or_default(), models, assets },
         )
     }
 
-    fn of_files(
+    fn parse_files(
         files: BTreeMap<String, AssetFile>,
         context: &build::GridFileContext<'_>,
     ) -> Result<Self, YamlError> {
@@ -286,10 +286,10 @@ impl GridFiles {
         Ok(grids)
     }
 
-    /// Reads one grid file's text, with the ladders of another.
+    /// Parses one grid file's text, with the ladders of another.
     ///
     /// # Errors
-    /// [`YamlError`].
+    /// [`YamlError`] with the position.
     pub fn parse(
         file: &Path,
         text: &str,
@@ -303,27 +303,27 @@ impl GridFiles {
         Ok(Self { spaces: own.spaces, named: own.named })
     }
 
-    /// The kernels of files that are not built in and have no entry in the catalogue, so that they get no rows: where
-    /// each stands, and which may have been meant.
+    /// Returns the kernels of files that are not embedded which have no entry in the catalogue and so get no rows, each
+    /// with the error to report.
     #[must_use]
     pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
-        let said = unknown.map(|(kernel, place)| {
+        let errors = unknown.map(|(kernel, place)| {
             let hint = did_you_mean_or(kernel.as_str(), catalogue.kernel_names(), || {
-                "docs/adding-a-kernel.md says how to make one replayable".to_owned()
+                "docs/adding-a-kernel.md explains how to add a kernel".to_owned()
             });
             (kernel.clone(), YamlError { hint, ..place.clone() })
         });
-        said.collect()
+        errors.collect()
     }
 
-    /// Every space, in the order of files, patterns, kernels and models.
+    /// Returns all spaces, in the order of files, patterns, kernels and models.
     #[must_use]
     pub fn spaces(&self) -> &[CandidateSpace] {
         &self.spaces
     }
 
-    /// The kernels that some pattern speaks of, each once, in the order of names.
+    /// Returns the kernels of all patterns, each once, in the order of names.
     #[must_use]
     pub fn kernels(&self) -> Vec<KernelName> {
         let mut kernels: Vec<KernelName> = self.spaces.iter().map(|space| space.kernel.clone()).collect();
@@ -332,7 +332,7 @@ impl GridFiles {
         kernels
     }
 
-    /// The spaces of a kernel.
+    /// Returns the spaces of a kernel.
     pub fn spaces_of_kernel<'a>(
         &'a self,
         kernel: &'a KernelName,

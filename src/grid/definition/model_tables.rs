@@ -1,4 +1,4 @@
-//! What grids may know of a model: its sizes by name, and its products and heads in all layouts as tables.
+//! Tables of a model for grids: its sizes by name, and its products and heads in all layouts.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl ModelValues {
-    /// Those of a model. Tables have each row once, and those without rows are missing:
+    /// Returns the values of a model. Tables have distinct rows, and empty tables are omitted:
     ///
     /// | table | columns |
     /// |---|---|
@@ -21,8 +21,8 @@ impl ModelValues {
     /// | `latent_heads` | heads, of latent attention |
     /// | `widths` | width: of hidden states, queries, keys, latent vectors, and inside of feed-forwards |
     /// | `norm_widths` | width: of hidden states and latent vectors, which are normalised |
-    /// | `quant_widths` | width: of what is multiplied in INT8 |
-    /// | `gate_widths` | width: of one half of what a gated feed-forward has inside |
+    /// | `quant_widths` | width: of activations in INT8 |
+    /// | `gate_widths` | width: of one half of the inner width of a gated feed-forward |
     #[must_use]
     pub fn from_model(model: &LlmModel) -> Self {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -64,10 +64,10 @@ impl ModelValues {
             shares.iter().map(|share| (whole(share.heads), whole(share.kv_heads))).collect();
         let int8 = gemms.iter().filter(|gemm| gemm.activations == Dtype::Int8).map(|gemm| gemm.k).collect();
         let widths = [
-            ("widths", activations(model, &shares)),
-            ("norm_widths", normalised(model)),
+            ("widths", activation_widths(model, &shares)),
+            ("norm_widths", normalised_widths(model)),
             ("quant_widths", int8),
-            ("gate_widths", gates(&shares)),
+            ("gate_widths", gate_widths(&shares)),
         ];
         for (name, widths) in widths.into_iter().filter(|(_, widths)| !widths.is_empty()) {
             values.tables.insert(name.to_owned(), ValueTable::list(widths.into_iter().map(whole)));
@@ -83,7 +83,7 @@ impl ModelValues {
     }
 }
 
-/// The products of a model that no table has, because it is run in number formats alone that no grid is of.
+/// Returns a note on the products of a model that are missing in all tables, because no grid has their number formats.
 pub(crate) fn without_table(model: &LlmModel) -> Option<String> {
     let gemms = model.all_gemms();
     let has_table = |gemm: &&WeightProduct| {
@@ -96,17 +96,17 @@ pub(crate) fn without_table(model: &LlmModel) -> Option<String> {
     let formats: Vec<&str> = model.quantisation.iter().map(|format| format.as_str()).collect();
     (!words.is_empty()).then(|| {
         format!(
-            "no grid has the products {} in {} alone; docs/models.md says which it has",
+            "no grid has the products {} in {} alone; docs/models.md lists those it has",
             words.join(", "),
             formats.join(" and ")
         )
     })
 }
 
-/// Widths of what passes between the products of a layer, on one device.
-fn activations(model: &LlmModel, shares: &[DeviceShare]) -> BTreeSet<u64> {
-    let mut widths = normalised(model);
-    widths.extend(gates(shares));
+/// Returns the widths of activations between the products of a layer, on one device.
+fn activation_widths(model: &LlmModel, shares: &[DeviceShare]) -> BTreeSet<u64> {
+    let mut widths = normalised_widths(model);
+    widths.extend(gate_widths(shares));
     for share in shares {
         match &model.attention {
             LlmAttention::Grouped(grouped) => {
@@ -122,8 +122,8 @@ fn activations(model: &LlmModel, shares: &[DeviceShare]) -> BTreeSet<u64> {
     widths
 }
 
-/// Widths of hidden states and of latent vectors: no layout cuts them.
-fn normalised(model: &LlmModel) -> BTreeSet<u64> {
+/// Returns the widths of hidden states and of latent vectors, which no layout divides.
+fn normalised_widths(model: &LlmModel) -> BTreeSet<u64> {
     let mut widths = BTreeSet::from([model.hidden_size]);
     if let LlmAttention::Latent(latent) = &model.attention {
         widths.insert(latent.kv_lora_rank);
@@ -132,8 +132,8 @@ fn normalised(model: &LlmModel) -> BTreeSet<u64> {
     widths
 }
 
-/// Widths inside of feed-forwards, dense, shared and of experts.
-fn gates(shares: &[DeviceShare]) -> BTreeSet<u64> {
+/// Returns the inner widths of feed-forwards: dense, shared and of experts.
+fn gate_widths(shares: &[DeviceShare]) -> BTreeSet<u64> {
     let each = shares.iter().flat_map(|share| {
         [share.intermediate_size, share.shared_intermediate_size, share.expert_intermediate_size]
     });

@@ -1,4 +1,4 @@
-//! The file of mutations, `grids/mutations.yaml`: what is changed in cases that are there already.
+//! The file of mutations, `grids/mutations.yaml`: changes of existing cases.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -25,78 +25,78 @@ pub(crate) const FILE: &str = "mutations.yaml";
 /// A named change.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// Its name, as rows say it.
+    /// Name, as in the provenance of rows.
     pub name: String,
-    /// What it does, in a line.
+    /// Description of one line.
     pub summary: Option<String>,
-    /// The kernels whose cases it changes; all where empty.
+    /// The kernels whose cases it changes; all if empty.
     pub kernels: Vec<KernelName>,
-    /// The dimensions that it changes; where empty, all that are not kept as they are.
+    /// Roles of the dimensions that it changes; if empty, all except fixed ones.
     pub roles: Vec<DimensionRole>,
-    /// How far beside a boundary.
+    /// Distances from a boundary.
     pub steps: Vec<i64>,
     /// The change.
     pub change: MutationChange,
 }
 
-/// What stands between a row's origin and the case that was changed.
+/// Separator of a row's origin and the changed case.
 const BEFORE_CASE: &str = " of ";
 
 impl Mutation {
-    /// Where a mutant is from, in words: all that is the same for every case and seed.
+    /// Returns the origin of a mutant: the part of its provenance that is equal for all cases and seeds.
     #[must_use]
     pub fn origin(&self, what: &str, change: &str) -> String {
         let change = if change.is_empty() { String::new() } else { format!(" {change}") };
-        format!("{}{what}{change}", self.begin())
+        format!("{}{what}{change}", self.origin_prefix())
     }
 
-    /// The same, with the case and the seed.
+    /// Returns the origin with the case and the seed.
     #[must_use]
     pub fn provenance(&self, what: &str, change: &str, case: &str, seed: u64) -> String {
         format!("{}{BEFORE_CASE}{case}, seed {seed}", self.origin(what, change))
     }
 
-    /// The [`Mutation::origin`] in a row's provenance.
+    /// Returns the [`Mutation::origin`] in a row's provenance.
     #[must_use]
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_CASE).map_or(provenance, |(origin, _)| origin)
     }
 
-    /// What was changed to what, in an origin of this mutation.
+    /// Returns the part of an origin of this mutation that describes the change.
     #[must_use]
     pub fn changed_in<'a>(&self, origin: &'a str) -> Option<&'a str> {
-        origin.strip_prefix(&self.begin())
+        origin.strip_prefix(&self.origin_prefix())
     }
 
-    fn begin(&self) -> String {
+    fn origin_prefix(&self) -> String {
         format!("mutation {}: ", self.name)
     }
 }
 
-/// What is changed.
+/// A change of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MutationChange {
-    /// A dimension, times so much over so much.
+    /// A dimension, multiplied by numerator over denominator.
     Factors(Vec<(u64, u64)>),
-    /// A dimension, to multiples of so many elements nearby.
+    /// A dimension, changed to near multiples of these numbers of elements.
     Multiples(Vec<u64>),
-    /// A dimension along rows, to multiples of so many bytes nearby.
+    /// A dimension along rows, changed to near multiples of these numbers of bytes.
     Bytes(Vec<u64>),
-    /// A dimension, to multiples of the device's cores nearby.
+    /// A dimension, changed to near multiples of the number of the device's cores.
     Cores,
-    /// A dimension, to each of these values.
+    /// A dimension, changed to each of these values.
     Values(Vec<u64>),
     /// The size of the blocks of paged keys and values.
     BlockSizes(Vec<u64>),
-    /// The lengths of paged sequences, to whole blocks and so many tokens.
+    /// The lengths of paged sequences, changed to whole blocks plus these numbers of tokens.
     LastBlock(Vec<i64>),
-    /// Types, each in place of one.
+    /// Types and their replacements.
     Types(BTreeMap<Dtype, Dtype>),
-    /// Formats of weights, each in place of one.
+    /// Formats of weights and their replacements.
     Formats(BTreeMap<TensorFormat, TensorFormat>),
-    /// The form or the kernel that does the same in INT8.
+    /// The form or the kernel that computes the same in INT8.
     Quantised,
-    /// The form whose weights lie the other way around.
+    /// The form with transposed weights.
     Transposed,
 }
 
@@ -165,13 +165,13 @@ impl MutationFile {
         Ok(Self(mutations.collect::<Result<_, _>>()?))
     }
 
-    /// All mutations, in the order of the file.
+    /// Returns all mutations, in the order of the file.
     #[must_use]
     pub fn all(&self) -> &[Mutation] {
         &self.0
     }
 
-    /// The mutation of a name.
+    /// Returns the mutation of a name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Mutation> {
         self.0.iter().find(|mutation| mutation.name == name)
@@ -259,7 +259,7 @@ impl MutationSource<'_> {
         changes.extend(raw.last_block.clone().map(MutationChange::LastBlock));
         if let Some(types) = &raw.types {
             let parse = |name: &str| Dtype::parse(name).filter(|dtype| dtype.bytes().is_some());
-            let names: Vec<&str> = Dtype::names().collect();
+            let names: Vec<&str> = Dtype::known_names().collect();
             changes.push(MutationChange::Types(self.parse_pairs("types", types, parse, &names)?));
         }
         if let Some(formats) = &raw.formats {

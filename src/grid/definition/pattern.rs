@@ -270,8 +270,8 @@ impl PatternContext<'_> {
 
     fn parse_dtype(&self, name: &str, position: Location) -> Result<Dtype, YamlError> {
         Dtype::parse(name).filter(|dtype| dtype.torch_name().is_some()).ok_or_else(|| {
-            let hint = did_you_mean_or(name, Dtype::names(), || {
-                format!("the types are {}", join_names(Dtype::names()))
+            let hint = did_you_mean_or(name, Dtype::known_names(), || {
+                format!("the types are {}", join_names(Dtype::known_names()))
             });
             self.error(position, &format!("`{name}` is no type of a tensor"), &hint)
         })
@@ -315,7 +315,7 @@ impl PatternContext<'_> {
             let problem = format!("`{column}` is filled in with each row");
             return Err(self.error(position, &problem, "leave it out"));
         }
-        let known: BTreeSet<String> = CaseAttributes::columns().collect();
+        let known: BTreeSet<String> = CaseAttributes::grid_columns().collect();
         if known.contains(column) {
             return Ok(());
         }

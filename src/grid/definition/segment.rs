@@ -1,35 +1,34 @@
-//! Segments of ladders and of density standards: `FROM..TO`, with `step N` (1 where left out) or `ratio R` behind
-//! it, and `align N` where values of a ratio are multiples of something. Both ends always belong to it, as they are
-//! written.
+//! Segments of ladders and of density standards: `FROM..TO`, followed by `step N` (default 1) or `ratio R`, and by
+//! `align N` for a ratio whose values are rounded to multiples. Both ends belong to the segment without rounding.
 
 use std::fmt;
 
 use crate::domain::nearest_name;
 
-/// From one number to a greater one, or to itself.
+/// A range of numbers with the spacing of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSegment {
-    /// Its least number, from 1 on.
+    /// Least number, from 1.
     pub from: i64,
-    /// Its greatest.
+    /// Greatest number.
     pub to: i64,
-    /// How far neighbours lie apart.
+    /// Distance of neighbours.
     pub pace: SegmentSpacing,
-    /// What values of a ratio are multiples of.
+    /// Values of a ratio are multiples of this number.
     pub(crate) align: Option<i64>,
 }
 
-/// How far neighbours lie apart.
+/// Distance of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentSpacing {
-    /// So much.
+    /// Difference.
     Step(i64),
-    /// So many times.
+    /// Quotient.
     Ratio(f64),
 }
 
 impl SegmentSpacing {
-    /// Whether two numbers lie no further apart. What rounding does to a ratio decides nothing.
+    /// Returns true if the distance of two numbers is not greater. Rounding errors of a ratio are tolerated.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
     pub fn allows(self, from: i64, to: i64) -> bool {
@@ -50,7 +49,7 @@ impl fmt::Display for SegmentSpacing {
 }
 
 impl LadderSegment {
-    /// Reads one; an error says what is wrong with the text.
+    /// Parses a segment; the error is the reason.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
         let mut words = text.split_whitespace();
@@ -58,7 +57,7 @@ impl LadderSegment {
         let ends = ends.and_then(|(from, to)| Some((from.parse::<i64>().ok()?, to.parse::<i64>().ok()?)));
         let (from, to) = ends.filter(|(from, _)| *from >= 1).ok_or(EXPECTED)?;
         if from > to {
-            return Err(format!("runs from {from} down to {to}; write the smaller end first"));
+            return Err(format!("descends from {from} to {to}; write the smaller end first"));
         }
         let (mut step, mut ratio, mut align) = (None, None, None);
         while let Some(word) = words.next() {
@@ -95,7 +94,7 @@ impl LadderSegment {
         Ok(Self { from, to, pace, align })
     }
 
-    /// Its values in ascending order, `most` and a few at most.
+    /// Returns the values in ascending order, stopping soon after `most`.
     pub(crate) fn values(&self, most: usize) -> Vec<i64> {
         let mut values = Vec::new();
         let mut at = self.from;
@@ -111,7 +110,7 @@ impl LadderSegment {
     }
 }
 
-/// The next value of a ratio: to the nearest multiple, and never the same again.
+/// Returns the next value of a ratio, rounded to the nearest multiple, but always greater than the last one.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

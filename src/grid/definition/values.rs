@@ -1,4 +1,4 @@
-//! What grids may know of a model: numbers by name, and tables of numbers that belong together.
+//! Values of a model for grids: numbers by name, and tables of numbers.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 pub struct ModelValues {
     /// Its id, such as `deepseek-ai/DeepSeek-V3`.
     pub id: String,
-    /// Constants, such as `hidden`. One that a model has no use for is missing: patterns that need it pass the
-    /// model over.
+    /// Constants, such as `hidden_size`. Patterns skip models that lack one of their constants.
     pub numbers: BTreeMap<String, i64>,
     /// Values for axes, such as the pairs of N and K of its layers.
     pub tables: BTreeMap<String, ValueTable>,
@@ -17,20 +16,20 @@ pub struct ModelValues {
 /// Rows of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTable {
-    /// Numbers in a row.
+    /// Number of columns.
     pub width: usize,
-    /// All rows, one behind the other.
+    /// All rows, one after the other.
     pub numbers: Vec<i64>,
 }
 
 impl ValueTable {
-    /// A table of single values.
+    /// Returns a table of one column.
     #[must_use]
     pub fn list(numbers: impl IntoIterator<Item = i64>) -> Self {
         Self { width: 1, numbers: numbers.into_iter().collect() }
     }
 
-    /// A table of pairs.
+    /// Returns a table of two columns.
     #[must_use]
     pub fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> Self {
         Self { width: 2, numbers: pairs.into_iter().flat_map(|(one, other)| [one, other]).collect() }

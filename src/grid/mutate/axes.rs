@@ -55,7 +55,7 @@ impl<'a> CaseAxes<'a> {
             let batch = sequences.keys.len() as u64;
             for (name, value, role, kind) in [
                 ("batch", batch, DimensionRole::Batch, AxisKind::Batch),
-                ("longest sequence", sequences.longest(), DimensionRole::Sequence, AxisKind::Keys),
+                ("longest sequence", sequences.longest_keys(), DimensionRole::Sequence, AxisKind::Keys),
             ] {
                 axes.push(MutationAxis {
                     name: name.to_owned(),
@@ -108,7 +108,7 @@ impl<'a> CaseAxes<'a> {
             changes.push((room, sequences.queries.iter().copied().max().unwrap_or(1)));
         }
         if sequences.block.is_some() {
-            let (sum, most) = sequences.room();
+            let (sum, most) = sequences.block_table_size();
             for (dimension, least) in
                 [(at(AttentionSlot::Key, 0), sum), (at(AttentionSlot::BlockTable, 1), most)]
             {

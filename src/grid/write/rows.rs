@@ -48,7 +48,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, D
         return Ok(tenants);
     }
     let columns = RowColumns::from_table(table)?;
-    let provenance = table.column(provenance_column(kernel));
+    let provenance = table.column_index(provenance_column(kernel));
     table.for_each_row(|_, cells| {
         let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
         let is_mutant = said.starts_with(FROM_MUTATION.as_bytes());
@@ -59,7 +59,7 @@ pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, D
             let said = String::from_utf8_lossy(said);
             *tenants.grown.entry(CandidateSpace::origin_in(&said).to_owned()).or_default() += 1;
         }
-        if let Ok(case) = columns.case(kernel, cells) {
+        if let Ok(case) = columns.parse_case(kernel, cells) {
             tenants.cases.push(case);
             tenants.is_mutant.push(is_mutant);
         }
@@ -104,7 +104,7 @@ impl<'a> GridRows<'a> {
             cells.push((self.table.ensure_column(COMPLETENESS), AttentionCase::new(case).completeness()));
         }
         cells.push((self.provenance, provenance.to_owned()));
-        self.table.append_cells(&cells);
+        self.table.append_row_at(&cells);
     }
 }
 
@@ -172,13 +172,13 @@ mod tests {
         let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
         let provenance = "mutation scale: M 8 to 16 of case x, seed 0";
         GridRows::new(&kernel, &mut table).append(&case, &twice, provenance);
-        assert_eq!(table.cells(1).expect("UTF-8").len(), table.columns().len());
-        assert_eq!(table.cell(1, "EP Size").as_deref(), Some("8"));
+        assert_eq!(table.row_cells(1).expect("UTF-8").len(), table.column_names().len());
+        assert_eq!(table.cell_text(1, "EP Size").as_deref(), Some("8"));
         let found = tenants(&kernel, &table).expect("rows");
         let of_mutation = BTreeMap::from([("mutation scale: M 8 to 16".to_owned(), 1)]);
         assert_eq!((found.cases.len(), &found.grown, &found.mutated), (2, &of_grid, &of_mutation));
         assert_eq!(found.into_originals().collect::<Vec<_>>(), [case], "the mutant is none");
         let measured = ["Average Duration(us)", "Profiling Average Duration(us)", "OP State"];
-        assert!(measured.iter().all(|column| table.cell(0, column).as_deref() == Some("")));
+        assert!(measured.iter().all(|column| table.cell_text(0, column).as_deref() == Some("")));
     }
 }

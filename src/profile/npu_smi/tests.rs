@@ -108,7 +108,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a2_counts_devices_by_card() {
+fn a2_device_index_is_card_id() {
     let info = parsed(A2);
     assert_eq!(info.version, "24.1.0");
     let first = NpuChip {
@@ -149,7 +149,7 @@ fn a2_counts_devices_by_card() {
 }
 
 #[test]
-fn a3_counts_devices_by_phy_id_and_its_second_die_has_no_power() {
+fn a3_device_index_is_phy_id_and_second_die_has_no_power() {
     let info = parsed(A3);
     let ids: Vec<_> =
         info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.device, chip.power_w)).collect();
@@ -159,7 +159,7 @@ fn a3_counts_devices_by_phy_id_and_its_second_die_has_no_power() {
 }
 
 #[test]
-fn wide_columns_and_the_pid_in_a_container_change_nothing() {
+fn npu_smi_wide_columns_and_container_pid_are_parsed() {
     let info = parsed(WIDE);
     assert_eq!(info.version, "26.0.rc2");
     assert_eq!((info.chips[0].memory_used_mb, info.chips[0].memory_total_mb), (Some(2871), Some(32768)));
@@ -167,7 +167,7 @@ fn wide_columns_and_the_pid_in_a_container_change_nothing() {
 }
 
 #[test]
-fn the_950_has_one_id_and_a_blank_before_its_second_line() {
+fn npu_smi_950_has_one_id_per_chip() {
     let info = parsed(ASCEND_950);
     let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.device)).collect();
     assert_eq!(ids, [(0, 0, 0), (3, 0, 3)]);
@@ -178,7 +178,7 @@ fn the_950_has_one_id_and_a_blank_before_its_second_line() {
 }
 
 #[test]
-fn the_310p_has_its_memory_under_memory_usage() {
+fn npu_smi_310p_memory_is_memory_usage() {
     let info = parsed(C310P);
     let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.device, chip.power_w)).collect();
     assert_eq!(ids, [(0, 0, None), (32, 1, None)]);
@@ -187,13 +187,13 @@ fn the_310p_has_its_memory_under_memory_usage() {
 }
 
 #[test]
-fn the_910a_has_both_memories_and_hbm_counts() {
+fn npu_smi_910a_memory_is_hbm_usage() {
     let info = parsed(&A2.replace("0    / 0          3379 / 65536", "1197 / 13553      4    / 32768"));
     assert_eq!((info.chips[0].memory_used_mb, info.chips[0].memory_total_mb), (Some(4), Some(32768)));
 }
 
 #[test]
-fn chips_that_share_a_card_without_an_index_are_counted_by_place() {
+fn chips_of_one_card_without_index_are_numbered_by_position() {
     let info = parsed(&A2.replace("| 2     910B3", "| 1     910B3"));
     assert_eq!(info.chips.iter().map(|chip| chip.device).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(
@@ -203,7 +203,7 @@ fn chips_that_share_a_card_without_an_index_are_counted_by_place() {
 }
 
 #[test]
-fn offsets_do_not_matter() {
+fn npu_smi_column_offsets_are_ignored() {
     for table in [A2, A3, WIDE, ASCEND_950, C310P] {
         let squeezed: Vec<String> =
             table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -212,7 +212,7 @@ fn offsets_do_not_matter() {
 }
 
 #[test]
-fn refusals_say_what_was_expected() {
+fn npu_smi_errors_state_expected_content() {
     for empty in ["", " \n\n"] {
         assert!(refusal(empty).contains("found nothing"), "{}", refusal(empty));
     }
@@ -237,7 +237,7 @@ fn refusals_say_what_was_expected() {
 }
 
 #[test]
-fn a_lost_line_never_shifts_values() {
+fn lost_line_is_error_not_shifted_values() {
     for table in [A2, A3, WIDE, ASCEND_950, C310P] {
         let whole = parsed(table);
         let lines: Vec<&str> = table.lines().collect();

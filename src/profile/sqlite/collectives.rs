@@ -1,7 +1,7 @@
 //! Collectives: `COMMUNICATION_OP`, a row for each.
 //!
-//! Their times depend on the other ranks, so they are no rows of a database of kernels. They are counted, as
-//! the rows of Task Type `COMMUNICATION` in a CSV of the same profile are.
+//! Their times depend on the other ranks, so they are no rows of a database of kernels. They are counted, as rows of
+//! Task Type `COMMUNICATION` in a CSV of the same profile are.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use crate::profile::{ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPositio
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
 
-/// Whether the table has a row.
-pub(super) fn are_in(connection: &Connection, table: &TableSchema) -> rusqlite::Result<bool> {
-    connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.table()))?.exists([])
+/// Returns true if the table has a row.
+pub(super) fn has_rows(connection: &Connection, table: &TableSchema) -> rusqlite::Result<bool> {
+    connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.quoted_name()))?.exists([])
 }
 
 /// Counts every collective as a record without shapes.
-pub(super) fn add(
+pub(super) fn add_collectives(
     groups: &mut RecordGroups,
     connection: &Connection,
     table: &TableSchema,
@@ -32,16 +32,16 @@ pub(super) fn add(
 ) -> Result<(), ProfileError> {
     let sql = |source| database_error(file, source);
     let [kind, name, id] = ["opType", "opName", "opId"].map(|column| table.column_or_null(column));
-    let query = format!("SELECT {kind}, {name}, {id} FROM {}", table.table());
+    let query = format!("SELECT {kind}, {name}, {id} FROM {}", table.quoted_name());
     let mut operations = connection.prepare(&query).map_err(sql)?;
     let mut rows = operations.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
-        strings.make_room();
+        strings.limit_memory();
         let mut text = |column: usize| -> Result<Vec<u8>, ProfileError> {
             let text = NameCell::from_value(row.get_ref(column).map_err(sql)?);
-            match strings.load(&text) {
-                Ok(()) => Ok(strings.get(&text).trim_ascii().to_owned()),
-                // Nothing that long is a name.
+            match strings.load_name(&text) {
+                Ok(()) => Ok(strings.loaded_name(&text).trim_ascii().to_owned()),
+                // No name is that long.
                 Err(TextError::TooLong { .. }) => Ok(ABSENT.to_owned()),
                 Err(TextError::Sqlite(error)) => Err(sql(error)),
             }
@@ -64,7 +64,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// The type of a collective by its name: `hcom_allReduce_` of `hcom_allReduce__534_6_1`.
+/// Returns the type of a collective by its name: `hcom_allReduce_` of `hcom_allReduce__534_6_1`.
 fn kind_of(name: &[u8]) -> &[u8] {
     match name.windows(2).position(|pair| pair == b"__") {
         Some(at) => &name[..=at],
@@ -77,7 +77,7 @@ mod tests {
     use super::kind_of;
 
     #[test]
-    fn names_of_collectives_begin_with_their_type() {
+    fn collective_name_starts_with_type() {
         assert_eq!(kind_of(b"hcom_allReduce__534_6_1"), b"hcom_allReduce_");
         assert_eq!(kind_of(b"something"), b"N/A");
     }

@@ -1,8 +1,7 @@
 //! Kernel records from `ascend_pytorch_profiler*.db` and `msprof_*.db`.
 //!
-//! A record is a row of `COMPUTE_TASK_INFO` with the times of its `TASK`; names are ids into `STRING_IDS`,
-//! counters are in `TASK_PMU_INFO`. Collectives in `COMMUNICATION_OP` are counted. Tables and columns beyond
-//! those are passed over, whoever added them.
+//! A record is a row of `COMPUTE_TASK_INFO` with the times of its `TASK`; names are ids into `STRING_IDS`, counters
+//! are in `TASK_PMU_INFO`. Collectives in `COMMUNICATION_OP` are counted. Other tables and columns are ignored.
 
 mod collectives;
 mod open;
@@ -25,7 +24,7 @@ use super::{
     error::ShapelessKind,
     kernel_record::{CounterSums, KernelRecord},
     sqlite::{
-        open::{database_error, open},
+        open::{database_error, open_database},
         ordered_cursor::{OrderedCursor, TaskTime},
         pmu::{PmuQuery, PmuValues},
         schema::TableSchema,
@@ -34,7 +33,7 @@ use super::{
 };
 use crate::domain::Nanos;
 
-/// Columns of `COMPUTE_TASK_INFO` that name something; the first seven make the signature and must be there.
+/// Columns of `COMPUTE_TASK_INFO` with names; the first seven are the signature and required.
 const NAMES: [&str; 10] = [
     "opType",
     "inputShapes",
@@ -57,7 +56,7 @@ const NO_TASK_BUT_ANALYSIS: &str = "it holds an analysis of steps and communicat
 const NO_KERNEL: &str = "it was taken at profiler level 0, or no kernel ran";
 const NO_KERNEL_BUT_COLLECTIVES: &str = "it holds collectives and no other kernel";
 
-/// A kernel with one of its runs.
+/// Record of one run of a kernel.
 struct TaskRecord<'a> {
     file: &'a Path,
     task: i64,
@@ -66,7 +65,7 @@ struct TaskRecord<'a> {
     counters: Option<CounterSums>,
 }
 
-/// Reads one database.
+/// Reader of one database.
 struct ProfileDatabase<'a, 's> {
     file: &'a Path,
     file_number: u64,
@@ -83,7 +82,7 @@ pub(super) fn add_database(
     file_number: u64,
     accept_rehearsed: bool,
 ) -> Result<(), ProfileError> {
-    let connection = open(file)?;
+    let connection = open_database(file)?;
     let sql = |source| database_error(file, source);
     let table = |name, without| {
         let found = TableSchema::read_schema(&connection, name).map_err(sql)?;
@@ -95,20 +94,20 @@ pub(super) fn add_database(
     let runs = table("TASK", if is_analysis { NO_TASK_BUT_ANALYSIS } else { NO_TASK })?;
     let operations = TableSchema::read_schema(&connection, collectives::TABLE).map_err(sql)?;
     let has_collectives =
-        operations.as_ref().map_or(Ok(false), |table| collectives::are_in(&connection, table));
+        operations.as_ref().map_or(Ok(false), |table| collectives::has_rows(&connection, table));
     let has_collectives = has_collectives.map_err(sql)?;
     let kernels =
         table("COMPUTE_TASK_INFO", if has_collectives { NO_KERNEL_BUT_COLLECTIVES } else { NO_KERNEL })?;
-    let names = table("STRING_IDS", "its names cannot be told")?;
+    let names = table("STRING_IDS", "the names of its kernels are unknown")?;
     check_columns(file, &runs, &kernels)?;
     let mut strings = StringTable::new(&connection, &names).map_err(sql)?;
     if let Some(operations) = &operations {
-        collectives::add(groups, &connection, operations, &mut strings, file, accept_rehearsed)?;
+        collectives::add_collectives(groups, &connection, operations, &mut strings, file, accept_rehearsed)?;
     }
     let mut pmu = PmuQuery::new(&connection, &mut strings).map_err(sql)?;
     let mut of_tasks = connection.prepare(&tasks_query(&runs)).map_err(sql)?;
     let mut of_kernels = connection.prepare(&kernels_query(&kernels)).map_err(sql)?;
-    let has_column = NAMES.map(|name| kernels.column(name).is_some());
+    let has_column = NAMES.map(|name| kernels.quoted_column(name).is_some());
     let mut reader = ProfileDatabase {
         file,
         file_number,
@@ -117,7 +116,7 @@ pub(super) fn add_database(
         tasks: OrderedCursor::new(of_tasks.query([]).map_err(sql)?, |row| {
             Ok((TaskTime::from_value(row.get_ref(1)?), TaskTime::from_value(row.get_ref(2)?)))
         }),
-        pmu: pmu.as_mut().map(PmuQuery::run).transpose().map_err(sql)?,
+        pmu: pmu.as_mut().map(PmuQuery::query_values).transpose().map_err(sql)?,
     };
     let mut rows = of_kernels.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
@@ -128,12 +127,12 @@ pub(super) fn add_database(
 
 fn check_columns(file: &Path, runs: &TableSchema, kernels: &TableSchema) -> Result<(), ProfileError> {
     let shapes = &NAMES[1..SIGNATURE];
-    if kernels.column(NAMES[0]).is_some() && kernels.missing(shapes).len() == shapes.len() {
+    if kernels.quoted_column(NAMES[0]).is_some() && kernels.missing_columns(shapes).len() == shapes.len() {
         return Err(ProfileError::NoShapes { file: file.to_owned(), why: ShapelessKind::Level0 });
     }
-    let mut missing = kernels.missing(&["globalTaskId"]);
-    missing.extend(kernels.missing(&NAMES[..SIGNATURE]));
-    let of_runs = runs.missing(&["globalTaskId", "startNs", "endNs"]);
+    let mut missing = kernels.missing_columns(&["globalTaskId"]);
+    missing.extend(kernels.missing_columns(&NAMES[..SIGNATURE]));
+    let of_runs = runs.missing_columns(&["globalTaskId", "startNs", "endNs"]);
     for (table, missing) in [("COMPUTE_TASK_INFO", missing), ("TASK", of_runs)] {
         if !missing.is_empty() {
             return Err(ProfileError::MissingTableColumns { file: file.to_owned(), table, missing });
@@ -144,18 +143,18 @@ fn check_columns(file: &Path, runs: &TableSchema, kernels: &TableSchema) -> Resu
 
 fn tasks_query(runs: &TableSchema) -> String {
     let (start, end) = (runs.column_or_null("startNs"), runs.column_or_null("endNs"));
-    let id = runs.integer("globalTaskId").unwrap_or_default();
-    format!("SELECT {id}, {start}, {end} FROM {} ORDER BY 1", runs.table())
+    let id = runs.integer_column("globalTaskId").unwrap_or_default();
+    format!("SELECT {id}, {start}, {end} FROM {} ORDER BY 1", runs.quoted_name())
 }
 
 fn kernels_query(kernels: &TableSchema) -> String {
-    let id = kernels.integer("globalTaskId").unwrap_or_default();
+    let id = kernels.integer_column("globalTaskId").unwrap_or_default();
     let names = NAMES.map(|name| kernels.column_or_null(name));
-    format!("SELECT {id}, {} FROM {} ORDER BY 1", names.join(", "), kernels.table())
+    format!("SELECT {id}, {} FROM {} ORDER BY 1", names.join(", "), kernels.quoted_name())
 }
 
 impl ProfileDatabase<'_, '_> {
-    /// Adds a kernel as often as it ran; one without a run is a record without a duration.
+    /// Adds a record for each run of a kernel; a kernel without a run is a record without a duration.
     fn add_kernel(
         &mut self,
         groups: &mut RecordGroups,
@@ -167,15 +166,15 @@ impl ProfileDatabase<'_, '_> {
         let id = row.get_ref(0).map_err(sql)?.as_i64().ok();
         let task = id.unwrap_or_default();
         let mut texts = NAMES.map(|_| NameCell::NoColumn);
-        self.strings.make_room();
+        self.strings.limit_memory();
         for (index, text) in texts.iter_mut().enumerate().filter(|(index, _)| has_column[*index]) {
             *text = NameCell::from_value(row.get_ref(index + 1).map_err(sql)?);
-            self.strings.load(text).map_err(|error| match error {
+            self.strings.load_name(text).map_err(|error| match error {
                 TextError::Sqlite(source) => sql(source),
                 TextError::TooLong { id, bytes } => {
                     let problem =
                         format!("stands for a text of {bytes} bytes, longer than any profiler writes");
-                    ProfileError::cell(
+                    ProfileError::bad_cell(
                         file,
                         RecordPosition::Task(task),
                         NAMES[index],
@@ -185,7 +184,7 @@ impl ProfileDatabase<'_, '_> {
                 }
             })?;
         }
-        let names = texts.each_ref().map(|text| self.strings.get(text));
+        let names = texts.each_ref().map(|text| self.strings.loaded_name(text));
         let mut record = TaskRecord { file, task, names, duration: None, counters: None };
         if names[7].starts_with(REHEARSAL_PREFIX.as_bytes()) && !self.accept_rehearsed {
             return Err(ProfileError::Rehearsed { file: file.to_owned(), place: RecordPosition::Task(task) });
@@ -196,16 +195,16 @@ impl ProfileDatabase<'_, '_> {
         };
         let mut run = id.map_or(Ok(None), |id| self.tasks.next_of(id)).map_err(sql)?;
         if run.is_none() {
-            return groups.add(&record, (self.file_number, u64::MAX));
+            return groups.add_record(&record, (self.file_number, u64::MAX));
         }
         while let Some((start, end)) = run {
-            let start = record.time(start, "startNs")?;
-            let end = record.time(end, "endNs")?;
+            let start = record.nanoseconds(start, "startNs")?;
+            let end = record.nanoseconds(end, "endNs")?;
             record.duration = record.between(start, end)?;
-            // With the first run that counts; which one it is does not matter to the group's means.
+            // The counters are added to the first run with a duration; the choice does not change the group's means.
             record.counters = if record.duration.is_some_and(|d| d.0 > 0) { counters.take() } else { None };
             let position = start.and_then(|start| u64::try_from(start).ok()).unwrap_or_default();
-            groups.add(&record, (self.file_number, position))?;
+            groups.add_record(&record, (self.file_number, position))?;
             run = self.tasks.next_of(task).map_err(sql)?;
         }
         Ok(())
@@ -213,11 +212,11 @@ impl ProfileDatabase<'_, '_> {
 }
 
 impl TaskRecord<'_> {
-    fn time(&self, stamp: TaskTime, column: &'static str) -> Result<Option<i64>, ProfileError> {
+    fn nanoseconds(&self, stamp: TaskTime, column: &'static str) -> Result<Option<i64>, ProfileError> {
         match stamp {
             TaskTime::Absent => Ok(None),
             TaskTime::At(time) => Ok(Some(time)),
-            TaskTime::Bad { cell, problem } => Err(ProfileError::cell(
+            TaskTime::Bad { cell, problem } => Err(ProfileError::bad_cell(
                 self.file,
                 RecordPosition::Task(self.task),
                 column,
@@ -231,7 +230,7 @@ impl TaskRecord<'_> {
         let (Some(start), Some(end)) = (start, end) else { return Ok(None) };
         let duration = end.checked_sub(start).ok_or_else(|| {
             let problem = format!("is out of range of startNs {start}");
-            ProfileError::cell(
+            ProfileError::bad_cell(
                 self.file,
                 RecordPosition::Task(self.task),
                 "endNs",
@@ -267,7 +266,7 @@ impl KernelRecord for TaskRecord<'_> {
 
     fn add_counters(&self, sums: &mut CounterSums) {
         if let Some(counters) = &self.counters {
-            sums.absorb(counters);
+            sums.merge_sums(counters);
         }
     }
 
@@ -279,6 +278,6 @@ impl KernelRecord for TaskRecord<'_> {
             (_, Some((_, name))) => name,
             (other, None) => other,
         };
-        ProfileError::cell(self.file, RecordPosition::Task(self.task), column, cell, problem)
+        ProfileError::bad_cell(self.file, RecordPosition::Task(self.task), column, cell, problem)
     }
 }

@@ -1,8 +1,8 @@
-//! Opens a database of a profiler without leaving a trace.
+//! Read-only access to databases of profilers, which creates no files.
 //!
-//! MindStudio Insight switches databases to WAL mode. Opening one of those read-only creates `-wal` and
-//! `-shm` beside it, or fails where the folder cannot be written; `immutable=1` does neither, and takes no
-//! locks. It also passes over changes that are only in a log, so a log that holds some is refused.
+//! MindStudio Insight switches databases to WAL mode. Opening one of those read-only creates `-wal` and `-shm` beside
+//! it, or fails in a folder without write permission; `immutable=1` does neither, and takes no locks. It also ignores
+//! changes that are only in a log, so a log with changes is refused.
 
 use std::{
     ffi::OsString,
@@ -19,26 +19,25 @@ use crate::profile::ProfileError;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes of a database's header.
 const HEADER: usize = 100;
-/// The smallest database is one page of the smallest size.
+/// Bytes of the smallest database: one page of the smallest size.
 const SMALLEST: u64 = 512;
 
-/// Whether a file is to be read as a database: by its name, for an empty or damaged one to be called what
-/// it is, or by its content.
+/// Returns true for a database, by name or by content. The name also identifies empty or damaged databases.
 pub(in crate::profile) fn is_database(file: &Path) -> Result<bool, ProfileError> {
     let is_named = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
-    Ok(is_named || start(file)?.starts_with(MAGIC))
+    Ok(is_named || read_header(file)?.starts_with(MAGIC))
 }
 
-/// Opens it after a look at its header.
-pub(super) fn open(file: &Path) -> Result<Connection, ProfileError> {
+/// Opens a database after a check of its header.
+pub(super) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
     check_header(file)?;
     check_closed(file)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connect = || {
-        let connection = Connection::open_with_flags(uri(&absolute(file).map_err(to_sql)?), flags)?;
-        // Sorting spills to temporary files beyond 8 MB, so that a database of any size passes through
-        // little memory. The schema is the file's, thus not to be trusted.
+        let connection = Connection::open_with_flags(immutable_uri(&absolute(file).map_err(to_sql)?), flags)?;
+        // Sorting uses temporary files beyond 8 MB, so that a database of any size needs little memory. The schema
+        // comes from the file and is not trusted.
         connection.execute_batch(
             "PRAGMA cache_size=-8192; PRAGMA temp_store=FILE; PRAGMA trusted_schema=OFF; \
              PRAGMA cell_size_check=ON",
@@ -48,7 +47,7 @@ pub(super) fn open(file: &Path) -> Result<Connection, ProfileError> {
     connect().map_err(|source| database_error(file, source))
 }
 
-/// An error of SQLite with the file it is about.
+/// Creates an error from an SQLite error and its file.
 pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
     match source.sqlite_error_code() {
@@ -61,7 +60,7 @@ fn to_sql(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 
-fn start(file: &Path) -> Result<Vec<u8>, ProfileError> {
+fn read_header(file: &Path) -> Result<Vec<u8>, ProfileError> {
     let mut bytes = Vec::new();
     File::open(file)
         .and_then(|input| input.take(HEADER as u64).read_to_end(&mut bytes))
@@ -70,7 +69,7 @@ fn start(file: &Path) -> Result<Vec<u8>, ProfileError> {
 }
 
 fn check_header(path: &Path) -> Result<(), ProfileError> {
-    let header = start(path)?;
+    let header = read_header(path)?;
     let file = path.to_owned();
     if header.is_empty() {
         return Err(ProfileError::Empty { file });
@@ -86,7 +85,7 @@ fn check_header(path: &Path) -> Result<(), ProfileError> {
     if found < expected { Err(ProfileError::Truncated { file, expected, found }) } else { Ok(()) }
 }
 
-/// The file's length as its last writer left it; `None` where a version wrote it that did not keep that.
+/// Returns the length stored by the last writer; `None` if its version did not store it.
 fn length_by_header(header: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let page_size = match u16::from_be_bytes(header.get(16..18)?.try_into().ok()?) {
@@ -97,13 +96,13 @@ fn length_by_header(header: &[u8]) -> Option<u64> {
     (changes == pages_are_of).then(|| page_size * u64::from(pages))
 }
 
-/// Refuses a database with a log of changes or the journal of a write that did not end.
+/// Refuses a database with a log of changes or the journal of an interrupted write.
 fn check_closed(file: &Path) -> Result<(), ProfileError> {
     for suffix in ["-wal", "-journal"] {
         let mut name = OsString::from(file);
         name.push(suffix);
         let beside = PathBuf::from(name);
-        // A journal that is kept but done with begins with zeros.
+        // A completed journal that is kept starts with zeros.
         let mut first = [0];
         if File::open(&beside).is_ok_and(|mut input| input.read_exact(&mut first).is_ok()) && first != [0] {
             return Err(ProfileError::NotClosed { file: file.to_owned(), beside });
@@ -112,8 +111,8 @@ fn check_closed(file: &Path) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// The path as a URI; whatever could mean something in one is escaped.
-fn uri(file: &Path) -> String {
+/// Returns the path as a URI with escaped special characters.
+fn immutable_uri(file: &Path) -> String {
     let mut uri = String::from("file://");
     for &byte in file.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {

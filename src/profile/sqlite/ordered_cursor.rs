@@ -1,7 +1,7 @@
-//! Rows of the tables beside `COMPUTE_TASK_INFO`, merged with it in the order of `globalTaskId`.
+//! Merge join of other tables with `COMPUTE_TASK_INFO`, in the order of `globalTaskId`.
 //!
-//! SQLite sorts where the file is not sorted, in temporary files; a join would depend on indexes that the
-//! profilers do not make.
+//! SQLite sorts unsorted tables in temporary files; a join would depend on indexes, which the profilers do not
+//! create.
 
 use rusqlite::{Row, Rows, types::ValueRef};
 
@@ -17,7 +17,7 @@ impl<'s, T> OrderedCursor<'s, T> {
         Self { rows, pending: None, parse }
     }
 
-    /// The next row of an id. Ids must be asked for in their order.
+    /// Returns the next row of an id. Ids must be given in ascending order.
     pub(super) fn next_of(&mut self, id: i64) -> rusqlite::Result<Option<T>> {
         loop {
             match self.pending.take() {
@@ -36,7 +36,7 @@ impl<'s, T> OrderedCursor<'s, T> {
     }
 }
 
-/// A time in nanoseconds as a cell has it.
+/// Time of a cell, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TaskTime {
     Absent,
@@ -45,7 +45,7 @@ pub(super) enum TaskTime {
 }
 
 impl TaskTime {
-    /// Whole numbers, also as text: torch_npu writes both.
+    /// Parses whole numbers, also as text: torch_npu writes both.
     pub(super) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Absent,

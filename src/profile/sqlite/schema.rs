@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _};
 
-/// A table with the columns that it has, whichever those are.
+/// Name and columns of a table.
 #[derive(Debug)]
 pub(super) struct TableSchema {
     name: String,
@@ -11,7 +11,7 @@ pub(super) struct TableSchema {
 }
 
 impl TableSchema {
-    /// Looks a table up. Views are none: they could compute anything.
+    /// Reads the schema of a table. Views are ignored, because they could compute anything.
     pub(super) fn read_schema(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
         let name: Option<String> = connection
             .query_row(
@@ -26,41 +26,41 @@ impl TableSchema {
         Ok(Some(Self { columns: columns.collect::<rusqlite::Result<_>>()?, name }))
     }
 
-    /// The table's name for use in SQL.
-    pub(super) fn table(&self) -> String {
-        quoted(&self.name)
+    /// Returns the quoted name of the table for SQL.
+    pub(super) fn quoted_name(&self) -> String {
+        quote_name(&self.name)
     }
 
-    /// A column for use in SQL. Case and underscores do not count: versions differ in both.
-    pub(super) fn column(&self, name: &str) -> Option<String> {
-        Some(quoted(&self.find(name)?.0))
+    /// Returns the quoted name of a column for SQL. Case and underscores are ignored: versions differ in both.
+    pub(super) fn quoted_column(&self, name: &str) -> Option<String> {
+        Some(quote_name(&self.find_column(name)?.0))
     }
 
-    /// As [`Self::column`], with `NULL` for one that is not there.
+    /// Returns the quoted name of a column, or `NULL` if it does not exist.
     pub(super) fn column_or_null(&self, name: &str) -> String {
-        self.column(name).unwrap_or_else(|| "NULL".to_owned())
+        self.quoted_column(name).unwrap_or_else(|| "NULL".to_owned())
     }
 
-    /// A column of whole numbers that may be stored as text.
-    pub(super) fn integer(&self, name: &str) -> Option<String> {
-        let (name, kind) = self.find(name)?;
-        let column = quoted(name);
-        // Bare where possible, so that an index or the order of rows can serve.
+    /// Returns an SQL expression for a column of whole numbers that may be stored as text.
+    pub(super) fn integer_column(&self, name: &str) -> Option<String> {
+        let (name, kind) = self.find_column(name)?;
+        let column = quote_name(name);
+        // Without a cast if possible, so that an index or the order of rows can be used.
         let is_integer = kind.to_ascii_uppercase().contains("INT");
         Some(if is_integer { column } else { format!("CAST({column} AS INTEGER)") })
     }
 
-    /// Which of some columns are not there.
-    pub(super) fn missing(&self, names: &[&'static str]) -> Vec<&'static str> {
-        names.iter().copied().filter(|name| self.find(name).is_none()).collect()
+    /// Returns the columns that do not exist.
+    pub(super) fn missing_columns(&self, names: &[&'static str]) -> Vec<&'static str> {
+        names.iter().copied().filter(|name| self.find_column(name).is_none()).collect()
     }
 
-    fn find(&self, name: &str) -> Option<&(String, String)> {
+    fn find_column(&self, name: &str) -> Option<&(String, String)> {
         let folded = |name: &str| name.replace('_', "").to_ascii_lowercase();
         self.columns.iter().find(|(column, _)| folded(column) == folded(name))
     }
 }
 
-fn quoted(name: &str) -> String {
+fn quote_name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

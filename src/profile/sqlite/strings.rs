@@ -1,7 +1,7 @@
-//! Names by their ids: `STRING_IDS`.
+//! Names by id: `STRING_IDS`.
 //!
-//! The table also holds every call stack and can be most of a database, so names are looked up when they
-//! are first needed and a bounded number of them is kept.
+//! The table also contains every call stack and can be most of a database, so names are read on first use and a
+//! bounded number of them is cached.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use rusqlite::{Connection, Statement, types::ValueRef};
 
 use super::schema::TableSchema;
 
-/// What the profilers write for a name that is not there.
+/// Text of the profilers for a missing name.
 pub(super) const ABSENT: &[u8] = b"N/A";
-/// No name is longer; a call stack or damage may be.
+/// Maximum length of a name; call stacks or damaged data may be longer.
 const LONGEST: i64 = 1 << 20;
-/// Bytes of names that are kept.
+/// Maximum bytes of cached names.
 const KEPT: usize = 8 << 20;
 
-/// A cell that names something.
+/// Cell with a name.
 #[derive(Clone, Debug)]
 pub(super) enum NameCell {
-    /// The table has no such column.
+    /// Missing column.
     NoColumn,
-    /// NULL, or nothing that could be a name.
+    /// NULL, or a value that cannot be a name.
     Absent,
-    /// By id.
+    /// Id of the name.
     Id(i64),
-    /// In place.
+    /// The name itself.
     Plain(Vec<u8>),
 }
 
@@ -39,12 +39,12 @@ impl NameCell {
     }
 }
 
-/// Why a name cannot be given.
+/// Name that cannot be read.
 #[derive(Debug)]
 pub(super) enum TextError {
-    /// It has so many bytes.
+    /// Name with too many bytes.
     TooLong { id: i64, bytes: i64 },
-    /// The table cannot be read.
+    /// Failed SQLite call.
     Sqlite(rusqlite::Error),
 }
 
@@ -54,7 +54,7 @@ impl From<rusqlite::Error> for TextError {
     }
 }
 
-/// Looks names up.
+/// Reader of names with a cache.
 #[derive(Debug)]
 pub(super) struct StringTable<'c> {
     by_id: Statement<'c>,
@@ -65,25 +65,25 @@ pub(super) struct StringTable<'c> {
 impl<'c> StringTable<'c> {
     pub(super) fn new(connection: &'c Connection, table: &TableSchema) -> rusqlite::Result<Self> {
         let (id, value) = (table.column_or_null("id"), table.column_or_null("value"));
-        // The length is known without reading the value.
+        // The length is read without the value.
         let by_id = connection.prepare(&format!(
             "SELECT octet_length({value}), CASE WHEN octet_length({value}) <= {LONGEST} \
              THEN CAST({value} AS TEXT) END FROM {} WHERE {id} = ?1 LIMIT 1",
-            table.table()
+            table.quoted_name()
         ))?;
         Ok(Self { by_id, known: HashMap::new(), bytes: 0 })
     }
 
-    /// Makes room where much is kept; what was loaded before may be gone.
-    pub(super) fn make_room(&mut self) {
+    /// Clears the cache if it is full; loaded names may be removed.
+    pub(super) fn limit_memory(&mut self) {
         if self.bytes > KEPT {
             self.known.clear();
             self.bytes = 0;
         }
     }
 
-    /// Looks a name up for [`Self::get`].
-    pub(super) fn load(&mut self, text: &NameCell) -> Result<(), TextError> {
+    /// Loads a name for [`Self::loaded_name`].
+    pub(super) fn load_name(&mut self, text: &NameCell) -> Result<(), TextError> {
         let NameCell::Id(id) = *text else { return Ok(()) };
         if self.known.contains_key(&id) {
             return Ok(());
@@ -104,8 +104,8 @@ impl<'c> StringTable<'c> {
         Ok(())
     }
 
-    /// A name that was loaded.
-    pub(super) fn get<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
+    /// Returns a loaded name.
+    pub(super) fn loaded_name<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
         match text {
             NameCell::NoColumn => b"",
             NameCell::Absent => ABSENT,

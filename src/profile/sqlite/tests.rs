@@ -37,7 +37,7 @@ struct Made {
 fn made(sql: &[&str]) -> Made {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("msprof_20250109161616.db");
-    let connection = Connection::open(&path).expect("made");
+    let connection = Connection::open(&path).expect("created");
     for batch in sql {
         connection.execute_batch(batch).expect("valid");
     }
@@ -82,7 +82,7 @@ fn kernels_have_their_times_names_and_counters() {
     assert_eq!(groups.records, 4);
     assert_eq!(groups.without_shapes, BTreeMap::from([("Add".to_owned(), 1)]));
     let group = add(groups);
-    assert_eq!(group.count(), 3);
+    assert_eq!(group.record_count(), 3);
     assert_eq!(group.cells, ["\"8,4;4\"", "FLOAT;FLOAT", "ND;ND", "\"8,4\"", "FLOAT", "ND"]);
     assert_eq!((group.state.as_str(), group.core.as_str()), ("", "AI_VECTOR_CORE"));
     let statistics = group.into_statistics();
@@ -98,12 +98,12 @@ fn times_may_be_text_and_columns_may_be_renamed() {
     let text = text.replace("globalTaskId INTEGER, depth", "globalTaskId TEXT, depth");
     let text = text.replace("blockDim INTEGER", "block_num INTEGER");
     let group = add(read(&made(&[&text, RECORDS])).expect("read"));
-    assert_eq!(group.count(), 3);
+    assert_eq!(group.record_count(), 3);
     assert_eq!(group.into_statistics().durations.expect("some").mean, 3000.0);
 }
 
 #[test]
-fn the_first_record_by_time_gives_the_state() {
+fn group_state_is_that_of_earliest_record() {
     let states = "INSERT INTO STRING_IDS VALUES (30, 'dynamic'), (31, 'static');
         ALTER TABLE COMPUTE_TASK_INFO ADD COLUMN opState INTEGER DEFAULT 30;";
     let group = add(read(&made(&[
@@ -121,7 +121,7 @@ fn one_id_may_run_several_times() {
     let again = "INSERT INTO TASK VALUES (1736410576375326000, 1736410576375330000, 0, 20, 0);
         INSERT INTO TASK_PMU_INFO VALUES (20, 11, 2199.5);";
     let group = add(read(&made(&[TABLES, RECORDS, again])).expect("read"));
-    assert_eq!(group.count(), 4);
+    assert_eq!(group.record_count(), 4);
     let statistics = group.into_statistics();
     assert_eq!(statistics.durations.as_ref().expect("some").mean, 3250.0);
     assert_eq!(counters(&statistics)["aiv_time(us)"], 8.0 / 3.0);
@@ -138,7 +138,7 @@ fn collectives_are_counted_as_in_a_csv() {
         let groups = read(&made(&[TABLES, RECORDS, COLLECTIVES, change])).expect("read");
         assert_eq!(groups.records, 7);
         let counts = groups.without_shapes.clone();
-        assert_eq!(add(groups).count(), 3, "kernels are read beside them");
+        assert_eq!(add(groups).record_count(), 3, "kernels are read beside them");
         counts.into_iter().filter(|(kernel, _)| kernel != "Add").collect::<Vec<_>>()
     };
     let both = [("hcom_allReduce_".to_owned(), 2), ("hcom_broadcast_".to_owned(), 1)];
@@ -155,7 +155,7 @@ fn collectives_are_counted_as_in_a_csv() {
 }
 
 #[test]
-fn databases_without_kernels_say_what_they_hold() {
+fn database_without_kernels_reports_its_content() {
     let alone = error(&made(&[TABLES, COLLECTIVES, "DROP TABLE COMPUTE_TASK_INFO"]));
     assert!(alone.contains("`COMPUTE_TASK_INFO`: it holds collectives and no other kernel"), "{alone}");
     let analysis = error(&made(&["CREATE TABLE StepTraceTime (step, computing)"]));
@@ -163,7 +163,7 @@ fn databases_without_kernels_say_what_they_hold() {
 }
 
 #[test]
-fn what_is_missing_is_tolerated_where_it_can_be() {
+fn missing_optional_tables_and_names_are_tolerated() {
     let without_counters = add(read(&made(&[TABLES, RECORDS, "DROP TABLE TASK_PMU_INFO"])).expect("read"));
     assert!(counters(&without_counters.into_statistics()).is_empty());
     let dangling = read(&made(&[TABLES, RECORDS, "DELETE FROM STRING_IDS WHERE id = 6"])).expect("read");
@@ -175,7 +175,7 @@ fn what_is_missing_is_tolerated_where_it_can_be() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn invalid_cells_are_reported_with_column() {
     for (change, said) in [
         ("DROP TABLE TASK", "`DIR/msprof_20250109161616.db` has no table `TASK`"),
         (
@@ -213,28 +213,28 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn rehearsed_records_are_read_where_they_are_wanted() {
+fn rehearsed_records_need_permission() {
     let made = made(&[TABLES, RECORDS, "UPDATE STRING_IDS SET value = 'rehearsal_Add' WHERE id = 1"]);
     assert!(matches!(read(&made), Err(ProfileError::Rehearsed { place: RecordPosition::Task(20), .. })));
-    assert_eq!(add(read_as(&made, true).expect("read")).count(), 3);
+    assert_eq!(add(read_as(&made, true).expect("read")).record_count(), 3);
 }
 
 #[test]
-fn call_stacks_among_the_names_are_not_read() {
+fn long_call_stacks_in_string_table_are_ignored() {
     let stacks = "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 130)
         INSERT INTO STRING_IDS SELECT i, hex(zeroblob(1000000)) FROM n";
-    assert_eq!(add(read(&made(&[TABLES, RECORDS, stacks])).expect("read")).count(), 3);
+    assert_eq!(add(read(&made(&[TABLES, RECORDS, stacks])).expect("read")).record_count(), 3);
 }
 
 #[test]
-fn files_that_are_no_databases_say_what_they_are() {
+fn invalid_database_files_are_classified() {
     let whole = made(&[TABLES, RECORDS]);
     let bytes = fs::read(&whole.path).expect("there");
     for (content, said) in [
         (&b""[..], "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"Type,Duration(us)\n", "is not an SQLite database"),
-        (&bytes[..50], "is cut off: 50 of 512 bytes"),
+        (&bytes[..50], "is truncated: 50 of 512 bytes"),
         (&bytes[..bytes.len() - 1], "is cut off"),
     ] {
         fs::write(&whole.path, content).expect("written");
@@ -251,17 +251,17 @@ fn files_that_are_no_databases_say_what_they_are() {
 
 /// MindStudio Insight leaves them in WAL mode, and profiles are often mounted read-only.
 #[test]
-fn a_database_in_wal_mode_is_read_without_a_trace() {
+fn database_in_wal_mode_is_read_without_new_files() {
     let wal = made(&["PRAGMA journal_mode=WAL", TABLES, RECORDS]);
     let odd = wal.folder.path().join("a?b#c%41 d/e;f&g=h");
-    fs::create_dir_all(&odd).expect("made");
+    fs::create_dir_all(&odd).expect("created");
     let path = odd.join("msprof_1.db");
     fs::rename(&wal.path, &path).expect("moved");
     let bytes = fs::read(&path).expect("there");
     assert_eq!(bytes[18..20], [2, 2], "WAL mode");
     fs::set_permissions(&odd, fs::Permissions::from_mode(0o555)).expect("read-only");
     let wal = Made { folder: wal.folder, path };
-    assert_eq!(add(read(&wal).expect("read")).count(), 3);
+    assert_eq!(add(read(&wal).expect("read")).record_count(), 3);
     assert_eq!(fs::read_dir(&odd).expect("listed").count(), 1, "nothing beside it");
     assert_eq!(fs::read(&wal.path).expect("there"), bytes);
     fs::set_permissions(&odd, fs::Permissions::from_mode(0o755)).expect("writable");

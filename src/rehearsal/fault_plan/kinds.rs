@@ -1,8 +1,8 @@
-//! What can go wrong, each with its parameters.
+//! Kinds of faults with their parameters.
 
 use serde::{Deserialize, Serialize};
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -20,7 +20,7 @@ pub enum FaultKind {
     LostRecords(LostRecords),
     /// The exported table ends in the middle of a row.
     TruncatedCsv(TruncatedCsv),
-    /// Rows of the exported table lack cells.
+    /// Rows of the exported table have too few cells.
     RaggedCsv(RaggedCsv),
     /// msprof exports nothing and exits with 0.
     MissingOutput(MissingOutput),
@@ -28,29 +28,29 @@ pub enum FaultKind {
     WrongDeviceId(WrongDevice),
     /// The disk is full when msprof exports.
     DiskFull(DiskFull),
-    /// Everything takes longer, except the kernels.
+    /// All steps except kernels take longer.
     SlowDevice(SlowDevice),
-    /// The device is hot and its clock is low.
+    /// The device is hot and its clock is reduced.
     Throttling(DeviceThrottling),
-    /// The device is not listed any more and cannot be used.
+    /// The device is no longer listed and cannot be used.
     DeviceLost(NoParameters),
-    /// Somebody else's process holds the device.
+    /// A foreign process occupies the device.
     LeftoverProcess(LeftoverProcess),
 }
 
-/// What a fault strikes as a whole.
+/// The part of a run that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultScope {
     /// One case.
     Case,
-    /// A collection, also where just some of its cases are named.
+    /// A collection, also if only some of its cases match.
     Collection,
-    /// A device, as long as the fault's time lasts.
+    /// A device, during the time window of the fault.
     Device,
 }
 
 impl FaultKind {
-    /// What it strikes.
+    /// Returns the part of a run that it affects.
     #[must_use]
     pub const fn scope(&self) -> FaultScope {
         match self {
@@ -78,19 +78,19 @@ impl FaultKind {
 #[serde(deny_unknown_fields)]
 pub struct NoParameters {}
 
-/// How a process ends.
+/// Parameters of a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessCrash {
-    /// With this exit code, and not by a signal.
+    /// Exit code, instead of a signal.
     pub exit: Option<u8>,
-    /// By this signal; SIGSEGV where nothing is said.
+    /// Signal; SIGSEGV by default.
     pub signal: Option<CrashSignal>,
-    /// At which point.
+    /// Point of the fault.
     pub at: CrashAt,
-    /// At which launch of the case, from 1.
+    /// Launch of the case, from 1.
     pub launch: u32,
-    /// What msprof exports of what ran before.
+    /// Records that msprof exports.
     pub records: RecordsKept,
 }
 
@@ -100,14 +100,14 @@ impl Default for ProcessCrash {
     }
 }
 
-/// The signals that end processes on such hosts.
+/// Signals of crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CrashSignal {
-    /// A wrong address.
+    /// Invalid memory access.
     SIGSEGV,
-    /// As the system does when the host's memory runs out.
+    /// Sent by the system when the host runs out of memory.
     SIGKILL,
-    /// An abort, as of a C++ exception that nobody catches.
+    /// An abort, such as after an uncaught C++ exception.
     SIGABRT,
     /// A bus error.
     SIGBUS,
@@ -119,34 +119,33 @@ pub enum CrashSignal {
 pub enum CrashAt {
     /// While a case is launched.
     Launch,
-    /// When Python ends, with everything launched and said.
+    /// When Python exits, after all launches and output.
     Exit,
 }
 
-/// What a crash leaves of the records.
+/// Records left by a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordsKept {
-    /// All that were made.
+    /// All records.
     Kept,
-    /// All but those of the last second of the device's time, which nobody finalised.
+    /// All except those of the last second of device time, which were not finalised.
     LastSecondLost,
     /// None; msprof finds no profiling data.
     None,
 }
 
-/// How a process hangs.
+/// Parameters of a hang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessHang {
-    /// Whether SIGTERM does not end it.
+    /// True if SIGTERM does not end it.
     pub ignores_sigterm: bool,
-    /// A process that it starts before and that keeps its standard input and output open.
+    /// A process started before the hang that keeps standard input and output open.
     pub grandchild: GrandchildLocation,
-    /// At which launch of the case, from 1.
+    /// Launch of the case, from 1.
     pub launch: u32,
-    /// After so many seconds it goes on as if nothing had been, and its grandchild ends; not before a real day
-    /// has passed where nothing is said.
+    /// Seconds after which it continues normally and its grandchild ends; by default one real day.
     pub seconds: Option<f64>,
 }
 
@@ -156,11 +155,11 @@ impl Default for ProcessHang {
     }
 }
 
-/// Where a grandchild is.
+/// Process group of a grandchild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrandchildLocation {
-    /// There is none.
+    /// No grandchild.
     None,
     /// In the script's process group.
     SameGroup,
@@ -170,11 +169,11 @@ pub enum GrandchildLocation {
     OwnSession,
 }
 
-/// When memory runs out.
+/// Parameters of an out-of-memory error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutOfMemory {
-    /// At which point.
+    /// Point of the fault.
     pub at: MemoryAt,
 }
 
@@ -182,10 +181,10 @@ pub struct OutOfMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAt {
-    /// While the case's tensors are made.
+    /// While the case's tensors are created.
     #[default]
     Arguments,
-    /// When the call makes its results.
+    /// When the call allocates its results.
     Launch,
 }
 
@@ -204,13 +203,13 @@ impl Default for RuntimeDeviceError {
     }
 }
 
-/// How far a clock jumps.
+/// Parameters of a clock jump.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClockJump {
-    /// So many seconds forwards, or backwards where negative.
+    /// Seconds forwards, or backwards if negative.
     pub seconds: f64,
-    /// At which launch of the case, from 1.
+    /// Launch of the case, from 1.
     pub launch: u32,
 }
 
@@ -220,21 +219,21 @@ impl Default for ClockJump {
     }
 }
 
-/// How many records are lost.
+/// Numbers of lost records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LostRecords {
-    /// So many of the first.
+    /// Number of first records.
     pub head: u32,
-    /// So many of the last.
+    /// Number of last records.
     pub tail: u32,
 }
 
-/// Where a table is cut.
+/// Parameters of a truncated table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TruncatedCsv {
-    /// The part of its bytes that is left, from 0 to 1.
+    /// Remaining share of its bytes, from 0 to 1.
     pub keeps: f64,
 }
 
@@ -244,11 +243,11 @@ impl Default for TruncatedCsv {
     }
 }
 
-/// How many rows are ragged.
+/// Number of ragged rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RaggedCsv {
-    /// So many rows, spread over the table, lack their last cell.
+    /// Number of rows without their last cell, spread over the table.
     pub rows: u32,
 }
 
@@ -258,13 +257,13 @@ impl Default for RaggedCsv {
     }
 }
 
-/// What msprof leaves where it exports nothing.
+/// Output of msprof without an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MissingOutput {
-    /// Whether there is a `PROF_*` folder.
+    /// True if a `PROF_*` folder exists.
     pub folder: bool,
-    /// Whether `msprof --export=on` exports from it later.
+    /// True if a later `msprof --export=on` exports from it.
     pub second_export: bool,
 }
 
@@ -274,21 +273,21 @@ impl Default for MissingOutput {
     }
 }
 
-/// Which device records name.
+/// Device of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WrongDevice {
-    /// This one; the next one where nothing is said.
+    /// Number of the device; the next one by default.
     pub shows: Option<u32>,
 }
 
-/// What a full disk leaves.
+/// Output of msprof on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskFull {
-    /// The part of the table's bytes that were written, from 0 (an empty file) to 1.
+    /// Written share of the table's bytes, from 0 (an empty file) to 1.
     pub keeps: f64,
-    /// Whether `msprof --export=on` finds room later.
+    /// True if a later `msprof --export=on` has enough space.
     pub second_export: bool,
 }
 
@@ -298,11 +297,11 @@ impl Default for DiskFull {
     }
 }
 
-/// How slow a device is.
+/// Parameters of a slow device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlowDevice {
-    /// Everything but the kernels takes so many times as long.
+    /// Factor of the time of all steps except kernels.
     pub factor: f64,
 }
 
@@ -312,13 +311,13 @@ impl Default for SlowDevice {
     }
 }
 
-/// How a hot device runs.
+/// Parameters of throttling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceThrottling {
-    /// Kernels take so many times as long.
+    /// Factor of the time of kernels.
     pub factor: f64,
-    /// What npu-smi shows, in degrees Celsius.
+    /// Temperature shown by npu-smi, in degrees Celsius.
     pub temperature: i64,
 }
 
@@ -328,29 +327,29 @@ impl Default for DeviceThrottling {
     }
 }
 
-/// Who holds a device.
+/// A process that occupies a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeftoverProcess {
-    /// It goes after so many seconds; not at all where nothing is said.
+    /// Seconds after which it ends; never by default.
     pub seconds: Option<f64>,
-    /// Its process id, as npu-smi shows it. No such process is started.
+    /// Process id shown by npu-smi. No process is started.
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// What it leaves of the device's memory, in MB.
+    /// Free memory of the device, in MB.
     pub free_mb: u64,
-    /// What others are refused.
+    /// Resource that others cannot use.
     pub holds: HeldResource,
 }
 
-/// What a leftover process holds.
+/// Resource held by a leftover process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldResource {
-    /// The memory: others run out of it.
+    /// Memory: others run out of memory.
     Memory,
-    /// The device: others cannot take it into use.
+    /// The device: others cannot initialise it.
     Device,
 }
 

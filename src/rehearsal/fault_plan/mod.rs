@@ -1,8 +1,8 @@
-//! The fault plan of the rehearsal host, a YAML file: what goes wrong there, where, how often and when; how long
-//! the host pretends that things take, and how much faster its time passes than ours.
+//! The fault plan of the rehearsal host, a YAML file: faults with their place, number and time; simulated delays; and
+//! the ratio of simulated to real time.
 //!
-//! Owns the plan's words and what may stand together. What a fault does is the business of the rehearsal host.
-//! All seconds of a plan are pretended ones.
+//! This module defines the keys of a plan and their valid combinations; the rehearsal host carries the faults out.
+//! All seconds of a plan are simulated ones.
 
 mod kinds;
 mod raw;
@@ -21,28 +21,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::YamlError;
 
-/// Everything that a fault plan says.
+/// A fault plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {
-    /// Seed of the faults that strike by chance; the run's where none is given.
+    /// Seed of the random faults; by default the seed of the run.
     pub seed: Option<u64>,
-    /// Pretended seconds that pass in one second.
+    /// Simulated seconds per real second.
     pub speed: f64,
-    /// How long the host pretends that things take.
+    /// Simulated delays.
     pub costs: SimulatedDelays,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<PlannedFault>,
 }
 
 impl Default for FaultPlan {
-    /// Nothing goes wrong, nothing is slower than it is.
+    /// No faults and no delays.
     fn default() -> Self {
         Self { seed: None, speed: 1.0, costs: SimulatedDelays::default(), faults: Vec::new() }
     }
 }
 
-/// Pretended seconds on top of what the stand-ins really take.
+/// Simulated seconds added to the real time of the stand-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulatedDelays {
@@ -58,29 +58,29 @@ pub struct SimulatedDelays {
     pub export: f64,
 }
 
-/// One thing that goes wrong.
+/// One fault of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedFault {
-    /// What.
+    /// Kind and parameters.
     pub kind: FaultKind,
-    /// Where.
+    /// Place.
     pub place: FaultTarget,
-    /// How often in all; always where nothing is said.
+    /// Limit of occurrences in total; none by default.
     pub times: Option<u32>,
-    /// How often for each case (or, where a whole collection is struck, for each set of cases).
+    /// Limit of occurrences for each case; for faults of a collection, for each set of cases.
     pub times_each: Option<u32>,
-    /// When.
+    /// Time.
     pub when: TimeWindow,
 }
 
-/// Where a fault strikes: where all that is said holds. Lists say "any of these"; empty ones say nothing.
+/// The place of a fault: all given conditions must hold. A list matches any of its values; an empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultTarget {
     /// Kernels.
     #[serde(deserialize_with = "raw::one_or_many")]
     pub kernel: Vec<String>,
-    /// Ids of cases, or how they begin.
+    /// Ids of cases, or their prefixes.
     #[serde(deserialize_with = "raw::one_or_many")]
     pub case: Vec<String>,
     /// Input shapes of a case as a row has them, or one of its slots.
@@ -92,23 +92,23 @@ pub struct FaultTarget {
     /// Numbers of collections.
     #[serde(deserialize_with = "raw::one_or_many")]
     pub collections: Vec<u32>,
-    /// Places in a collection, from 0.
+    /// Positions in a collection, from 0.
     #[serde(deserialize_with = "raw::one_or_many")]
     pub ordinal: Vec<u32>,
-    /// Every so-many-th case of a collection; every so-many-th collection where a whole one is struck.
+    /// Every n-th case of a collection; for faults of a collection, every n-th collection.
     pub every: Option<u32>,
-    /// How likely it is, from 0 to 1.
+    /// Probability, from 0 to 1.
     pub probability: Option<f64>,
-    /// What decides about that, besides the seed.
+    /// Key of the random draw, besides the seed.
     pub drawn_by: RandomKey,
 }
 
-/// What a draw depends on, besides the seed and the fault's place in the file. Never on the collection's number:
-/// the same cases are struck in whatever order they are measured.
+/// Key of a random draw, besides the seed and the fault's position in the file. The collection's number is never part
+/// of it, so that the affected cases do not depend on the order of measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RandomKey {
-    /// The case (or the cases of a collection) and the device: elsewhere, the case may be well.
+    /// The case (or the cases of a collection) and the device: the case may work on another device.
     #[default]
     CaseAndDevice,
     /// The case alone: it fails on every device.
@@ -117,28 +117,28 @@ pub enum RandomKey {
     Device,
 }
 
-/// When a fault may strike, in pretended seconds since the run's start.
+/// Time window of a fault, in simulated seconds since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeWindow {
-    /// From here on.
+    /// Start.
     pub from: f64,
-    /// Up to here; for good where nothing is said.
+    /// End; none by default.
     pub until: Option<f64>,
 }
 
 impl TimeWindow {
-    /// Whether a moment is in it.
+    /// Returns true if a time is in the window.
     #[must_use]
     pub fn holds(&self, seconds: f64) -> bool {
         seconds >= self.from && self.until.is_none_or(|until| seconds < until)
     }
 }
 
-/// What a plan's names are held against.
+/// Valid names for a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidNames<'a> {
-    /// Kernels of the catalogue, with their other names.
+    /// Kernels of the catalogue, including alternative names.
     pub kernels: &'a [&'a str],
     /// Devices of the host, numbered from 0.
     pub devices: u32,
@@ -148,7 +148,7 @@ impl FaultPlan {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`YamlError`] where it cannot be read, is wrong, or names a kernel or a device that is not there.
+    /// [`YamlError`] if it cannot be read, is invalid, or names a kernel or a device that does not exist.
     pub fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         let text = fs::read_to_string(file).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
@@ -157,7 +157,7 @@ impl FaultPlan {
         Self::parse(file, &text, known)
     }
 
-    /// Reads a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
     /// [`YamlError`], as [`FaultPlan::load`].
@@ -165,7 +165,7 @@ impl FaultPlan {
         raw::parse(file, text, known)
     }
 
-    /// Whether it changes nothing.
+    /// Returns true if the plan has no effect.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,4 +1,4 @@
-//! Fault plans: what may be written, and what is said of what may not.
+//! Valid fault plans, and the errors of invalid ones.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<FaultPlan, YamlError> {
 }
 
 #[test]
-fn words_alone_have_the_documented_parameters() {
+fn faults_without_parameters_have_documented_defaults() {
     let plan =
         parse("faults:\n- crash:\n- throttling: {factor: 2}\n  where: {devices: 1}\n").expect("a plan");
     assert_eq!(plan.faults[0].kind, FaultKind::Crash(ProcessCrash::default()));
@@ -21,13 +21,13 @@ fn words_alone_have_the_documented_parameters() {
 }
 
 #[test]
-fn an_empty_plan_is_none() {
+fn empty_plan_has_no_effect() {
     assert!(parse("{}").expect("a plan").is_empty());
     assert!(!parse("speed: 2").expect("a plan").is_empty());
 }
 
 #[test]
-fn a_plan_travels_as_json() {
+fn plan_survives_json() {
     let text = "seed: 3\nspeed: 50\ncosts: {start: 8, launch: 0.001}\nfaults:\n\
                 - hang: {grandchild: own_session}\n  where: {case: ab, ordinal: [1, 2], probability: 0.5}\n\
                 - device_lost:\n  when: {from: 5, until: 6.5}\n\
@@ -38,7 +38,7 @@ fn a_plan_travels_as_json() {
 }
 
 #[test]
-fn wrong_plans_are_told_with_line_column_and_the_likely_word() {
+fn invalid_plans_are_reported_with_position_and_hint() {
     let wrong = [
         "faults:\n- crsh: {}\n",
         "faults:\n- crash: {signal: SIGSEGF}\n",
@@ -64,12 +64,12 @@ fn wrong_plans_are_told_with_line_column_and_the_likely_word() {
         "costs:\n  start: 3\n  export: -1\n",
         "faults: [\n",
     ];
-    let told: Vec<String> = wrong
+    let messages: Vec<String> = wrong
         .iter()
         .map(|text| {
             let error = parse(text).expect_err(text);
             format!("{}\n  hint: {}", error, error.hint)
         })
         .collect();
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! What the stand-ins of one host remember between processes: when the host began, how often a fault struck.
+//! State shared by the stand-in processes of a host: its start time, and the number of times that each fault fired.
 
 use std::{
     fs::{self, File},
@@ -8,8 +8,8 @@ use std::{
 
 use crate::domain::Nanos;
 
-/// A folder with a file for every strike. Files are made by their first maker alone, so that stand-ins that
-/// run at once never count one strike twice.
+/// A folder with a file for every firing of a fault. A file is created exclusively, so that stand-ins that run at the
+/// same time never count one firing twice.
 #[derive(Clone, Debug)]
 pub(in crate::rehearsal) struct FireCounter {
     folder: PathBuf,
@@ -19,12 +19,12 @@ const FOLDER: &str = "faults";
 const BEGAN: &str = "began";
 
 impl FireCounter {
-    /// Those of the host in that folder.
+    /// Opens the counts of the host in a folder.
     pub(in crate::rehearsal) fn of_host(folder: &Path) -> Self {
         Self { folder: folder.join(FOLDER) }
     }
 
-    /// Notes when the host began. Where it is installed anew in its folder, its time goes on.
+    /// Records the start time of the host. A host installed again in its folder keeps its first start time.
     pub(in crate::rehearsal) fn begin(&self, now: Nanos) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         match File::create_new(self.folder.join(BEGAN)) {
@@ -34,14 +34,14 @@ impl FireCounter {
         }
     }
 
-    /// When the host began, where that was noted.
+    /// Returns the recorded start time.
     pub(super) fn began(&self) -> Option<Nanos> {
         fs::read_to_string(self.folder.join(BEGAN)).ok()?.parse().ok().map(Nanos)
     }
 
-    /// Counts a strike under a name, unless there were so many before. Says whether it may strike.
+    /// Counts a firing under a name and returns true, or returns false once `most` were counted.
     pub(super) fn take(&self, name: &str, most: u32) -> bool {
-        // A folder that cannot be written lets nothing strike that is to strike a number of times only.
+        // In a folder that cannot be written, faults with a limited number of firings do not fire.
         (0..most).any(|number| File::create_new(self.folder.join(format!("{name}.{number}"))).is_ok())
     }
 }

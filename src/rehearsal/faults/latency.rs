@@ -1,9 +1,9 @@
-//! How much longer than they really take things are pretended to take.
+//! Simulated latency: sleep on top of the real time of the stand-ins.
 
 use std::time::{Duration, Instant};
 
-/// Sleep that a stand-in owes. Pretended seconds are divided by the speed; a slow device stretches what passes
-/// between answers.
+/// Sleep that is due before the next answer. Simulated seconds are divided by the speed; a slow device stretches the
+/// time between answers.
 #[derive(Clone, Debug)]
 pub(in crate::rehearsal) struct SimulatedLatency {
     speed: f64,
@@ -12,7 +12,7 @@ pub(in crate::rehearsal) struct SimulatedLatency {
     last: Instant,
 }
 
-/// Shorter sleeps are saved up: the system's are no finer.
+/// Shorter sleeps are accumulated, because the system's resolution is no finer.
 const LEAST: Duration = Duration::from_millis(1);
 
 impl SimulatedLatency {
@@ -20,28 +20,28 @@ impl SimulatedLatency {
         Self { speed, slowness: 1.0, owed: Duration::ZERO, last: Instant::now() }
     }
 
-    /// The device is so many times as slow from now on.
+    /// Sets the factor by which the device is slower from now on.
     pub(in crate::rehearsal) fn slow_down(&mut self, factor: f64) {
         self.slowness = factor;
     }
 
-    /// Something happened that is pretended to take so many seconds.
+    /// Adds simulated seconds.
     pub(in crate::rehearsal) fn owe(&mut self, pretended: f64) {
         self.owed = self.owed.saturating_add(seconds(pretended / self.speed * self.slowness));
     }
 
-    /// How long to sleep before the next answer.
+    /// Returns the sleep that is due before the next answer.
     pub(in crate::rehearsal) fn due(&mut self) -> Duration {
         let passed = self.last.elapsed();
         self.owed = self.owed.saturating_add(passed.mul_f64(self.slowness - 1.0));
         let due = if self.owed < LEAST { Duration::ZERO } else { std::mem::take(&mut self.owed) };
-        // What is slept is not stretched again.
+        // The sleep itself is not stretched again.
         self.last = Instant::now() + due;
         due
     }
 }
 
-/// A duration; none where the number is none.
+/// Converts seconds to a duration; zero for a number that is no duration.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Which faults of the plan strike the host's parts, and when. What a strike does is done where it happens: in
-//! the pretend NPU, in msprof, in npu-smi.
+//! Selection of the faults that fire, by place and time. Their effects are implemented in the simulated NPU, in msprof
+//! and in npu-smi.
 
 mod fire_count;
 mod latency;
@@ -22,12 +22,12 @@ use crate::{
     render::{Manifest, ManifestCase},
 };
 
-/// The faults of one host, as one of its processes sees them.
+/// The faults of one host, in one of its processes.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveFaults {
     plan: FaultPlan,
     seed: u64,
-    /// Nothing counts and no time passes where there is no host's folder.
+    /// `None` without a host's folder: firings are not counted, and the plan's time stays 0.
     strikes: Option<FireCounter>,
     began: Nanos,
     collection: u32,
@@ -37,7 +37,7 @@ pub(super) struct ActiveFaults {
 }
 
 impl ActiveFaults {
-    /// Those of a configuration; the folder is the host's.
+    /// Creates the faults of a configuration; `folder` is the host's.
     pub(super) fn new(config: &HostConfig, folder: Option<&Path>, manifest: Option<&Manifest>) -> Self {
         let strikes = folder.map(FireCounter::of_host);
         let began = strikes.as_ref().and_then(FireCounter::began).unwrap_or_else(super::now);
@@ -60,7 +60,7 @@ impl ActiveFaults {
         self.plan.costs
     }
 
-    /// Real seconds of pretended ones.
+    /// Converts simulated seconds to real ones.
     pub(super) fn real(&self, pretended: f64) -> f64 {
         pretended / self.plan.speed
     }
@@ -70,12 +70,12 @@ impl ActiveFaults {
         self.device
     }
 
-    /// Whether the collection has a case of that ordinal.
+    /// Returns true if the collection has a case of that ordinal.
     pub(super) fn has_case(&self, ordinal: u32) -> bool {
         self.cases.iter().any(|case| case.ordinal == ordinal)
     }
 
-    /// What strikes the case of that ordinal, each strike counted.
+    /// Returns the faults that fire for the case of that ordinal, and counts them.
     pub(super) fn of_case(&self, ordinal: u32) -> Vec<FaultKind> {
         let Some(case) = self.cases.iter().find(|case| case.ordinal == ordinal) else { return Vec::new() };
         self.striking(FaultScope::Case, |fault, index| {
@@ -88,7 +88,7 @@ impl ActiveFaults {
         })
     }
 
-    /// What strikes the collection, each strike counted.
+    /// Returns the faults that fire for the collection, and counts them.
     pub(super) fn of_collection(&self) -> Vec<FaultKind> {
         self.striking(FaultScope::Collection, |fault, index| {
             let place = &fault.place;
@@ -96,7 +96,7 @@ impl ActiveFaults {
                 && place.case.is_empty()
                 && place.shapes.is_empty()
                 && place.ordinal.is_empty();
-            // The same cases are struck alike in whatever order they stand.
+            // The same set of cases has the same faults in any order.
             let cases = self.cases.iter().fold(0_u64, |sum, case| sum.wrapping_add(case.case.seed()));
             ((names_none || self.cases.iter().any(|case| names(place, case)))
                 && place.every.is_none_or(|every| self.collection.is_multiple_of(every))
@@ -106,7 +106,7 @@ impl ActiveFaults {
         })
     }
 
-    /// What is wrong with a device now.
+    /// Returns the present state of a device.
     pub(super) fn of_device(&self, device: u32) -> FaultyDeviceState {
         let mut state = FaultyDeviceState::default();
         let now = self.now();
@@ -131,13 +131,13 @@ impl ActiveFaults {
         state
     }
 
-    /// Pretended seconds since the host began.
+    /// Returns the simulated seconds since the start of the host.
     fn now(&self) -> f64 {
         let passed = super::now().0.saturating_sub(self.began.0).max(0);
         Nanos(passed).seconds() * self.plan.speed
     }
 
-    /// Faults of that scope whose time it is and which `find` gives a subject, with their strikes counted.
+    /// Returns the active faults of a scope for which `find` returns a subject, and counts their firings.
     fn striking(
         &self,
         scope: FaultScope,
@@ -153,7 +153,7 @@ impl ActiveFaults {
         found.collect()
     }
 
-    /// Whether it may strike once more.
+    /// Returns true if the fault may fire once more.
     fn counts(&self, index: usize, fault: &PlannedFault, subject: &str) -> bool {
         let Some(strikes) = &self.strikes else { return true };
         let each = fault.times_each.is_none_or(|most| strikes.take(&format!("{index}.{subject}"), most));
@@ -165,7 +165,7 @@ impl ActiveFaults {
             && (place.collections.is_empty() || place.collections.contains(&self.collection))
     }
 
-    /// Chance, which the seed decides.
+    /// Returns true with the fault's probability, by a hash of the seed.
     fn is_drawn(&self, index: usize, place: &FaultTarget, subject: u64, device: u32) -> bool {
         const STEPS: u64 = 1 << 53;
         let Some(probability) = place.probability else { return true };
@@ -179,16 +179,16 @@ impl ActiveFaults {
     }
 }
 
-/// What is wrong with a device.
+/// State of a device with its faults.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FaultyDeviceState {
-    /// Whether it is not there.
+    /// True if the device is lost.
     pub(super) is_lost: bool,
-    /// How many times as long everything but the kernels takes.
+    /// Factor on the time of everything but kernels.
     pub(super) slowness: f64,
-    /// How hot it is.
+    /// Temperature and slowdown.
     pub(super) throttling: Option<DeviceThrottling>,
-    /// Who else holds it.
+    /// Another process that holds it.
     pub(super) held_by: Option<LeftoverProcess>,
 }
 
@@ -198,7 +198,7 @@ impl Default for FaultyDeviceState {
     }
 }
 
-/// Whether a place names a case; one that names none means all.
+/// Returns true if a place selects the case; a place without criteria selects all.
 fn names(place: &FaultTarget, case: &ManifestCase) -> bool {
     let inputs = case.shapes.split(" -> ").next().unwrap_or_default();
     let is_shape = |wanted: &String| {

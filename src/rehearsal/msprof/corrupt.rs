@@ -1,4 +1,4 @@
-//! What faults do to a collection's records, and to what is exported of them.
+//! Effects of faults on the records of a collection and on their export.
 
 use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
@@ -6,19 +6,19 @@ use crate::{
     rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept},
 };
 
-/// Nobody finalised the profiler: what it had not handed over yet is lost.
+/// Records lost by a crash, because the profiler was not finalised.
 const LAST: Nanos = Nanos(1_000_000_000);
 
-/// What becomes of an export.
+/// Outcome of an export.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ExportFault {
-    /// It is made.
+    /// Written.
     Made,
-    /// There is not even a folder.
+    /// Not even a folder is written.
     NoFolder,
-    /// There is none; a later one may succeed.
+    /// No table is written; a later export may succeed.
     Withheld { later: bool },
-    /// There was no room for it.
+    /// The disk is full.
     NoRoom(DiskFull),
 }
 
@@ -36,7 +36,7 @@ impl ExportFault {
     }
 }
 
-/// Takes from the records what is lost, and falsifies what is wrong.
+/// Removes lost records, and changes falsified fields.
 pub(super) fn damage(
     collected: &mut ProgramRecords,
     struck: &[FaultKind],
@@ -79,7 +79,7 @@ pub(super) fn damage_text(tables: &mut [ExportedTable], struck: &[FaultKind]) {
     }
 }
 
-/// Keeps that part of a table's bytes.
+/// Truncates a table to a share of its bytes.
 pub(super) fn cut_at(table: &mut String, part: f64) {
     let mut at = (table.len() as f64 * part) as usize;
     while !table.is_char_boundary(at) {
@@ -88,7 +88,7 @@ pub(super) fn cut_at(table: &mut String, part: f64) {
     table.truncate(at);
 }
 
-/// So many rows, evenly over the table, without their last cell.
+/// Removes the last cell of `rows` rows, evenly over the table.
 fn with_ragged_rows(table: &str, rows: usize) -> String {
     let count = table.lines().count().saturating_sub(1);
     let rows = rows.min(count);

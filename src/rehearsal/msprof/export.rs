@@ -1,4 +1,4 @@
-//! The `PROF_*` folder that a collection leaves.
+//! The `PROF_*` folder of a collection.
 
 use std::{
     fs, io,
@@ -24,10 +24,10 @@ pub(super) struct ExportError {
     source: io::Error,
 }
 
-/// What a program did.
+/// The launches of a program.
 #[derive(Debug)]
 pub(super) struct ProgramRecords {
-    /// Devices that it took into use.
+    /// Devices that it used.
     pub(super) devices: Vec<u32>,
     pub(super) launches: Vec<LoggedLaunch>,
     pub(super) started: Nanos,
@@ -49,7 +49,7 @@ pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
 /// A table by the first part of its file's name.
 pub(super) type ExportedTable = (&'static str, String);
 
-/// The tables that are exported of what was launched; none where nothing was.
+/// Returns the tables of the launches; none without launches.
 pub(super) fn tables(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> Vec<ExportedTable> {
     if launches.is_empty() {
         return Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn tables(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> Vec<
     ]
 }
 
-/// Writes a folder without an export below `parent`. Gives its path.
+/// Writes a folder without an export below `parent`, and returns its path.
 pub(super) fn write(
     parent: &Path,
     name: &str,
@@ -97,7 +97,7 @@ pub(super) fn write(
     Ok(root)
 }
 
-/// Exports the tables into a folder that [`write`] made, in the names of that time.
+/// Exports the tables into a folder of [`write`], under names with that time.
 pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result<(), ExportError> {
     let output = root.join(OUTPUT);
     make(&output)?;
@@ -107,18 +107,18 @@ pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result
     tables.iter().try_for_each(|(name, table)| text(&output.join(format!("{name}_{stamp}.csv")), table))
 }
 
-/// Keeps what a later export needs, in place of an export.
+/// Stores the tables for a later export, in place of an export.
 pub(super) fn withhold(root: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
     tables.iter().try_for_each(|(name, table)| text(&raw_file(root, name), table))
 }
 
-/// Keeps nothing for a later export: it will fail.
+/// Stores a mark with which a later export fails.
 pub(super) fn give_up(root: &Path) -> Result<(), ExportError> {
     text(&raw_file(root, GIVEN_UP), "")
 }
 
-/// Exports once more, as `msprof --export=on` does: beside an older export, under another time. Says whether
-/// there was anything to export.
+/// Exports again, as `msprof --export=on`: beside an older export, under another time. Returns false without
+/// anything to export.
 pub(super) fn export_again(root: &Path, at: Nanos) -> Result<bool, ExportError> {
     let mut tables = Vec::new();
     if raw_file(root, GIVEN_UP).exists() {
@@ -135,7 +135,7 @@ pub(super) fn export_again(root: &Path, at: Nanos) -> Result<bool, ExportError> 
 }
 
 fn raw_file(root: &Path, name: &str) -> PathBuf {
-    // No reader takes that for a table.
+    // Readers do not take this file for a table.
     root.join("host/data").join(format!("rehearsal.{name}"))
 }
 
@@ -147,9 +147,9 @@ fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
     files.filter(is_table).max()
 }
 
-/// The name of the table that everything is read from.
+/// Name of the table that readers use.
 pub(super) const OP_SUMMARY: &str = "op_summary";
-/// In the place of a table where there is none to export.
+/// Written in place of a table where none can be exported.
 const GIVEN_UP: &str = "given_up";
 const OUTPUT: &str = "mindstudio_profiler_output";
 
@@ -263,7 +263,7 @@ mod tests {
         let mut reader = RecordReader::open(&tables[0].0).expect("a table");
         for expected in &launches {
             let operation = &expected.operation;
-            let record = reader.read().expect("readable").expect("a record");
+            let record = reader.read_record().expect("readable").expect("a record");
             assert_eq!(record.kernel(), operation.kernel.as_bytes());
             assert!(record.is_rehearsed());
             assert_eq!(record.start().expect("a time"), Some(expected.start));
@@ -272,8 +272,11 @@ mod tests {
             let slots = |tensors: &[Tensor]| tensors.iter().cloned().map(Some).collect::<Vec<_>>();
             let shown =
                 if operation.task == TaskEngine::Random { Vec::new() } else { operation.inputs.clone() };
-            assert_eq!(record.inputs().expect("text").parse().expect("cells"), shown);
-            assert_eq!(record.outputs().expect("text").parse().expect("cells"), slots(&operation.outputs));
+            assert_eq!(record.input_cells().expect("text").parse().expect("cells"), shown);
+            assert_eq!(
+                record.output_cells().expect("text").parse().expect("cells"),
+                slots(&operation.outputs)
+            );
             let filled: Vec<bool> = record.counters().map(|counter| counter.is_some()).collect();
             assert_eq!(filled, [operation.task != TaskEngine::Random; 25]);
             let time = |index: usize| record.counters().nth(index).flatten().unwrap_or_default();
@@ -282,7 +285,7 @@ mod tests {
                 (operation.task == TaskEngine::Cube, operation.task == TaskEngine::Vector)
             );
         }
-        assert!(reader.read().expect("readable").is_none());
+        assert!(reader.read_record().expect("readable").is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The stand-in for msprof: starts a program with a pretend NPU at hand, and exports what it did.
+//! The stand-in for msprof: starts a program with a simulated NPU, and exports the records of its launches.
 //!
-//! Exit codes, console lines and folders are the real one's. So are its weaknesses: the program's exit
-//! status is not passed on, and every message goes to standard output.
+//! Exit codes, console lines and folders are the real one's, with its weaknesses: the program's exit status is not
+//! passed on, and every message goes to standard output.
 
 mod corrupt;
 mod counters;
@@ -30,7 +30,7 @@ use super::{
     },
     now,
     npu::{ApiServer, ApiSession, ScriptOutcome, ServerError},
-    shims::{FAILED, host, print_error},
+    shim_env::{FAILED, host_of_process, print_line},
     variables,
 };
 use crate::{
@@ -38,7 +38,7 @@ use crate::{
     render::{Manifest, files},
 };
 
-/// Why a collection fails.
+/// Error of a collection.
 #[derive(Debug, thiserror::Error)]
 enum MsprofError {
     #[error(transparent)]
@@ -70,18 +70,18 @@ enum MsprofError {
     NoData,
 }
 
-/// Plays msprof. Gives the exit code.
+/// Runs the stand-in, and returns the exit code.
 pub(super) fn run(arguments: &[String]) -> u8 {
     match options::parse(arguments) {
         MsprofCommand::Help => {
-            print_error(options::USAGE);
+            print_line(options::USAGE);
             0
         }
         MsprofCommand::Usage(problem) => {
             if let Some(problem) = problem {
-                print_error(&format!("[ERROR] {problem}"));
+                print_line(&format!("[ERROR] {problem}"));
             }
-            print_error(options::USAGE);
+            print_line(options::USAGE);
             FAILED
         }
         MsprofCommand::Start(start) => ended(collect(&start)),
@@ -91,21 +91,21 @@ pub(super) fn run(arguments: &[String]) -> u8 {
 
 fn ended(result: Result<(), MsprofError>) -> u8 {
     let Err(failure) = result else { return 0 };
-    print_error(&format!("[ERROR] {failure}"));
+    print_line(&format!("[ERROR] {failure}"));
     if let MsprofError::Host(error) = &failure {
-        print_error(&format!("hint: {}", error.hint()));
+        print_line(&format!("hint: {}", error.hint()));
     }
     FAILED
 }
 
 fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     check_application(start)?;
-    let (config, host) = host()?;
+    let (config, host) = host_of_process()?;
     let manifest = manifest(Path::new(files::MANIFEST))?;
     let faults = || ActiveFaults::new(&config, Some(&host), manifest.as_ref());
     let started = now();
     let server = ApiServer::start(ApiSession::new(&config, manifest.as_ref(), started, faults())?)?;
-    print_error("[INFO] Start profiling....");
+    print_line("[INFO] Start profiling....");
     let status = Command::new(&start.program)
         .args(&start.arguments)
         .env(variables::SOCKET, server.socket())
@@ -114,7 +114,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     let processes =
         server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
     if let Some(warning) = warning(status?) {
-        print_error(&warning);
+        print_line(&warning);
     }
     let processes: Vec<_> = processes
         .into_iter()
@@ -127,7 +127,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     let ended = now();
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
     let mut slowness = 1.0_f64;
-    // Each process that used a device leaves a profile of its own.
+    // Each process that used a device has a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
         let mut collected = ProgramRecords { devices, launches, started, ended };
         corrupt::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
@@ -140,7 +140,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     Ok(())
 }
 
-/// Exports, with the lines that the real one prints meanwhile.
+/// Exports, and prints the lines of the real one.
 fn report(
     config: &HostConfig,
     profile: &DeviceProfile,
@@ -153,48 +153,48 @@ fn report(
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
     let fate = ExportFault::from_faults(&outcome.struck);
     if fate == ExportFault::NoFolder {
-        print_error("[INFO] Profiling finished.");
+        print_line("[INFO] Profiling finished.");
         return Ok(());
     }
     let mut tables = export::tables(profile, &collected.launches);
     corrupt::damage_text(&mut tables, &outcome.struck);
     let written = export::write(&parent, &folder, profile, collected)?;
-    print_error(&format!("[INFO] Start export data in {folder}."));
+    print_line(&format!("[INFO] Start export data in {folder}."));
     match fate {
         ExportFault::Withheld { later } => {
             keep(later, &written, &tables)?;
-            print_error("[ERROR] Analysis environment is not OK.");
+            print_line("[ERROR] Analysis environment is not OK.");
         }
         ExportFault::NoRoom(full) => {
             keep(full.second_export, &written, &tables)?;
             tables.iter_mut().for_each(|(_, table)| corrupt::cut_at(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
-            print_error(&format!(
+            print_line(&format!(
                 "[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"
             ));
         }
         ExportFault::Made | ExportFault::NoFolder => {
             export::export(&written, &tables, collected.ended)?;
-            say_exported(&folder);
+            print_exported(&folder);
         }
     }
-    print_error("[INFO] Profiling finished.");
-    print_error(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
+    print_line("[INFO] Profiling finished.");
+    print_line(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
     Ok(())
 }
 
-/// Keeps what a later export needs, if there is to be one.
+/// Stores the tables for a later export, unless a fault excludes it.
 fn keep(later: bool, written: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
     if later { export::withhold(written, tables) } else { export::give_up(written) }
 }
 
-fn say_exported(folder: &str) {
-    print_error(&format!("[INFO] Export all data in {folder} done."));
-    print_error(&format!("[INFO] Start query data in {folder}."));
-    print_error(&format!("[INFO] Query all data in {folder} done."));
+fn print_exported(folder: &str) {
+    print_line(&format!("[INFO] Export all data in {folder} done."));
+    print_line(&format!("[INFO] Start query data in {folder}."));
+    print_line(&format!("[INFO] Query all data in {folder} done."));
 }
 
-/// `msprof --export=on`: what is below a folder, or the folder itself, is exported once more.
+/// `msprof --export=on`: exports a folder, or all folders below it, again.
 fn export_again(folder: &Path) -> Result<(), MsprofError> {
     let is_profile = |path: &Path| {
         path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
@@ -211,18 +211,18 @@ fn export_again(folder: &Path) -> Result<(), MsprofError> {
     }
     for profile in profiles {
         let name = profile.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        print_error(&format!("[INFO] Start export data in {name}."));
+        print_line(&format!("[INFO] Start export data in {name}."));
         if export::export_again(&profile, now())? {
-            say_exported(&name);
+            print_exported(&name);
         } else {
-            // An export that fails is told, and its status is 0 all the same.
-            print_error(&format!("[ERROR] Failed to export data in {name}."));
+            // A failed export prints an error, with status 0.
+            print_line(&format!("[ERROR] Failed to export data in {name}."));
         }
     }
     Ok(())
 }
 
-/// An interpreter is looked up and must have a script; anything else must be a real, executable file.
+/// Finds the program: an interpreter in `PATH`, which must have a script, or an executable file.
 fn check_application(start: &MsprofCollection) -> Result<(), MsprofError> {
     let program = Path::new(&start.program);
     let base = program.file_name().unwrap_or_default().to_string_lossy();
@@ -243,19 +243,18 @@ fn check_application(start: &MsprofCollection) -> Result<(), MsprofError> {
     Err(MsprofError::Application(format!("application {} {problem}", start.program)))
 }
 
-/// The manifest in the working folder, where there is one: it says which kernels to play and which
-/// collection this is.
+/// Reads the manifest in the working folder; `None` without one.
 fn manifest(file: &Path) -> Result<Option<Manifest>, MsprofError> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
     let parsed = serde_json::from_str(&text);
     parsed.map(Some).map_err(|source| MsprofError::Manifest { file: file.to_owned(), source })
 }
 
-/// What the real one says of a program that failed; it goes on to export all the same.
+/// Warning of the real one about a program that failed; it exports nevertheless.
 fn warning(status: ExitStatus) -> Option<String> {
     let reason = match (status.code(), status.signal()) {
         (Some(0), _) => return None,
-        // The real one takes the exit status for an `errno`: 1 reads "Operation not permitted".
+        // The real one prints the exit status as an `errno`: 1 is "Operation not permitted".
         (Some(code), _) => nix::errno::Errno::from_raw(code).desc().to_owned(),
         (None, signal) => format!("killed by signal {}", signal.unwrap_or_default()),
     };

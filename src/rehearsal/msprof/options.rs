@@ -2,23 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MsprofCommand {
-    /// The usage, because it was asked for.
+    /// `--help`.
     Help,
-    /// The usage, because something is wrong or nothing was said.
+    /// The usage after a wrong or empty command line.
     Usage(Option<String>),
     /// A collection.
     Start(MsprofCollection),
-    /// A further export of what is in a folder.
+    /// A further export of a folder.
     Export(PathBuf),
 }
 
-/// A collection to make.
+/// A collection to run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MsprofCollection {
-    /// The folder that gets the `PROF_*` folder; the working folder where nothing is said.
+    /// The folder that gets the `PROF_*` folder; the working folder by default.
     pub(super) output: Option<PathBuf>,
     pub(super) program: String,
     pub(super) arguments: Vec<String>,
@@ -35,7 +35,7 @@ Rehearsal: the stand-in collects at task-time l1 with metric PipeUtilization, an
    --ascendcl=on|off  --runtime-api=on|off  --aicpu=on|off  --hccl=on|off  --model-execution=on|off
    --help";
 
-/// Options that change nothing here, with the values for which that is true.
+/// Options without an effect here, with the values for which that is true.
 const ACCEPTED: [(&str, &[&str]); 12] = [
     ("type", &["text"]),
     ("task-time", &["l1", "on"]),
@@ -109,7 +109,7 @@ fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]
         (Some(text), []) => {
             let mut words = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
             let Some(program) = words.next() else { return wrong("--application is empty".to_owned()) };
-            // Where nothing else is said, the result goes beside the program.
+            // By default the result is written beside the program.
             let beside = || Path::new(&program).parent().map(Path::to_owned);
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
             MsprofCommand::Start(MsprofCollection {

@@ -1,4 +1,4 @@
-//! Binds the arguments of a call to a schema, as torch's own parser does: every refusal is a
+//! Binds the arguments of a call to a schema, as torch's own parser does: every error is a
 //! `TypeError` that names the argument.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::protocol::{PyArguments, PyError, PyErrorClass, PyValue};
 use crate::catalogue::{OperatorSchema, SchemaArgument, SchemaType};
 
-/// The arguments that were given, by name; those left out are absent.
+/// Given arguments by name; those left out are absent.
 pub(super) type BoundArguments = BTreeMap<String, PyValue>;
 
 /// Binds arguments. `numbers` names the tensor arguments that take a Python number as well.
@@ -54,7 +54,7 @@ pub(super) fn bind(
     Ok(bound)
 }
 
-/// `torch.randn(2, 3)` is `torch.randn([2, 3])`: whole numbers in place of a first list are one list.
+/// Gathers whole numbers in place of a first list into a list: `torch.randn(2, 3)` is `torch.randn([2, 3])`.
 fn gathered(places: &[&SchemaArgument], positional: &[PyValue]) -> Vec<PyValue> {
     let spread = places.len() == 1
         && places[0].kind == SchemaType::IntList
@@ -79,7 +79,7 @@ fn check(
             (matches!(value, PyValue::Tensor(_)) || number, "Tensor")
         }
         SchemaType::TensorList => (is_list_of(|item| matches!(item, PyValue::Tensor(_))), "tuple of Tensors"),
-        // Torch's own parser takes the number of a type.
+        // Torch's own parser accepts the number of a type.
         SchemaType::Int => (matches!(value, PyValue::Int(_) | PyValue::Dtype(_)), "int"),
         SchemaType::IntList => (is_list_of(|item| matches!(item, PyValue::Int(_))), "tuple of ints"),
         SchemaType::Float => (matches!(value, PyValue::Int(_) | PyValue::Float(_)), "float"),

@@ -1,18 +1,16 @@
-//! Calls that a replay makes besides its kernels: devices, views, sentinels, and scaling in place.
+//! Functions that a replay calls besides its kernels: devices, views, sentinels, scaling in place.
 
 use super::{
-    arguments::{BoundArguments, bind},
+    api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
     factories,
-    protocol::{ApiReply, PyArguments, PyError, PyValue, runtime},
-    session::{ApiSession, plain_operation},
-    tensors::{DeviceKind, KnownValues, OperandLayout, TensorHandle, TensorMemory, TensorOperand},
+    launch_log::plain_operation,
+    protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
+    session::ApiSession,
+    tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
-use crate::{
-    catalogue::OperatorSchema,
-    domain::{Dtype, Tensor},
-};
+use crate::domain::{Dtype, Tensor};
 
-/// Answers a call of this module or of [`factories`]; `None` where the function is none of theirs.
+/// Answers a call of this module or of [`factories`]; `None` for other functions.
 pub(super) fn call(
     session: &mut ApiSession,
     api: &str,
@@ -40,86 +38,34 @@ pub(super) fn call(
     Some(answer)
 }
 
-pub(super) fn bound(
-    signature: &str,
-    arguments: &PyArguments,
-    numbers: &[&str],
-) -> Result<BoundArguments, PyError> {
-    let schema = OperatorSchema::parse(signature).map_err(|error| runtime(format!("rehearsal: {error}")))?;
-    bind(&schema, arguments, numbers)
-}
-
-fn handle(bound: &BoundArguments, name: &str) -> Result<TensorHandle, PyError> {
-    match bound.get(name) {
-        Some(PyValue::Tensor(handle)) => Ok(*handle),
-        _ => Err(runtime(format!("`{name}` must be a tensor"))),
-    }
-}
-
-pub(super) fn int(bound: &BoundArguments, name: &str) -> Option<i64> {
-    if let Some(PyValue::Int(number)) = bound.get(name) { Some(*number) } else { None }
-}
-
 fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("set_device(Device device) -> ()", arguments, &[])?;
+    let bound = bind_signature("set_device(Device device) -> ()", arguments, &[])?;
     let place = match bound.get("device") {
         Some(PyValue::Int(number)) => DeviceKind::Npu(u32::try_from(*number).unwrap_or(u32::MAX)),
-        given => place(session, given)?,
+        given => device_argument(session, given)?,
     };
     let DeviceKind::Npu(device) = place else {
         return Err(runtime("set_device: expected an NPU, not the CPU"));
     };
     check_device(session, device)?;
     session.current = device;
-    session.tape.open(device);
+    session.log.open(device);
     Ok(ApiReply::Nothing)
 }
 
 fn store_set(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("store_set(str key, str value) -> ()", arguments, &[])?;
+    let bound = bind_signature("store_set(str key, str value) -> ()", arguments, &[])?;
     if let (Some(PyValue::Text(key)), Some(PyValue::Text(value))) = (bound.get("key"), bound.get("value")) {
         session.group().set(key, value);
     }
     Ok(ApiReply::Nothing)
 }
 
-/// Nothing where nobody has set the key so far.
+/// Returns `None` to Python for a key that is not set.
 fn store_get(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("store_get(str key) -> str", arguments, &[])?;
+    let bound = bind_signature("store_get(str key) -> str", arguments, &[])?;
     let Some(PyValue::Text(key)) = bound.get("key") else { return Ok(ApiReply::Nothing) };
     Ok(session.group().get(key).map_or(ApiReply::Nothing, ApiReply::Text))
-}
-
-fn check_device(session: &ApiSession, device: u32) -> Result<(), PyError> {
-    if device < session.devices {
-        return Ok(());
-    }
-    Err(runtime(format!(
-        "SetDevice: NPU function error: aclrtSetDevice({device}), error code is 107001. [Error]: Invalid device ID. \
-         Check whether the device ID is valid. (the rehearsal host has {} devices)",
-        session.devices
-    )))
-}
-
-/// `npu:3`, `npu`, `cpu` or nothing.
-pub(super) fn place(session: &ApiSession, given: Option<&PyValue>) -> Result<DeviceKind, PyError> {
-    let text = match given {
-        None | Some(PyValue::None) => return Ok(DeviceKind::Cpu),
-        Some(PyValue::Text(text)) => text.as_str(),
-        Some(other) => return Err(runtime(format!("rehearsal: a device is named by a text, not {other}"))),
-    };
-    let index = match text.split_once(':') {
-        Some(("npu", index)) => index.parse().ok(),
-        None if text == "npu" => Some(session.current),
-        None if text == "cpu" => return Ok(DeviceKind::Cpu),
-        _ => None,
-    };
-    let device = index.ok_or_else(|| {
-        let why = if text == "meta" { "meta tensors need the vendor's own torch" } else { "no such device" };
-        runtime(format!("rehearsal: `{text}`: {why}"))
-    })?;
-    check_device(session, device)?;
-    Ok(DeviceKind::Npu(device))
 }
 
 /// A tensor argument that a kernel reads.
@@ -131,7 +77,7 @@ fn readable(session: &ApiSession, api: &str, handle: TensorHandle) -> Result<Ten
     Ok(operand)
 }
 
-/// Whether a call of `torch.neg` is one that a sentinel could be: of whole numbers, which its entry refuses.
+/// Returns true for a call of `torch.neg` that can be a sentinel: on whole numbers, which the entry Neg does not accept.
 fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
     let given = arguments.positional.first().or_else(|| arguments.keyword.get("self"));
     let operand = given.and_then(|given| TensorMemory::handles(given).first().copied());
@@ -139,10 +85,10 @@ fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
     operand.is_none_or(|operand| operand.tensor.dtype == Dtype::Int32 || operand.place == DeviceKind::Cpu)
 }
 
-/// `torch.neg`, which the sentinels are.
+/// `torch.neg`, the function of sentinels.
 fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("neg(Tensor self) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, place, .. } = readable(session, "torch.neg", handle(&bound, "self")?)?;
+    let bound = bind_signature("neg(Tensor self) -> Tensor", arguments, &[])?;
+    let TensorOperand { tensor, place, .. } = readable(session, "torch.neg", tensor_handle(&bound, "self")?)?;
     if tensor.dtype == Dtype::Bool {
         return Err(runtime("Negation, the `-` operator, on a bool tensor is not supported."));
     }
@@ -150,18 +96,18 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
     let result = session.memory.allocate(&output, place, KnownValues::Unknown)?;
     if let DeviceKind::Npu(device) = place {
         if let ([length], Dtype::Int32) = (tensor.dims.as_slice(), &tensor.dtype) {
-            session.tape.sentinel(*length);
+            session.log.sentinel(*length);
         }
-        session.tape.launch(device, plain_operation("aclnnNeg_Neg_Neg", "Neg", vec![tensor], output));
+        session.log.launch(device, plain_operation("aclnnNeg_Neg_Neg", "Neg", vec![tensor], output));
     }
     Ok(ApiReply::Tensor(session.memory.describe(result)?))
 }
 
-/// `tensor.mul_(number)`: `Mul` with a scalar in single precision, `Muls` in 16 bits, as real profiles
-/// have it.
+/// `tensor.mul_(number)`: `Mul` with a scalar in single precision, `Muls` in 16 bits, as in real
+/// profiles.
 fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("mul_(Tensor self, Tensor other) -> Tensor", arguments, &["other"])?;
-    let target = handle(&bound, "self")?;
+    let bound = bind_signature("mul_(Tensor self, Tensor other) -> Tensor", arguments, &["other"])?;
+    let target = tensor_handle(&bound, "self")?;
     let TensorOperand { tensor, place, .. } = readable(session, "torch.Tensor.mul_", target)?;
     match bound.get("other") {
         Some(PyValue::Tensor(_)) => return Err(runtime("rehearsal: mul_ knows numbers only")),
@@ -181,21 +127,22 @@ fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, 
         } else {
             plain_operation("aclnnInplaceMuls_Muls_Muls", "Muls", vec![tensor], output)
         };
-        session.tape.launch(device, operation);
+        session.log.launch(device, operation);
     }
     Ok(ApiReply::Same(target))
 }
 
 fn transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("transpose(Tensor self, int dim0, int dim1) -> Tensor", arguments, &[])?;
-    let (first, second) = (int(&bound, "dim0").unwrap_or(0), int(&bound, "dim1").unwrap_or(0));
-    let view = session.memory.transposed(handle(&bound, "self")?, first, second)?;
+    let bound = bind_signature("transpose(Tensor self, int dim0, int dim1) -> Tensor", arguments, &[])?;
+    let (first, second) =
+        (int_argument(&bound, "dim0").unwrap_or(0), int_argument(&bound, "dim1").unwrap_or(0));
+    let view = session.memory.transposed(tensor_handle(&bound, "self")?, first, second)?;
     Ok(ApiReply::Tensor(session.memory.describe(view)?))
 }
 
 fn matrix_transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("t(Tensor self) -> Tensor", arguments, &[])?;
-    let tensor = handle(&bound, "self")?;
+    let bound = bind_signature("t(Tensor self) -> Tensor", arguments, &[])?;
+    let tensor = tensor_handle(&bound, "self")?;
     let rank = session.memory.describe(tensor)?.shape.len();
     if rank != 2 {
         return Err(runtime(format!("t() expects a tensor with 2 dimensions, but self is {rank}D")));
@@ -204,10 +151,11 @@ fn matrix_transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result
     Ok(ApiReply::Tensor(session.memory.describe(view)?))
 }
 
-/// `torch.triu` on the host, which causal masks are made by.
+/// `torch.triu` on the host, which creates causal masks.
 fn upper_triangle(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("triu(Tensor self, int diagonal=0) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, place, .. } = readable(session, "torch.triu", handle(&bound, "self")?)?;
+    let bound = bind_signature("triu(Tensor self, int diagonal=0) -> Tensor", arguments, &[])?;
+    let TensorOperand { tensor, place, .. } =
+        readable(session, "torch.triu", tensor_handle(&bound, "self")?)?;
     if place != DeviceKind::Cpu {
         return Err(runtime("rehearsal: triu is known on the host only"));
     }
@@ -218,20 +166,21 @@ fn upper_triangle(session: &mut ApiSession, arguments: &PyArguments) -> Result<A
 
 /// `tensor.to(device)`: a copy there, which launches no kernel.
 fn moved(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("to(Tensor self, Device device) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, dims, contents, .. } = readable(session, "to", handle(&bound, "self")?)?;
-    let place = place(session, bound.get("device"))?;
+    let bound = bind_signature("to(Tensor self, Device device) -> Tensor", arguments, &[])?;
+    let TensorOperand { tensor, dims, contents, .. } =
+        readable(session, "to", tensor_handle(&bound, "self")?)?;
+    let place = device_argument(session, bound.get("device"))?;
     let result = session.memory.allocate(&Tensor::new(dims, tensor.dtype), place, contents)?;
     Ok(ApiReply::Tensor(session.memory.describe(result)?))
 }
 
 /// `npu_format_cast(tensor, 29)`: the same values in FRACTAL_NZ.
 fn blocked(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bound("npu_format_cast(Tensor self, int acl_format) -> Tensor", arguments, &[])?;
-    let source = handle(&bound, "self")?;
+    let bound = bind_signature("npu_format_cast(Tensor self, int acl_format) -> Tensor", arguments, &[])?;
+    let source = tensor_handle(&bound, "self")?;
     let TensorOperand { tensor, dims, place, contents, layout } =
         readable(session, "npu_format_cast", source)?;
-    if int(&bound, "acl_format") != Some(FRACTAL_NZ) {
+    if int_argument(&bound, "acl_format") != Some(FRACTAL_NZ) {
         return Err(runtime("rehearsal: npu_format_cast knows FRACTAL_NZ (29) only"));
     }
     if layout != OperandLayout::Contiguous {
@@ -245,7 +194,7 @@ fn blocked(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply
     if let DeviceKind::Npu(device) = place {
         let output = session.memory.operand(result)?.tensor;
         let name = "aclnnNpuFormatCast_TransData_TransData";
-        session.tape.launch(device, plain_operation(name, "TransData", vec![tensor], output));
+        session.log.launch(device, plain_operation(name, "TransData", vec![tensor], output));
     }
     Ok(ApiReply::Tensor(session.memory.describe(result)?))
 }

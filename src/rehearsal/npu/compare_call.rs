@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     catalogue::{ArgumentValue, Fill, TensorArgument},
+    domain::Dims,
     render::ManifestCase,
 };
 
@@ -179,8 +180,7 @@ fn describe(dtype: &str, dims: &[u64], format: Option<&str>, layout: OperandLayo
         OperandLayout::Transposed => "a transposed view of a",
         OperandLayout::Permuted => "a view in another order of a",
     };
-    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
     let format = format.map(|format| format!(" in {format}")).unwrap_or_default();
     let place = if on_host { "host" } else { "NPU" };
-    format!("{layout} {dtype}[{}]{format} on the {place}", dims.join(","))
+    format!("{layout} {dtype}[{}]{format} on the {place}", Dims(dims))
 }

@@ -1,20 +1,20 @@
-//! Functions that make tensors.
+//! Functions that create tensors.
 //!
-//! Creation launches helper kernels, as it does on a device, so that whoever takes the n-th record
-//! for the n-th call is found out. Their names are those of real profiles where one was at hand
+//! Creation launches helper kernels, as it does on a device, so that a reader that takes the n-th record for the n-th
+//! call fails. Their names are those of real profiles where one was at hand
 //! (`DSARandomNormal`, `Cast`, `OnesLike`, `ZerosLike`, `Range`) and plausible elsewhere.
 
 use super::{
+    api_args::{bind_signature, device_argument, int_argument},
     arguments::BoundArguments,
-    builtin::{bound, int, place},
-    launch_log::{LaunchedOperation, TaskEngine},
+    launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyValue, runtime},
-    session::{ApiSession, plain_operation},
+    session::ApiSession,
     tensors::{DeviceKind, KnownValues},
 };
 use crate::domain::{Dtype, Tensor};
 
-/// How tensors come about, and the signatures of the functions that make them.
+/// Functions that create tensors, with their signatures.
 const FACTORIES: [(&str, &str); 8] = [
     ("torch.randn", "randn(int[] size"),
     ("torch.randint", "randint(int low, int high, int[] size"),
@@ -28,7 +28,7 @@ const FACTORIES: [(&str, &str); 8] = [
 const FACTORY_KEYWORDS: &str = "*, Generator? generator=None, Tensor? out=None, ScalarType? dtype=None, \
      Layout? layout=None, Device? device=None, bool? requires_grad=False, bool? pin_memory=False) -> Tensor";
 
-/// Answers a call of this module; `None` where the function is none of its.
+/// Answers a call of this module; `None` for other functions.
 pub(super) fn call(
     session: &mut ApiSession,
     api: &str,
@@ -44,8 +44,8 @@ fn create(
     signature: &str,
     arguments: &PyArguments,
 ) -> Result<ApiReply, PyError> {
-    let bound = bound(&format!("{signature}, {FACTORY_KEYWORDS}"), &filled_up(api, arguments), &[])?;
-    let place = place(session, bound.get("device"))?;
+    let bound = bind_signature(&format!("{signature}, {FACTORY_KEYWORDS}"), &filled_up(api, arguments), &[])?;
+    let place = device_argument(session, bound.get("device"))?;
     if let Some(PyValue::Generator(device)) = bound.get("generator")
         && *device != place.to_string()
     {
@@ -64,15 +64,15 @@ fn create(
     let tensor = Tensor::new(made.dims.clone(), dtype);
     let handle = session.memory.allocate(&tensor, place, made.contents)?;
     if let DeviceKind::Npu(device) = place {
-        session.tape.open(device);
+        session.log.open(device);
         for operation in made.helpers(&tensor) {
-            session.tape.launch(device, operation);
+            session.log.launch(device, operation);
         }
     }
     Ok(ApiReply::Tensor(session.memory.describe(handle)?))
 }
 
-/// The overloads that leave `low` or `start` out get it.
+/// Inserts `low` or `start` for the overloads without it.
 fn filled_up(api: &str, arguments: &PyArguments) -> PyArguments {
     let mut arguments = arguments.clone();
     let (first, short) = match api {
@@ -88,7 +88,7 @@ fn filled_up(api: &str, arguments: &PyArguments) -> PyArguments {
     arguments
 }
 
-/// How a new tensor comes about.
+/// Origin of a new tensor.
 enum TensorOrigin {
     Memory,
     Host,
@@ -109,7 +109,8 @@ fn made(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError> {
     Ok(match api {
         "torch.randn" => NewTensor::new(size()?, Dtype::Float, KnownValues::Unknown, TensorOrigin::Normal),
         "torch.randint" => {
-            let (low, high) = (int(bound, "low").unwrap_or(0), int(bound, "high").unwrap_or(0));
+            let (low, high) =
+                (int_argument(bound, "low").unwrap_or(0), int_argument(bound, "high").unwrap_or(0));
             if low >= high {
                 return Err(runtime(format!(
                     "random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
@@ -156,8 +157,8 @@ fn dims(given: Option<&PyValue>) -> Result<Vec<u64>, PyError> {
 
 fn arange(bound: &BoundArguments) -> Result<NewTensor, PyError> {
     let origin = TensorOrigin::Kernel("Range", "aclnnArange_ArangeAiCore_Range");
-    let (start, end) = (int(bound, "start"), int(bound, "end"));
-    let step = if bound.contains_key("step") { int(bound, "step") } else { Some(1) };
+    let (start, end) = (int_argument(bound, "start"), int_argument(bound, "end"));
+    let step = if bound.contains_key("step") { int_argument(bound, "step") } else { Some(1) };
     let (Some(start), Some(end), Some(step)) = (start, end, step) else {
         return Err(runtime("rehearsal: arange knows whole numbers only"));
     };
@@ -210,7 +211,7 @@ impl NewTensor {
         Self { dims, default_dtype, contents, origin }
     }
 
-    /// Whether values of that kind exist in that type.
+    /// Checks that the type can hold the values.
     fn check(&self, dtype: &Dtype) -> Result<(), PyError> {
         if matches!(self.origin, TensorOrigin::Normal) && !dtype.is_float() {
             return Err(runtime(format!("\"normal_kernel\" not implemented for '{dtype}'")));
@@ -234,7 +235,7 @@ impl NewTensor {
         }
     }
 
-    /// The kernels that fill a tensor of that kind.
+    /// Returns the kernels that fill the tensor.
     fn helpers(&self, tensor: &Tensor) -> Vec<LaunchedOperation> {
         match self.origin {
             TensorOrigin::Memory | TensorOrigin::Host => Vec::new(),
@@ -255,7 +256,7 @@ impl NewTensor {
     }
 }
 
-/// The generator makes single precision; other types are cast from it.
+/// Kernels of random values: the generator has single precision; other types are cast from it.
 fn random(kernel: &str, api: &str, tensor: &Tensor) -> Vec<LaunchedOperation> {
     let single = Tensor { dtype: Dtype::Float, ..tensor.clone() };
     let generated = LaunchedOperation {

@@ -1,7 +1,7 @@
-//! Where a script is on its way through its cases, as its calls tell, and which faults strike it there.
+//! Injects faults into a script, by its position in the list of cases.
 //!
-//! A script sets up, says so by the first `synchronize`, and then goes from case to case; `empty_cache` ends each.
-//! Between the sentinels of a case every call is a launch of it.
+//! The position follows from the calls: the first `synchronize` ends the setup, `empty_cache` ends a case. Between the
+//! sentinels of a case every call is a launch of it.
 
 use super::{
     launch_log::LaunchLog,
@@ -16,34 +16,34 @@ use crate::{
     },
 };
 
-/// The way of one script.
+/// The position of one script, and the faults that fire there.
 #[derive(Clone, Debug)]
 pub(super) struct FaultInjector {
     faults: ActiveFaults,
     pub(super) pace: SimulatedLatency,
-    /// The case at hand; none while the script sets up.
+    /// The current case; `None` during setup.
     case: Option<u32>,
     /// Calls since the case's opening sentinel.
     launches: u32,
-    /// What strikes the case at hand.
+    /// Faults of the current case.
     striking: Vec<FaultKind>,
-    /// What strikes the collection, once the script has begun.
+    /// Faults of the collection, after the script's start.
     of_collection: Option<Vec<FaultKind>>,
-    /// The code of an error that a kernel has ended in. It arrives late, and stays.
+    /// Code of a kernel's error. It is raised late, and stays.
     error: Option<u32>,
     order: Option<PyAction>,
     slowness: f64,
     records: RecordsKept,
 }
 
-/// What msprof has to know when the script has ended.
+/// Effects of faults that msprof needs when the script has ended.
 #[derive(Debug)]
 pub(in crate::rehearsal) struct ScriptOutcome {
-    /// What struck the collection.
+    /// Faults of the collection.
     pub(in crate::rehearsal) struck: Vec<FaultKind>,
-    /// What a crash has left of the records.
+    /// Records kept after a crash.
     pub(in crate::rehearsal) records: RecordsKept,
-    /// How many times as long msprof takes.
+    /// Factor on the time of msprof.
     pub(in crate::rehearsal) slowness: f64,
 }
 
@@ -51,9 +51,9 @@ const SYNCHRONIZE: &str = "torch.npu.synchronize";
 const SET_DEVICE: &str = "torch.npu.set_device";
 /// Ends a case.
 const EMPTY_CACHE: &str = "torch.npu.empty_cache";
-/// Calls that ask no device.
+/// Calls that use no device.
 const ASK_NO_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
-/// How long a hang lasts that has no end, in real seconds: whatever fails to end it, it does not stay for ever.
+/// Duration of a hang without `seconds`, in real seconds, so that a process that cannot be ended does not stay for ever.
 const A_DAY: f64 = 86_400.0;
 const LOST: u32 = 507_033;
 const BUSY: u32 = 507_899;
@@ -74,17 +74,17 @@ impl FaultInjector {
         }
     }
 
-    /// Before a call is judged. Raises what strikes it.
+    /// Injects faults before a call is compared; the error is the exception of a fault.
     pub(super) fn before(
         &mut self,
         api: &str,
-        tape: &mut LaunchLog,
+        log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
         if self.of_collection.is_none() {
             self.begin();
         }
-        self.look_at_the_device(api, tape, memory)?;
+        self.look_at_the_device(api, log, memory)?;
         match api {
             SET_DEVICE => self.pace.owe(self.faults.costs().init),
             SYNCHRONIZE => {
@@ -92,22 +92,22 @@ impl FaultInjector {
                     return Err(device_error(code, "synchronize", self.faults.device()));
                 }
             }
-            _ if tape.is_in_case() => self.on_launch(tape, memory),
+            _ if log.is_in_case() => self.on_launch(log, memory),
             _ => {}
         }
         Ok(())
     }
 
-    /// When a call has been answered.
-    pub(super) fn after(&mut self, api: &str, tape: &mut LaunchLog, memory: &mut TensorMemory) {
+    /// Updates the position after a call.
+    pub(super) fn after(&mut self, api: &str, log: &mut LaunchLog, memory: &mut TensorMemory) {
         match (api, self.case) {
-            (SYNCHRONIZE, None) => self.enter(0, tape, memory),
-            (EMPTY_CACHE, Some(case)) => self.enter(case + 1, tape, memory),
+            (SYNCHRONIZE, None) => self.enter(0, log, memory),
+            (EMPTY_CACHE, Some(case)) => self.enter(case + 1, log, memory),
             _ => {}
         }
     }
 
-    /// What Python is to do when it has the answer.
+    /// Returns the action for Python after the answer.
     pub(super) fn take_order(&mut self) -> Option<PyAction> {
         self.order.take()
     }
@@ -134,14 +134,14 @@ impl FaultInjector {
     fn look_at_the_device(
         &mut self,
         api: &str,
-        tape: &mut LaunchLog,
+        log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
         let device = self.faults.device();
         let state = self.faults.of_device(device);
         self.slowness = state.slowness;
         self.pace.slow_down(state.slowness);
-        tape.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
+        log.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
         memory.hold(device, state.held_by.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)));
         if state.is_lost && !ASK_NO_DEVICE.contains(&api) {
             return Err(device_error(LOST, api, device));
@@ -152,9 +152,9 @@ impl FaultInjector {
         Ok(())
     }
 
-    fn enter(&mut self, case: u32, tape: &mut LaunchLog, memory: &mut TensorMemory) {
+    fn enter(&mut self, case: u32, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.case = Some(case);
-        tape.leave_case();
+        log.leave_case();
         self.launches = 0;
         self.striking = self.faults.of_case(case);
         if self.faults.has_case(case) {
@@ -164,7 +164,7 @@ impl FaultInjector {
         memory.exhaust(self.striking.iter().any(exhausted));
     }
 
-    fn on_launch(&mut self, tape: &mut LaunchLog, memory: &mut TensorMemory) {
+    fn on_launch(&mut self, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.launches += 1;
         self.pace.owe(self.faults.costs().launch);
         for kind in &self.striking {
@@ -179,7 +179,7 @@ impl FaultInjector {
                     self.order = Some(PyAction::Hang { ignores_sigterm, grandchild, seconds });
                 }
                 FaultKind::ClockJump(jump) if jump.launch == self.launches => {
-                    tape.jump(Nanos((jump.seconds * 1e9) as i64));
+                    log.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
                 FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.exhaust(true),
@@ -189,7 +189,7 @@ impl FaultInjector {
     }
 }
 
-/// How a crash ends the process.
+/// The action with which a crash ends the process.
 fn ending(crash: &ProcessCrash) -> PyAction {
     match (crash.exit, crash.signal.unwrap_or(CrashSignal::SIGSEGV)) {
         (Some(code), _) => PyAction::Exit(code),
@@ -202,7 +202,7 @@ fn ending(crash: &ProcessCrash) -> PyAction {
     }
 }
 
-/// An error of the runtime, worded as torch_npu passes it on.
+/// An error of the runtime, in torch_npu's wording.
 fn device_error(code: u32, api: &str, device: u32) -> PyError {
     let meaning = match code {
         107_001 => "Invalid device ID.",

@@ -1,4 +1,4 @@
-//! What the pretend NPU has executed: launches on a virtual clock that never waits.
+//! Launches on the simulated NPU, with a virtual clock that never waits.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    config::{DeviceProfile, KernelWork},
+    config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{Case, CaseAttributes, KernelName, Nanos, Slot, Tensor},
     rehearsal::{
         HostConfig,
@@ -26,14 +26,14 @@ pub(in crate::rehearsal) enum TaskEngine {
     Random,
 }
 
-/// What is executed.
+/// A launched operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::rehearsal) struct LaunchedOperation {
-    /// As the profiler would name it, without the rehearsal's prefix.
+    /// The profiler's name, without the prefix of the rehearsal.
     pub(in crate::rehearsal) name: String,
     pub(in crate::rehearsal) kernel: String,
     pub(in crate::rehearsal) task: TaskEngine,
-    /// With nothing in slots that were left out.
+    /// Input slots; `None` for one without a tensor.
     pub(in crate::rehearsal) inputs: Vec<Slot>,
     pub(in crate::rehearsal) outputs: Vec<Tensor>,
     pub(in crate::rehearsal) work: KernelWork,
@@ -45,11 +45,11 @@ pub(in crate::rehearsal) struct LoggedLaunch {
     pub(in crate::rehearsal) device: u32,
     /// Number of the task on its device, from 0.
     pub(in crate::rehearsal) task_id: u64,
-    /// What counters vary by: the same whenever the duration is.
+    /// Seed of the counters; launches with equal durations have equal seeds.
     pub(in crate::rehearsal) variation: u64,
     pub(in crate::rehearsal) start: Nanos,
     pub(in crate::rehearsal) duration: Nanos,
-    /// How many times as slow the device's clock was.
+    /// Factor by which the device's clock was slower.
     pub(in crate::rehearsal) slowdown: f64,
     pub(in crate::rehearsal) operation: LaunchedOperation,
 }
@@ -60,7 +60,7 @@ struct StreamClock {
     tasks: u64,
 }
 
-/// Every launch, in order, and what durations depend on.
+/// All launches in order, and the state that durations depend on.
 #[derive(Clone, Debug)]
 pub(super) struct LaunchLog {
     config: HostConfig,
@@ -79,7 +79,7 @@ pub(super) struct LaunchLog {
 
 /// Shortest pause between two tasks.
 const GAP_NS: u64 = 4_000;
-/// Pauses vary by so many ticks.
+/// Range of pauses, in ticks.
 const GAP_TICKS: u64 = 100;
 
 impl LaunchLog {
@@ -105,45 +105,45 @@ impl LaunchLog {
         }
     }
 
-    /// Takes a device into use.
+    /// Starts the clock of a device.
     pub(super) fn open(&mut self, device: u32) {
         let clock = self.started;
         self.streams.entry(device).or_insert(StreamClock { clock, tasks: 0 });
     }
 
-    /// Devices in use.
+    /// Returns the devices in use.
     pub(super) fn devices(&self) -> Vec<u32> {
         self.streams.keys().copied().collect()
     }
 
-    /// A sentinel of that length passes: even ones open a case, odd ones close it.
+    /// Records a sentinel: an even length opens a case, an odd one closes it.
     pub(super) fn sentinel(&mut self, length: u64) {
         self.since_sentinel.clear();
         let opened = SentinelLengths::default().opening(0);
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
-    /// The manifest's case between whose sentinels the program is.
+    /// Returns the manifest's case whose opening sentinel was the last one.
     pub(super) fn current_case(&self) -> Option<Arc<ManifestCase>> {
         self.cases.get(&self.case?).map(Arc::clone)
     }
 
-    /// Whether the program is between the sentinels of a case.
+    /// Returns true between the sentinels of a case.
     pub(super) const fn is_in_case(&self) -> bool {
         self.case.is_some()
     }
 
-    /// The program goes on to another case, whether it has closed this one or not.
+    /// Ends the current case without its closing sentinel.
     pub(super) fn leave_case(&mut self) {
         self.case = None;
     }
 
-    /// Kernels take so many times as long from now on.
+    /// Sets the factor by which kernels take longer from now on.
     pub(super) fn throttle(&mut self, factor: f64) {
         self.slowdown = factor;
     }
 
-    /// The clock is set forwards or backwards.
+    /// Moves the clock forwards or backwards.
     pub(super) fn jump(&mut self, by: Nanos) {
         self.started = Nanos(self.started.0.saturating_add(by.0));
         for stream in self.streams.values_mut() {
@@ -151,9 +151,10 @@ impl LaunchLog {
         }
     }
 
-    /// Executes.
+    /// Appends a launch.
     pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
-        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.elements() == 0) {
+        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.element_count() == 0)
+        {
             // CANN launches nothing for tensors without elements.
             return;
         }
@@ -185,9 +186,35 @@ impl LaunchLog {
         }
     }
 
-    /// Hands the launches over.
+    /// Removes and returns the launches.
     pub(super) fn take(&mut self) -> Vec<LoggedLaunch> {
         std::mem::take(&mut self.launches)
+    }
+}
+
+/// An element-wise task of the vector cores.
+pub(super) fn plain_operation(
+    name: &str,
+    kernel: &str,
+    inputs: Vec<Tensor>,
+    output: Tensor,
+) -> LaunchedOperation {
+    let bytes = inputs.iter().chain([&output]).fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+    let work = KernelWork {
+        flops: output.element_count() as f64,
+        bytes: bytes as f64,
+        unit: ComputeUnit::Vector,
+        dtype: output.dtype.clone(),
+    };
+    let outputs = vec![output];
+    let inputs = inputs.into_iter().map(Some).collect();
+    LaunchedOperation {
+        name: name.to_owned(),
+        kernel: kernel.to_owned(),
+        task: TaskEngine::Vector,
+        inputs,
+        outputs,
+        work,
     }
 }
 
@@ -205,7 +232,7 @@ fn signature(operation: &LaunchedOperation) -> u64 {
     })
 }
 
-/// How often the key was counted before.
+/// Counts a key, and returns its count before.
 fn count<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: K) -> u32 {
     let count = counts.entry(key).or_default();
     let before = *count;

@@ -1,12 +1,13 @@
-//! A pretend NPU: judges each call that the stand-in of torch forwards, records what a profiler would
-//! have recorded, and lets a clock of its own run.
+//! A simulated NPU: compares each call that the stand-in of torch forwards with the manifest's case, records
+//! launches as a profiler would, and advances a clock of its own.
 //!
-//! It computes nothing. A tensor is a handle with a shape, a type and what is known of its values;
-//! the catalogue says what a call takes and gives.
+//! It computes nothing. A tensor is a handle with a shape, a type and known properties of its values.
 
+mod api_args;
 mod arguments;
 mod builtin;
 mod compare_call;
+mod dispatch_call;
 mod factories;
 mod fault_injector;
 mod launch_log;

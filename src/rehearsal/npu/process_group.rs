@@ -1,4 +1,4 @@
-//! What the processes of a gang share: the store they meet at, and what each has launched together with the others.
+//! State shared by the processes of a gang: torch's store, and the calls that all of them must make.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl ProcessGroup {
         self.store.get(key).cloned()
     }
 
-    /// The n-th call of a rank must be of the same shapes and types as that of every other.
+    /// Checks that the n-th call of a rank has the same kernel, shapes and types as that of every other rank.
     pub(super) fn check(&mut self, number: u64, kernel: &str, inputs: &[Slot]) -> Result<(), PyError> {
         let first = self.calls.entry(number).or_insert_with(|| (kernel.to_owned(), inputs.to_vec()));
         if first.0 == kernel && first.1 == inputs {
@@ -40,7 +40,7 @@ impl ProcessGroup {
     }
 }
 
-/// How many ranks the group has whose name a call was given.
+/// Parses the number of ranks from the name of a group.
 pub(super) fn ranks_of(given: Option<&PyValue>) -> Result<i64, PyError> {
     let name = if let Some(PyValue::Text(name)) = given { name.as_str() } else { "" };
     let size = name.strip_prefix("rehearsal group of ").and_then(|rest| rest.strip_suffix(" ranks"));

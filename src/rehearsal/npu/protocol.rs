@@ -1,21 +1,23 @@
-//! What travels between the stand-in of torch and the pretend NPU: one line of JSON each way.
+//! Protocol between the stand-in of torch and the simulated NPU: one line of JSON in each direction.
 //!
 //! `{"call": "torch.mm", "args": […], "kwargs": {…}, "freed": [handle, …]}` is answered by
 //! `{"value": …}` or `{"error": {"type": "TypeError", "message": "…"}}`. Arguments are JSON as they
 //! are, or objects of one key for what JSON lacks: `{"tensor": handle}`, `{"dtype": "bfloat16"}`,
-//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may carry an `order`, which a fault
-//! gives.
+//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may have an `order`, the
+//! action of a fault.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tensors::TensorHandle;
 use crate::{
     domain::{Dims, Dtype},
     rehearsal::fault_plan::GrandchildLocation,
 };
+
+/// Number by which Python refers to a tensor.
+pub(super) type TensorHandle = u64;
 
 /// One call.
 #[derive(Debug, Deserialize)]
@@ -27,7 +29,7 @@ pub(super) struct ApiRequest {
     args: Vec<Value>,
     #[serde(default)]
     kwargs: BTreeMap<String, Value>,
-    /// Tensors that Python has let go of since the last call.
+    /// Tensors freed by Python since the last call.
     #[serde(default)]
     pub(super) freed: Vec<TensorHandle>,
 }
@@ -56,7 +58,7 @@ pub(super) struct PyArguments {
     pub(super) keyword: BTreeMap<String, PyValue>,
 }
 
-/// What a call gives back.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ApiReply {
     Nothing,
@@ -65,12 +67,12 @@ pub(super) enum ApiReply {
     Text(String),
     /// A tensor that is new to Python.
     Tensor(TensorDescription),
-    /// A tensor that Python holds already.
+    /// A tensor that Python has already.
     Same(TensorHandle),
     Tuple(Vec<ApiReply>),
 }
 
-/// A tensor as Python sees it.
+/// Description of a tensor for Python.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TensorDescription {
     pub(super) handle: TensorHandle,
@@ -79,14 +81,14 @@ pub(super) struct TensorDescription {
     pub(super) device: String,
 }
 
-/// The Python exception that a call ends in.
+/// Python exception raised by a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PyError {
     pub(super) class: PyErrorClass,
     pub(super) message: String,
 }
 
-/// Classes of exceptions that the stand-in knows.
+/// Classes of exceptions of the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PyErrorClass {
     Attribute,
@@ -106,12 +108,12 @@ pub(super) fn runtime(message: impl Into<String>) -> PyError {
 }
 
 impl ApiRequest {
-    /// Reads one line.
+    /// Parses a line.
     pub(super) fn parse(line: &str) -> Result<Self, PyError> {
         serde_json::from_str(line).map_err(|error| runtime(format!("rehearsal: not a call: {error}")))
     }
 
-    /// The arguments.
+    /// Takes the arguments.
     pub(super) fn arguments(&mut self) -> PyArguments {
         PyArguments {
             positional: self.args.drain(..).map(given).collect(),
@@ -198,20 +200,20 @@ impl ApiReply {
     }
 }
 
-/// What Python is to do when it has an answer, in the middle of its call.
+/// Action of the Python process when it has the answer, during its call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PyAction {
     /// End with this code.
     Exit(u8),
     /// End by this signal.
     Signal(i32),
-    /// Do that when Python ends.
+    /// Run the action when Python ends.
     AtExit(Box<PyAction>),
     /// Sleep.
     Hang {
         ignores_sigterm: bool,
         grandchild: GrandchildLocation,
-        /// Real ones.
+        /// Real seconds.
         seconds: f64,
     },
 }
@@ -229,7 +231,7 @@ impl PyAction {
     }
 }
 
-/// The line that answers a call.
+/// Formats the answer to a call as a line.
 pub(super) fn answer(result: &Result<ApiReply, PyError>, order: Option<PyAction>) -> String {
     let mut line = match result {
         Ok(reply) => json!({ "value": reply.json() }),

@@ -1,4 +1,4 @@
-//! The socket that programs reach the pretend NPU by.
+//! The socket of the simulated NPU.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::ApiSession;
 
-/// Why the socket cannot be opened.
+/// Error of opening the socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open a socket in `{}`: {source}", .folder.display())]
 pub(in crate::rehearsal) struct ServerError {
@@ -31,7 +31,7 @@ type SessionMap = Arc<Mutex<Vec<Arc<Mutex<ApiSession>>>>>;
 /// Answers until [`ApiServer::finish`].
 #[derive(Debug)]
 pub(in crate::rehearsal) struct ApiServer {
-    /// Holds the socket, and goes with the server.
+    /// Folder of the socket, removed with the server.
     folder: TempDir,
     /// One per process, in the order of their first calls.
     sessions: SessionMap,
@@ -40,7 +40,7 @@ pub(in crate::rehearsal) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Opens a socket; every process that connects has a session of its own, which begins as this one.
+    /// Opens a socket; every process that connects has a session of its own, a clone of this one.
     pub(in crate::rehearsal) fn start(session: ApiSession) -> Result<Self, ServerError> {
         // A socket's path may have 107 bytes, which a run's folder can exceed.
         let base = [std::env::temp_dir(), PathBuf::from("/tmp")];
@@ -59,19 +59,19 @@ impl ApiServer {
         Ok(Self { folder, sessions, stop, listening })
     }
 
-    /// Where programs find it.
+    /// Returns the path of the socket.
     pub(in crate::rehearsal) fn socket(&self) -> PathBuf {
         self.folder.path().join(SOCKET)
     }
 
-    /// Takes no further connection, closes the socket and hands over what each process's session was used for.
+    /// Stops accepting connections, closes the socket, and returns `read` of each session.
     pub(in crate::rehearsal) fn finish<T>(self, mut read: impl FnMut(&mut ApiSession) -> T) -> Vec<T> {
         self.stop.store(true, Ordering::Release);
-        // The listener looks at the flag at its next connection.
+        // The listener reads the flag at its next connection.
         drop(UnixStream::connect(self.socket()));
         // A listener that panicked has ended as well.
         let _ = self.listening.join();
-        // A connection that a left-over process still holds may wait in its thread; it ends with us.
+        // A connection that a left-over process still holds may wait in its thread; it ends with this process.
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let read_one = |session: &Arc<Mutex<ApiSession>>| {
             read(&mut session.lock().unwrap_or_else(PoisonError::into_inner))
@@ -80,12 +80,12 @@ impl ApiServer {
     }
 }
 
-/// Ended by SIGTERM, as hung collections are, the stand-in leaves no folder behind.
+/// Removes the folder when the stand-in is ended by SIGTERM, as hung collections are.
 fn clear_up_when_ended(folder: PathBuf) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM])?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // Nothing can be told to anybody any more.
+            // The process is ending; an error cannot be reported.
             let _ = fs::remove_dir_all(folder);
             let _ = emulate_default_handler(signal);
         }
@@ -104,7 +104,7 @@ fn listen(listener: &UnixListener, first: &ApiSession, sessions: &SessionMap, st
             let session = Arc::new(Mutex::new(first.clone()));
             sessions.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&session));
             thread::spawn(move || {
-                // The program is gone, and with it whoever could be told.
+                // The program has ended; an error cannot be reported to it.
                 let _ = serve(&connection, &session);
             });
         }

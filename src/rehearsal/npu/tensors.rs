@@ -1,14 +1,11 @@
-//! The pretend NPU's tensors: storages, the handles that see them, and how much memory they take.
+//! Tensors of the simulated NPU: storages, handles with views of them, and the memory in use.
 
 use std::{collections::BTreeMap, fmt};
 
-use super::protocol::{PyError, PyErrorClass, PyValue, TensorDescription, runtime};
+use super::protocol::{PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
 use crate::domain::{Dtype, Tensor, TensorFormat};
 
-/// What Python knows a tensor by.
-pub(super) type TensorHandle = u64;
-
-/// Where a tensor lies.
+/// Place of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DeviceKind {
     Cpu,
@@ -24,7 +21,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// What is known of a storage's values.
+/// Known properties of a storage's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownValues {
     /// Nothing was written.
@@ -48,31 +45,30 @@ struct TensorStorage {
     blocked: bool,
 }
 
-/// How a handle sees its storage: which of its dimensions is the n-th.
+/// View of a storage by a handle: the storage's dimension for each dimension of the view.
 #[derive(Clone, Debug)]
 struct TensorView {
     storage: u64,
     order: Vec<usize>,
 }
 
-/// One tensor as the judge looks at it.
+/// A tensor as the argument of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TensorOperand {
-    /// As the profiler shows it: blocked where it was cast, else in the format that torch_npu takes a
-    /// tensor of its rank for.
+    /// As the profiler shows it: blocked where it was cast, else in torch_npu's format for its rank.
     pub(super) tensor: Tensor,
-    /// Dimensions as they lie in memory, without blocks.
+    /// Dimensions in memory, without blocks.
     pub(super) dims: Vec<u64>,
-    /// How the dimensions are seen.
+    /// Order of the dimensions.
     pub(super) layout: OperandLayout,
     pub(super) place: DeviceKind,
     pub(super) contents: KnownValues,
 }
 
-/// How a tensor is seen.
+/// Order of the dimensions of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandLayout {
-    /// As it lies in memory.
+    /// As in memory.
     Contiguous,
     /// With the last two dimensions swapped.
     Transposed,
@@ -99,14 +95,14 @@ pub(super) struct TensorMemory {
     storages: BTreeMap<u64, TensorStorage>,
     views: BTreeMap<TensorHandle, TensorView>,
     used: BTreeMap<u32, u64>,
-    /// What a process of somebody else leaves free of a device.
+    /// Bytes of a device that another process leaves free.
     left: BTreeMap<u32, u64>,
-    /// Whether there is nothing free at all, wherever.
+    /// True if no memory is free on any device.
     is_exhausted: bool,
 }
 
 impl TensorMemory {
-    /// Memory of so many bytes on each device.
+    /// Creates memory of `capacity` bytes on each device.
     pub(super) fn new(capacity: u64) -> Self {
         Self {
             capacity,
@@ -119,7 +115,7 @@ impl TensorMemory {
         }
     }
 
-    /// Somebody else leaves so many bytes of a device free, or has gone.
+    /// Sets the bytes of a device that another process leaves free; `None` where it has ended.
     pub(super) fn hold(&mut self, device: u32, left: Option<u64>) {
         match left {
             Some(left) => self.left.insert(device, left),
@@ -127,12 +123,12 @@ impl TensorMemory {
         };
     }
 
-    /// Nothing is free from now on, or as much as there is.
+    /// Makes all memory unavailable, or available again.
     pub(super) fn exhaust(&mut self, is_exhausted: bool) {
         self.is_exhausted = is_exhausted;
     }
 
-    /// Whether a device has room for so many bytes more.
+    /// Checks that a device has enough free memory.
     pub(super) fn check_room(&self, place: DeviceKind, bytes: u64) -> Result<(), PyError> {
         let DeviceKind::Npu(device) = place else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
@@ -158,7 +154,7 @@ impl TensorMemory {
         ))
     }
 
-    /// Makes a tensor.
+    /// Allocates a tensor.
     pub(super) fn allocate(
         &mut self,
         tensor: &Tensor,
@@ -179,8 +175,8 @@ impl TensorMemory {
         Ok(self.last)
     }
 
-    /// Lets go of a handle, and of its storage with the last one. Unknown handles are ignored: Python
-    /// may drop what it never received.
+    /// Frees a handle, and its storage with the last one. Unknown handles are ignored: Python may free tensors that it
+    /// never received.
     pub(super) fn free(&mut self, handle: TensorHandle) {
         let Some(view) = self.views.remove(&handle) else { return };
         let Some(storage) = self.storages.get_mut(&view.storage) else { return };
@@ -197,7 +193,7 @@ impl TensorMemory {
         }
     }
 
-    /// A further handle that sees two dimensions swapped.
+    /// Creates a further handle with two dimensions swapped.
     pub(super) fn transposed(
         &mut self,
         handle: TensorHandle,
@@ -221,7 +217,7 @@ impl TensorMemory {
         Ok(self.last)
     }
 
-    /// Says what is known of a tensor's values from now on.
+    /// Sets the known properties of a tensor's values.
     pub(super) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
         let storage = self.views.get(&handle).map(|view| view.storage);
         if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
@@ -229,7 +225,7 @@ impl TensorMemory {
         }
     }
 
-    /// What a call sees of a tensor.
+    /// Returns a tensor as the argument of a call.
     pub(super) fn operand(&self, handle: TensorHandle) -> Result<TensorOperand, PyError> {
         let (view, storage) = self.seen(handle)?;
         let in_order = |order: &[usize]| order.iter().enumerate().all(|(index, dim)| index == *dim);
@@ -251,7 +247,7 @@ impl TensorMemory {
         })
     }
 
-    /// Blocks a tensor as FRACTAL_NZ, where it lies.
+    /// Changes the format of a tensor to FRACTAL_NZ, in place.
     pub(super) fn block(&mut self, handle: TensorHandle) -> Result<(), PyError> {
         let storage = self.view(handle)?.storage;
         if let Some(storage) = self.storages.get_mut(&storage) {
@@ -263,7 +259,7 @@ impl TensorMemory {
         Ok(())
     }
 
-    /// What Python sees of a tensor.
+    /// Returns the description of a tensor for Python.
     pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
         let (view, storage) = self.seen(handle)?;
         let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
@@ -271,7 +267,7 @@ impl TensorMemory {
         Ok(TensorDescription { handle, shape, dtype: storage.dtype.clone(), device })
     }
 
-    /// The tensors among arguments, also those inside lists.
+    /// Returns the tensors in an argument, also those inside lists.
     pub(super) fn handles(given: &PyValue) -> Vec<TensorHandle> {
         match given {
             PyValue::Tensor(handle) => vec![*handle],
@@ -292,7 +288,7 @@ impl TensorMemory {
 }
 
 impl TensorStorage {
-    /// As the profiler shows it: blocks of 16 rows and 32 bytes.
+    /// Returns the tensor as the profiler shows it: blocks of 16 rows and 32 bytes.
     fn recorded(&self) -> Tensor {
         let ([batch @ .., rows, columns], true) = (self.dims.as_slice(), self.blocked) else {
             let format = row_major_format(self.dims.len());
@@ -305,7 +301,7 @@ impl TensorStorage {
     }
 }
 
-/// The format that torch_npu takes an input of that many dimensions for.
+/// Torch_npu's row-major format for a number of dimensions.
 pub(super) fn row_major_format(rank: usize) -> TensorFormat {
     match rank {
         3 => TensorFormat::Base("NCL".to_owned()),

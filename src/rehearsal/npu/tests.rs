@@ -216,7 +216,7 @@ fn calls_that_differ_from_the_manifest_are_refused_with_the_argument() {
         "SwiGlu DT_BF16[64,128] -> DT_BF16[64,64]",
         "Slice DT_BF16[64,128] INT64[2] INT64[2] -> DT_BF16[32,128]",
         "TensorMove DT_BF16[64,128] -> DT_BF16[64,128]",
-        "GatherV2 DT_BF16[64,128] INT64[3,2] INT64[1] -> DT_BF16[3,2,128]",
+        "GatherV2 DT_BF16[64,128] INT32[3,2] INT64[1] -> DT_BF16[3,2,128]",
         "Mul FLOAT[64,128] FLOAT[] -> FLOAT[64,128]",
     ]);
     let x = random(s, &[64, 128], "bfloat16");
@@ -228,7 +228,7 @@ fn calls_that_differ_from_the_manifest_are_refused_with_the_argument() {
     let whole = made(s, "torch.randint", json!([-8, 8, [64, 128]]), "int8");
     let blank = made(s, "torch.empty", json!([[64, 128]]), "bfloat16");
     let small = made(s, "torch.empty", json!([[64, 7]]), "bfloat16");
-    let beyond = made(s, "torch.randint", json!([0, 65, [3, 2]]), "int64");
+    let beyond = made(s, "torch.randint", json!([0, 65, [3, 2]]), "int32");
     let unknown = call(s, "torch.neg", json!([beyond]), json!({})).expect("whole numbers");
     let unknown = json!({ "tensor": unknown["tensor"]["handle"] });
     let cpu = call(s, "torch.randn", json!([[64, 128]]), json!({ "dtype": { "dtype": "bfloat16" } }));

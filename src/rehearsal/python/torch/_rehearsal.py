@@ -1,4 +1,4 @@
-"""The way from Python to the pretend NPU: one line of JSON there, one back."""
+"""Protocol with the simulated NPU: one line of JSON in each direction."""
 import atexit
 import builtins
 import json
@@ -32,7 +32,7 @@ class dtype:
 
 
 class Generator:
-    """Values are not made, so that a seed has nothing to decide."""
+    """A generator without values; its seed has no effect."""
 
     def __init__(self, device="cpu"):
         self.device = str(device)
@@ -85,12 +85,12 @@ class Tensor(metaclass=_Methods):
         return "tensor(shape=%s, dtype=%r, device='%s')" % (list(self.shape), self.dtype, self.device)
 
     def __del__(self):
-        # May run in the middle of a call: the next one tells.
+        # May run during a call: the next call sends the handles.
         _freed.append(self.handle)
 
 
 def call(path, args, kwargs):
-    """Has the pretend NPU judge and record a call."""
+    """Sends a call to the simulated NPU, which compares and records it."""
     given = {}
     request = {
         "call": path,
@@ -107,8 +107,8 @@ def call(path, args, kwargs):
         except OSError:
             line = b""
     if not line:
-        # Whoever ended msprof is about to end this process too; it is no fault of the call.
-        print("the rehearsal host's NPU is gone: its msprof has ended", file=sys.stderr, flush=True)
+        # msprof was ended, and this process will be; it is no error of the call.
+        print("the rehearsal host's NPU has ended with its msprof", file=sys.stderr, flush=True)
         os._exit(1)
     answer = json.loads(line)
     if "order" in answer:
@@ -119,13 +119,13 @@ def call(path, args, kwargs):
 
 
 def _obey(order):
-    """Does what a fault of the host's plan does to the process."""
+    """Carries out the action of a fault on the process."""
     if "at_exit" in order:
         atexit.register(_obey, order["at_exit"])
     elif "exit" in order:
         os._exit(order["exit"])
     elif "signal" in order:
-        # A fault that is meant to be leaves no core file.
+        # An injected fault writes no core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), order["signal"])
         time.sleep(3600)
@@ -140,7 +140,7 @@ def _hang(seconds, ignores_sigterm, grandchild):
         import subprocess
 
         own = {"own_session": os.setsid, "own_group": os.setpgrp}.get(grandchild)
-        # It keeps standard input and output open.
+        # The grandchild keeps standard input and output open.
         subprocess.Popen(["sleep", "%f" % seconds], preexec_fn=own)
     time.sleep(seconds)
 

@@ -1,6 +1,6 @@
-"""Stand-in for torch.distributed: processes that torchrun has started meet, and nothing else.
+"""Stand-in for torch.distributed: the group of the processes that torchrun has started.
 
-Their store is kept by the pretend NPU, which all of them can reach.
+Their store is in the simulated NPU.
 """
 import os
 import time
@@ -68,7 +68,7 @@ class _Store:
         _rehearsal.call("torch.distributed.store_set", (key, value), {})
 
     def get(self, key):
-        """Waits until somebody has set the key."""
+        """Waits until a process has set the key."""
         while True:
             value = _rehearsal.call("torch.distributed.store_get", (key,), {})
             if value is not None:

@@ -1,6 +1,6 @@
 """Stand-in for torchrun: starts a process per rank on this host and ends all of them when one fails.
 
-As the real one does, it gives each a session of its own and no open files but the standard ones.
+Like the real one, it starts each in a session of its own, with no open files but the standard ones.
 """
 import argparse
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-# How long processes may take to end.
+# Seconds that processes have to end.
 GRACE = 30.0
 
 
@@ -39,12 +39,12 @@ def end(workers):
             worker.wait()
 
 
-class Told(Exception):
+class SignalReceived(Exception):
     """A signal to end."""
 
 
 def on_signal(number, frame):
-    raise Told(number)
+    raise SignalReceived(number)
 
 
 def main():
@@ -69,14 +69,14 @@ def main():
             if any(worker.poll() for worker in workers):
                 break
             time.sleep(0.01)
-    except Told as told:
+    except SignalReceived as received:
         end(workers)
-        return 128 + told.args[0]
+        return 128 + received.args[0]
     failed = [(rank, worker) for rank, worker in enumerate(workers) if worker.poll()]
     end(workers)
     for rank, worker in failed:
-        told = (worker.returncode, rank, worker.pid, sys.executable)
-        print("failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s" % told, flush=True)
+        failure = (worker.returncode, rank, worker.pid, sys.executable)
+        print("failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s" % failure, flush=True)
     return 1 if failed else 0
 
 

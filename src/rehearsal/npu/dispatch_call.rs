@@ -1,0 +1,188 @@
+//! Dispatches a call: a function of the simulated NPU's own, or the launch of the manifest's case.
+
+use std::sync::Arc;
+
+use super::{
+    arguments::{BoundArguments, bind},
+    builtin,
+    compare_call::compare_call,
+    launch_log::{LaunchedOperation, TaskEngine, plain_operation},
+    protocol::{ApiReply, PyArguments, PyError, PyErrorClass, PyValue, TensorHandle, runtime},
+    session::ApiSession,
+    tensors::{DeviceKind, KnownValues, row_major_format},
+};
+use crate::{
+    catalogue::{ArgumentValue, CatalogueEntry, DeclaredArgument, OutputDtype, group_size},
+    config::{ComputeUnit, KernelWork},
+    domain::{Dtype, KernelName, Slot, Tensor, TensorFormat},
+    render::{ManifestCase, RecordedTensor},
+};
+
+impl ApiSession {
+    /// Answers a call.
+    pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+        if let Some(result) = builtin::call(self, api, arguments) {
+            return result;
+        }
+        let catalogue = Arc::clone(&self.catalogue);
+        if catalogue.entries_calling(api).next().is_none() {
+            let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
+            return Err(PyError::new(
+                PyErrorClass::Attribute,
+                format!(
+                    "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of \
+                     op_replay/ only)"
+                ),
+            ));
+        }
+        let Some(case) = self.log.current_case() else {
+            return Err(runtime(format!(
+                "rehearsal: {api} is called outside the sentinels of a case, so the manifest does not describe it"
+            )));
+        };
+        let kernel = KernelName::new(&case.kernel).map_err(|error| runtime(error.to_string()))?;
+        let entry = catalogue.entry(&kernel).filter(|entry| entry.api == api);
+        let entry = entry.ok_or_else(|| {
+            let launcher = catalogue.entry(&kernel).map_or("no function", |entry| entry.api.as_str());
+            runtime(format!(
+                "rehearsal: {api} is called, the kernel {kernel} of the case is launched by {launcher}"
+            ))
+        })?;
+        let numbers =
+            case.arguments.iter().filter(|argument| matches!(argument.value, ArgumentValue::Value(_)));
+        let numbers: Vec<&str> = numbers.map(|argument| argument.name.as_str()).collect();
+        let bound = bind(&entry.schema, arguments, &numbers)?;
+        let device = compare_call(&case, api, &bound, &self.memory)?;
+        self.execute(entry, &case, device, &bound)
+    }
+
+    /// Launches a call that equals the manifest's case, and returns its results to Python.
+    fn execute(
+        &mut self,
+        entry: &CatalogueEntry,
+        case: &ManifestCase,
+        device: u32,
+        bound: &BoundArguments,
+    ) -> Result<ApiReply, PyError> {
+        let kernel = case.kernel.as_str();
+        // The row's name of a row-major format differs from the one that torch_npu takes by rank.
+        let inputs = case.record.inputs.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor));
+        let inputs: Vec<Slot> = inputs
+            .map(|slot| {
+                slot.map(|tensor| match tensor.format {
+                    TensorFormat::Private(_) => tensor,
+                    TensorFormat::Base(_) => Tensor { format: row_major_format(tensor.dims.len()), ..tensor },
+                })
+            })
+            .collect();
+        let outputs: Vec<Tensor> = case.record.outputs.iter().filter_map(RecordedTensor::tensor).collect();
+        let form = entry.forms.iter().find(|form| form.rule.name == case.form);
+        let form = form.ok_or_else(|| runtime(format!("rehearsal: {kernel} has no form `{}`", case.form)))?;
+        let destinations =
+            form.arguments.iter().filter_map(|(name, argument)| match (argument, bound.get(name)) {
+                (DeclaredArgument::Destination(output), Some(PyValue::Tensor(handle))) => {
+                    Some((*output, *handle))
+                }
+                _ => None,
+            });
+        let destinations: Vec<(usize, TensorHandle)> = destinations.collect();
+        if group_size(&case.arguments).is_some() {
+            self.common_calls += 1;
+            self.group().check(self.common_calls, kernel, &inputs)?;
+        }
+        let is_cast = |place: usize| {
+            form.output_dtypes.get(place) == Some(&OutputDtype::Fixed(Dtype::Int32))
+                && entry.also_launches.iter().any(|kernel| kernel == CAST)
+        };
+        // Memory is taken before the launch, so that a call which finds none leaves no record.
+        let mut results = Vec::new();
+        for (index, dims) in case.returns.iter().enumerate() {
+            // Results that are returned in another order are identified by their shapes.
+            let same = |index: &usize| outputs.get(*index).is_some_and(|output| output.dims == *dims);
+            let from = Some(index).filter(same).or_else(|| (0..outputs.len()).find(same)).unwrap_or(index);
+            let Some(output) = outputs.get(from) else {
+                // A result that the kernel does not write.
+                results.push(self.allocate(&Tensor::new(dims.clone(), Dtype::Float), device)?);
+                continue;
+            };
+            if let Some((_, handle)) = destinations.iter().find(|(place, _)| *place == index) {
+                results.push(ApiReply::Same(*handle));
+                continue;
+            }
+            let dtype = if is_cast(from) { Dtype::Int64 } else { output.dtype.clone() };
+            match self.allocate(&Tensor { dims: dims.clone(), dtype, ..output.clone() }, device) {
+                Ok(result) => results.push(result),
+                Err(raised) => {
+                    self.release(&results);
+                    return Err(raised);
+                }
+            }
+        }
+        let task = if entry.unit == ComputeUnit::Cube { TaskEngine::Cube } else { TaskEngine::Vector };
+        let api = api_word(entry.schema.short_name());
+        let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
+        let (flops, bytes) = (case.record.flops, case.record.bytes);
+        self.log.launch(
+            device,
+            LaunchedOperation {
+                name: format!("aclnn{api}_{kernel}_{kernel}"),
+                kernel: kernel.to_owned(),
+                task,
+                inputs,
+                outputs: outputs.clone(),
+                work: KernelWork { flops, bytes, unit: entry.unit, dtype },
+            },
+        );
+        for beside in &entry.also_launches {
+            let cast = (0..outputs.len()).find(|place| is_cast(*place)).unwrap_or(0);
+            if let Some(from) = outputs.get(cast).cloned() {
+                let to = Tensor {
+                    dtype: if beside == CAST { Dtype::Int64 } else { from.dtype.clone() },
+                    ..from.clone()
+                };
+                self.log.launch(
+                    device,
+                    plain_operation(&format!("aclnn{api}_{beside}_{beside}"), beside, vec![from], to),
+                );
+            }
+        }
+        for (_, handle) in destinations {
+            self.memory.write(handle, KnownValues::Unknown);
+        }
+        self.release(results.get(entry.schema.returns..).unwrap_or_default());
+        results.truncate(entry.schema.returns);
+        Ok(match results.as_slice() {
+            [single] if entry.schema.returns == 1 && !entry.schema.returns_list => single.clone(),
+            _ => ApiReply::Tuple(results),
+        })
+    }
+
+    fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<ApiReply, PyError> {
+        let handle = self.memory.allocate(tensor, DeviceKind::Npu(device), KnownValues::Unknown)?;
+        Ok(ApiReply::Tensor(self.memory.describe(handle)?))
+    }
+
+    /// Frees results that are not returned to Python.
+    fn release(&mut self, results: &[ApiReply]) {
+        for result in results {
+            if let ApiReply::Tensor(tensor) = result {
+                self.memory.free(tensor.handle);
+            }
+        }
+    }
+}
+
+const CAST: &str = "Cast";
+
+/// The function's name in aclnn: `npu_rms_norm` is `RmsNorm`, `copy_` is `InplaceCopy`.
+fn api_word(function: &str) -> String {
+    let bare = function.strip_prefix("npu_").unwrap_or(function);
+    let (bare, inplace) = bare.strip_suffix('_').map_or((bare, ""), |bare| (bare, "Inplace"));
+    let words = bare.split('_').map(|word| {
+        let mut letters = word.chars();
+        letters
+            .next()
+            .map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    });
+    format!("{inplace}{}", words.collect::<String>())
+}
