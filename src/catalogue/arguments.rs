@@ -7,7 +7,9 @@ use super::{
     Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, NotReplayable, SchemaType,
     TensorSlot, TensorSource,
     blocked_layout::logical_dims,
+    expr::{BinaryOperator, ExprErrorKind, ExprNumber, product},
     not_replayable::{contradiction, missing_attribute},
+    shape_rule::{RuleMismatch, require, to_signed},
 };
 use crate::domain::{Case, Dtype, Tensor};
 
@@ -185,7 +187,8 @@ impl ArgumentResolver<'_> {
         dims: &[u64],
     ) -> Result<Fill<i64, Vec<i64>>, NotReplayable> {
         let fill = fill.try_map(|bound| self.number(bound), |list| self.list(list))?;
-        check_fill(&fill, dims).map_err(|problem| contradiction(format!("`{argument}` {problem}")))?;
+        let checked = check_fill(&fill, argument, &to_signed(dims), &mut Vec::new());
+        checked.map_err(|mismatch| contradiction(mismatch.to_string()))?;
         Ok(fill)
     }
 
@@ -248,40 +251,53 @@ impl ArgumentResolver<'_> {
     }
 }
 
-/// Checks that a tensor of these dimensions can hold the values; the error continues the argument's name.
-fn check_fill(fill: &Fill<i64, Vec<i64>>, dims: &[u64]) -> Result<(), String> {
-    if fill.below().is_some_and(|below| *below < 1) {
-        return Err("would index an empty range".to_owned());
-    }
-    let elements = || {
-        let product = dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim));
-        product.ok_or_else(|| "has more elements than 64 bits count".to_owned())
+/// Checks that a tensor of these dimensions can hold the values. Conditions on the numbers of a candidate are added to
+/// `conditions`.
+pub(super) fn check_fill<N: ExprNumber>(
+    fill: &Fill<N, Vec<i64>>,
+    argument: &str,
+    dims: &[N],
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let mut check = |operator, left: &N, right: N, reason: &dyn Fn() -> String| {
+        let holds = N::apply(operator, left.clone(), right).map_err(ExprErrorKind::from)?;
+        require(holds, conditions, || format!("`{argument}` {}", reason()))
     };
+    let elements = || product(dims).map_err(|_| format!("`{argument}` has more elements than 63 bits count"));
+    let length = |items: &[i64]| N::from(i64::try_from(items.len()).unwrap_or(i64::MAX));
+    if let Some(below) = fill.below() {
+        check(BinaryOperator::GreaterEqual, below, N::from(1), &|| "would index an empty range".to_owned())?;
+    }
     let distinct = match fill {
         Fill::Distinct { .. } => elements()?,
-        Fill::Experts { .. } | Fill::Picks { .. } => dims.last().copied().unwrap_or(1),
+        Fill::Experts { .. } | Fill::Picks { .. } => dims.last().cloned().unwrap_or_else(|| N::from(1)),
         Fill::Blocks { used, .. } => {
-            let (&[rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
-                return Err("must be a table with a row for each sequence".to_owned());
+            let ([rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
+                return Err(format!("`{argument}` must be a table with a row for each sequence").into());
             };
-            if used.len() as u64 != rows {
-                return Err(format!("has {rows} rows for {} sequences", used.len()));
-            }
-            let most = used.iter().copied().max().unwrap_or_default().unsigned_abs();
-            if most > width {
-                return Err(format!("has {width} blocks in a row, a sequence needs {most}"));
-            }
-            used.iter().fold(0_u64, |sum, blocks| sum.saturating_add(blocks.unsigned_abs()))
+            check(BinaryOperator::Equal, rows, length(used), &|| {
+                format!("has {rows} rows for {} sequences", used.len())
+            })?;
+            let most = used.iter().copied().max().unwrap_or_default();
+            check(BinaryOperator::GreaterEqual, width, N::from(most), &|| {
+                format!("has {width} blocks in a row, a sequence needs {most}")
+            })?;
+            N::from(used.iter().fold(0_i64, |sum, blocks| sum.saturating_add(*blocks)))
         }
-        Fill::Listed { items } if items.len() as u64 != elements()? => {
-            return Err(format!("holds {} numbers, {} are known", elements()?, items.len()));
+        Fill::Listed { items } => {
+            let elements = elements()?;
+            return check(BinaryOperator::Equal, &elements, length(items), &|| {
+                format!("holds {elements} numbers, {} are known", items.len())
+            });
         }
-        _ => 0,
+        Fill::Cumulative { total } | Fill::Counts { total } => {
+            return require(total.has_value(), conditions, String::new);
+        }
+        _ => return Ok(()),
     };
-    match fill.below() {
-        Some(below) if below.unsigned_abs() < distinct => {
-            Err(format!("needs {distinct} different values, there are {below}"))
-        }
-        _ => Ok(()),
-    }
+    fill.below().map_or(Ok(()), |below| {
+        check(BinaryOperator::GreaterEqual, below, distinct.clone(), &|| {
+            format!("needs {distinct} different values, there are {below}")
+        })
+    })
 }

@@ -6,6 +6,7 @@
 
 use super::{
     Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, TensorSource,
+    arguments::check_fill,
     expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
     resolve::{bind_sizes, logical_inputs},
     shape_rule::{RuleMismatch, require, require_value},
@@ -154,31 +155,12 @@ fn require_fill(
     bindings: &Bindings<CompiledNode>,
     needs: &mut Vec<CompiledNode>,
 ) -> Result<(), RuleMismatch> {
-    let mut bound = |bound: &Expr, distinct: CompiledNode| {
-        let bound = bound.evaluate_number(bindings)?;
-        require_at_least(&bound, &CompiledNode::Constant(1), needs)?;
-        require_at_least(&bound, &distinct, needs)
+    let bound = |bound: &Expr| bound.evaluate_number(bindings).map_err(RuleMismatch::from);
+    let list = |list: &Expr| {
+        let items = list.evaluate_as(bindings, ExprValue::to_items)?;
+        items.iter().map(|item| item.constant().ok_or(RuleMismatch::NotConstant)).collect()
     };
-    match fill {
-        Fill::Activation
-        | Fill::Weight
-        | Fill::Ones
-        | Fill::Zeros
-        | Fill::Scales
-        | Fill::Causal
-        | Fill::Empty => Ok(()),
-        Fill::Index { below } | Fill::Zipf { below } | Fill::Counting { below } => {
-            bound(below, CompiledNode::Constant(1))
-        }
-        Fill::Distinct { below } => bound(below, product(dims).map_err(ExprErrorKind::from)?),
-        Fill::Experts { below } | Fill::Picks { below } => {
-            bound(below, dims.last().cloned().unwrap_or(CompiledNode::Constant(1)))
-        }
-        Fill::Cumulative { total } | Fill::Counts { total } => {
-            require_value(&ExprValue::Number(total.evaluate_number(bindings)?), needs)
-        }
-        Fill::Listed { .. } | Fill::Blocks { .. } => Err(RuleMismatch::NotConstant),
-    }
+    check_fill(&fill.try_map(bound, list)?, "", dims, needs)
 }
 
 fn require_argument(

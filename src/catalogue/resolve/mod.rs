@@ -23,9 +23,9 @@ pub struct ResolvedCall {
     pub form: String,
     /// Assumptions about what the shapes do not determine.
     pub notes: Vec<String>,
-    /// The arguments, in the schema's order.
+    /// Arguments in the schema's order.
     pub arguments: Vec<CallArgument>,
-    /// The outputs by the shape rule, as the profiler shows them.
+    /// Outputs by the shape rule, as the profiler shows them.
     pub outputs: Vec<Tensor>,
     /// Shapes of the tensors that the call returns in Python.
     pub returns: Vec<Vec<u64>>,

@@ -161,7 +161,7 @@ impl CatalogueEntry {
     /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
     ///
     /// # Errors
-    /// As [`CatalogueEntry::read`].
+    /// As [`CatalogueEntry::resolve_call`].
     pub fn axis_points<'a>(
         &self,
         case: &Case,
