@@ -5,7 +5,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 0 | [`exit`], [`domain`], [`stats`] |
+//! | 0 | [`exit`], [`stats`], [`domain`] |
 //! | 1 | [`files`], [`table`], [`config`], [`events`] |
 //! | 2 | [`process`], [`catalogue`], [`llm`], [`profile`] |
 //! | 3 | [`render`], [`ledger`], [`database`], [`grid`] |

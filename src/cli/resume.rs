@@ -47,7 +47,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
         None => AssetFiles::embedded(),
     };
     let context = RunContext::find(&options.database.db, database.kind(), assets, &run_options)?;
-    // Rows that this run has measured already are told apart by the ledger, not by the update mode.
+    // Rows that this run has measured already are excluded by means of the ledger, not by the update mode.
     let all = RunOptions { update: UpdateArg::All, ..run_options.clone() };
     let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;
     let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);

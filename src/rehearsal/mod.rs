@@ -15,7 +15,7 @@
 //!
 //! Not modelled: the choice of CANN between several kernels for one call (the kernel of the case is recorded), transfers between host and device, collectives (a
 //! rank of a gang takes as long as if it were alone), several streams. Errors that arrive late, lost
-//! records and the like happen where a fault plan ([`crate::rehearsal::fault_plan`]) says so.
+//! records and similar errors occur as a fault plan ([`crate::rehearsal::fault_plan`]) defines.
 
 mod config;
 pub mod fault_plan;

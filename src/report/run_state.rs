@@ -38,7 +38,7 @@ pub enum DeviceActivity {
     #[serde(alias = "set_aside")]
     Quarantined,
     /// Nothing: it is lent to somebody else.
-    #[serde(alias = "reserved")]
+    #[serde(alias = "lent")]
     Reserved,
 }
 

@@ -235,7 +235,7 @@ fn invalid_database_files_are_classified() {
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"Type,Duration(us)\n", "is not an SQLite database"),
         (&bytes[..50], "is truncated: 50 of 512 bytes"),
-        (&bytes[..bytes.len() - 1], "is cut off"),
+        (&bytes[..bytes.len() - 1], "is truncated: "),
     ] {
         fs::write(&whole.path, content).expect("written");
         let told = error(&whole);
