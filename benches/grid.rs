@@ -12,12 +12,12 @@ use std::{process::Command, time::Instant};
 use npubench::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    domain::{Case, KernelName},
+    domain::{Case, KernelName, default_memory_budget},
     grid::{
-        Candidates, CaseBuilder, ExistingCases, SelectionRequest, default_budget,
+        CandidateSource, Candidates, CaseBuilder, ExistingCases, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
-        mutate::{CaseMutator, MutationOrder, select_mutants},
-        select_candidates,
+        mutate::CaseMutator,
+        select_rows,
     },
 };
 
@@ -40,7 +40,7 @@ fn main() {
     let grids = GridFiles::load(&assets, &models).expect("the built-in grids");
     let catalogue = Catalogue::load(&assets).expect("the built-in catalogue");
     let device = DeviceProfile::load(&assets, DeviceProfile::default_name()).expect("a profile");
-    let budget = default_budget(device.hbm_bytes());
+    let budget = default_memory_budget(device.hbm_bytes());
     println!("grids and catalogue are read in {:.3} s", begun.elapsed().as_secs_f64());
 
     let mut kernels = grids.kernels();
@@ -67,11 +67,11 @@ fn main() {
     let begun = Instant::now();
     let (mut candidates, mut rows) = (0, 0);
     for kernel in &kernels {
-        let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
-        let grown =
-            select_candidates(grids.spaces_of_kernel(kernel).collect(), &order, &ExistingCases::default());
-        candidates += grown.candidates;
-        rows += grown.rows();
+        let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
+        let source = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
+        let selected = select_rows(kernel, source, &request, &ExistingCases::default());
+        candidates += selected.candidates;
+        rows += selected.rows();
     }
     let seconds = begun.elapsed().as_secs_f64();
     let rate = candidates as f64 / seconds;
@@ -89,28 +89,23 @@ fn main() {
     let few = Some(size::full_or_small(SOURCES, FEW_ROWS));
     let sources: Vec<_> = (kernels.iter())
         .map(|kernel| {
-            let order = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0 };
+            let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0 };
+            let source = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
             let mut cases: Vec<Case> = Vec::new();
-            let grown = select_candidates(
-                grids.spaces_of_kernel(kernel).collect(),
-                &order,
-                &ExistingCases::default(),
-            );
-            let _ = grown.for_each(|_, numbers, draft| {
-                cases.extend(draft.case(numbers).ok().cloned());
-                Ok::<(), std::convert::Infallible>(())
-            });
+            let selected = select_rows(kernel, source, &request, &ExistingCases::default());
+            selected.for_each(|row| cases.push(row.case.clone()));
             (kernel, cases)
         })
         .collect();
     let begun = Instant::now();
     let (mut cases, mut mutants, mut taken) = (0, 0, 0);
     for (kernel, sources) in &sources {
-        let order = MutationOrder { mutator, budget, rows: None, seed: 0 };
-        let mutated = select_mutants(kernel, sources.iter().collect(), order, &ExistingCases::default());
+        let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
+        let source = CandidateSource::Mutation { mutator, cases: sources.iter().collect() };
+        let selected = select_rows(kernel, source, &request, &ExistingCases::default());
         cases += sources.len();
-        mutants += mutated.candidates;
-        taken += mutated.rows();
+        mutants += selected.candidates;
+        taken += selected.rows();
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!(

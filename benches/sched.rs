@@ -30,7 +30,7 @@ fn is_poison(case: usize) -> bool {
 }
 
 impl SimulatedHost for Night {
-    fn end(&mut self, _now: Seconds, start: &StartCollection) -> CollectionFinished {
+    fn finish_collection(&mut self, _now: Seconds, start: &StartCollection) -> CollectionFinished {
         let mut total = 15.0;
         let mut broken = false;
         let results = start.cases.iter().map(|&case| {
@@ -45,23 +45,23 @@ impl SimulatedHost for Night {
                 total += seconds;
                 (Verdict::Ok, Some(seconds))
             };
-            CaseResult { case, finding: CaseOutcome::new(verdict, "said the host"), seconds }
+            CaseResult { case, outcome: CaseOutcome::new(verdict, "said the host"), seconds }
         });
         let results = results.collect();
         self.collections += 1;
         self.busy += total;
-        let end = if broken { CollectionExit::Broken } else { CollectionExit::Clean };
+        let end = if broken { CollectionExit::Broken } else { CollectionExit::Completed };
         CollectionFinished {
             collection: start.collection,
             results,
-            end,
-            start: Some(12.0),
+            exit: end,
+            startup: Some(12.0),
             total,
-            outcome: String::new(),
+            message: String::new(),
         }
     }
 
-    fn watch(&mut self, _now: Seconds, action: &SchedAction) {
+    fn on_action(&mut self, _now: Seconds, action: &SchedAction) {
         self.verdicts += u64::from(matches!(action, SchedAction::Conclude { .. }));
     }
 }

@@ -1,28 +1,30 @@
-//! The exit codes of the program, which scripts depend on.
+//! Exit codes of the program, on which scripts depend.
+//!
+//! Layer 0: imports no module of this crate.
 
 use std::process::ExitCode;
 
-/// How the program ends.
+/// Exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// Everything asked for was done.
+    /// The command is complete.
     Done,
-    /// Done, but some cases did not end `ok`.
+    /// Complete, but some cases did not end `ok`.
     SomeNotOk,
     /// The command line was wrong.
     Usage,
-    /// A file, a folder or the configuration was bad; nothing was changed.
+    /// A file, a folder or the configuration is invalid; nothing was changed.
     BadInput,
     /// This host cannot measure.
     CannotMeasure,
-    /// Interrupted; what was measured is kept and the same command goes on from there.
+    /// Interrupted; committed results are kept and `npubench resume` continues.
     Interrupted,
     /// A defect of npubench.
     Bug,
 }
 
 impl ExitStatus {
-    /// The number that the shell sees.
+    /// Returns the exit code of the process.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {

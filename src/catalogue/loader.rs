@@ -120,7 +120,11 @@ mod tests {
             std::fs::write(folder.path().join("op_replay").join(name), text).expect("written");
         }
         let assets = AssetFiles::overlaid(folder.path()).expect("assets");
-        Catalogue::load(&assets).map_err(|error| format!("{} {}", error.problem, error.hint))
+        Catalogue::load(&assets).map_err(|error| {
+            let name = error.file.file_name().unwrap_or_default().to_string_lossy();
+            let (line, column) = (error.line.unwrap_or(0), error.column.unwrap_or(0));
+            format!("{name}:{line}:{column}: {} {}", error.problem, error.hint)
+        })
     }
 
     #[test]
@@ -143,13 +147,16 @@ mod tests {
         for (files, problem) in [
             (
                 vec![("A.yaml", unknown.as_str())],
-                "the catalogue has no entry `MatMulV9` did you mean `MatMulV",
+                "A.yaml:2:10: the catalogue has no entry `MatMulV9` did you mean `MatMulV",
             ),
-            (vec![("A.yaml", &chained)], "`MatMulV3` has `same_as:` itself, so it defines nothing"),
-            (vec![("A.yaml", &one), ("B.yaml", &other)], "has `same_as:` itself"),
-            (vec![("A.yaml", &itself)], "`A` has `same_as:` itself"),
-            (vec![("A.yaml", &misnamed)], "kernel `B` stands in a file named for `A`"),
-            (vec![("A.yaml", &more)], "unknown field `unit`"),
+            (
+                vec![("A.yaml", &chained)],
+                "A.yaml:2:10: `MatMulV3` has `same_as:` itself, so it defines nothing",
+            ),
+            (vec![("A.yaml", &one), ("B.yaml", &other)], "A.yaml:2:10: `B` has `same_as:` itself"),
+            (vec![("A.yaml", &itself)], "A.yaml:2:10: `A` has `same_as:` itself"),
+            (vec![("A.yaml", &misnamed)], "A.yaml:1:9: kernel `B` is declared in a file named `A`"),
+            (vec![("A.yaml", &more)], "A.yaml:3:1: unknown key `unit`, expected one of `kernel`, `same_as`"),
         ] {
             let found = load(&files).expect_err(problem);
             assert!(found.contains(problem), "{found}");

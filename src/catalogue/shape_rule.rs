@@ -412,7 +412,7 @@ pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
-fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
+pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
     let slot = slot.trim();
     if slot == "-" {
         return Ok(None);

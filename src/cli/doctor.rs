@@ -40,63 +40,63 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
     let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
-    let mut points = vec![diagnosis::devices(&device::discover(&[], scratch.path()))];
-    points.extend(diagnosis::environment(variable));
+    let mut points = vec![diagnosis::check_devices(&device::query_npu_smi(&[], scratch.path()))];
+    points.extend(diagnosis::check_cann(variable));
     points.push(match installed_software(&options.python.python) {
         Ok(versions) => DoctorCheck {
-            what: "torch_npu",
-            state: CheckStatus::Fine,
+            name: "torch_npu",
+            status: CheckStatus::Passed,
             found: format!(
                 "torch {}, torch_npu {} ({})",
                 versions.torch, versions.torch_npu, options.python.python
             ),
-            mend: String::new(),
+            fix: String::new(),
         },
         Err(error) => DoctorCheck {
-            what: "torch_npu",
-            state: CheckStatus::Missing,
+            name: "torch_npu",
+            status: CheckStatus::Missing,
             found: error.to_string(),
-            mend: "install torch_npu, or give the Python that has it with `--python`".to_owned(),
+            fix: "install torch_npu, or give the Python that has it with `--python`".to_owned(),
         },
     });
     let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
     let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
-    points.push(diagnosis::operators(&packages, &affected));
-    points.extend(diagnosis::files(&options.db));
+    points.push(diagnosis::check_operators(&packages, &affected));
+    points.extend(diagnosis::check_files(&options.db));
     points.extend(paused(&options.db));
     match options.output.format {
         OutputFormat::Plain => print_data(&plain(&points)),
         OutputFormat::Json => {
-            for DoctorCheck { what, state, found, mend } in &points {
+            for DoctorCheck { name, status, found, fix } in &points {
                 let object = serde_json::json!({
-                    "check": what, "status": state.as_str(), "found": found, "fix": mend,
+                    "check": name, "status": status.as_str(), "found": found, "fix": fix,
                 });
                 print_data(&format!("{object}\n"));
             }
         }
     }
-    let is_missing = points.iter().any(|point| point.state == CheckStatus::Missing);
+    let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
 }
 
 /// Devices that `npubench pause` reserved; `None` if no device is paused.
 fn paused(folder: &Path) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok()?;
-    let (found, mend) = match PausedDevices::read(&pause_file(&database)) {
+    let (found, fix) = match PausedDevices::load(&pause_file(&database)) {
         Ok(paused) if paused.is_empty() => return None,
         Ok(paused) => (pause_message(&paused), "a run starts no collection there until `npubench unpause`"),
         Err(error) => (error, "the file lists the paused devices; correct or remove it"),
     };
-    Some(DoctorCheck { what: "paused.json", state: CheckStatus::Poor, found, mend: mend.to_owned() })
+    Some(DoctorCheck { name: "paused.json", status: CheckStatus::Warning, found, fix: fix.to_owned() })
 }
 
 fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
-    for DoctorCheck { what, state, found, mend } in points {
-        text.push_str(&format!("{:8}{what}: {found}\n", state.as_str()));
-        if !mend.is_empty() {
-            text.push_str(&format!("        hint: {mend}\n"));
+    for DoctorCheck { name, status, found, fix } in points {
+        text.push_str(&format!("{:8}{name}: {found}\n", status.as_str()));
+        if !fix.is_empty() {
+            text.push_str(&format!("        hint: {fix}\n"));
         }
     }
     text

@@ -1,4 +1,4 @@
-//! `npubench grid`: declared spaces into rows without measurements.
+//! `npubench grid`: rows without measurements from grids, or from mutations of cases.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 
 use super::{
-    grid_mutate::{self, MutateOptions},
+    grid_mutate::MutateOptions,
     options::{
         self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
     },
@@ -16,109 +16,153 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{DataKind, KernelName, did_you_mean_or},
+    domain::{DataKind, KernelName, default_memory_budget, did_you_mean_or},
     exit::ExitStatus,
     grid::{
-        GridWriter, RejectReason, SelectedCandidates, TargetDatabase, default_budget,
-        definition::{GridFiles, GridModels},
+        MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
+        definition::{GridFiles, GridModels, MutationFile},
+        mutate::CaseMutator,
     },
     llm::LlmModel,
     report::{
-        GridRequest, GrownKernel, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data,
-        print_note,
+        GridRequest, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note,
     },
     session::CommandError,
 };
 
-/// How a database is grown.
+/// Options of `npubench grid`.
 #[derive(Debug, Args)]
 pub(super) struct GridOptions {
-    /// Only rows of these kernels; of all where none is given
+    /// Kernels that get rows; by default all
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    pub(super) kernels: Vec<String>,
-    /// Database folder; it is made where it is missing
-    // Always there where the command runs: only another command in its place does without.
+    kernels: Vec<String>,
+    /// Database folder; created if it does not exist
+    // Always given when this command runs; only a subcommand does without.
     #[arg(long, value_name = "DIR", required = true)]
     db: Option<PathBuf>,
-    /// Kind of the database: a new one is of kind `npu` where not given, an existing one keeps its own
+    /// Kind of the database: by default `npu` for a new one and its own for an existing one
     #[arg(long, value_enum)]
-    pub(super) kind: Option<DataKindArg>,
+    kind: Option<DataKindArg>,
     /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
     #[arg(long, value_name = "NAME")]
-    pub(super) device: Option<String>,
-    /// Models whose layers are to be covered, such as Qwen3-32B,Qwen3-8B, or paths of a config.json; else ladders are
+    device: Option<String>,
+    /// Models whose layer sizes are used instead of ladders, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
     #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
     models: Vec<String>,
-    /// Only these grid files, in place of the built-in ones and those of `--assets`
+    /// Grid files to use instead of the built-in ones and those of `--assets`
     #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]
     grids: Vec<PathBuf>,
-    /// Rows of each kernel from these grids and models, or from these mutations, those of earlier growths included; 0
-    /// for all that are valid
+    /// Rows of each kernel from these grids and models, or from these mutations, existing ones included; 0 for all valid
+    /// candidates
     #[arg(long, value_name = "N", default_value = "1000", allow_negative_numbers = true, value_parser = parse_rows)]
-    pub(super) rows: usize,
-    /// Decides which rows are taken where not all are
+    rows: usize,
+    /// Seed of the sample, if not all valid candidates become rows
     #[arg(long, value_name = "S", default_value = "0", allow_negative_numbers = true, value_parser = parse_seed)]
-    pub(super) seed: u64,
-    /// Device memory in GiB that a case may need, such as 0.5, up to 1048576; by default 15/16 of what the database's
-    /// device has
+    seed: u64,
+    /// Device memory in GiB that a case may need, such as 0.5, up to 1048576; by default 15/16 of the memory of the
+    /// database's device
     #[arg(long, value_name = "G", allow_negative_numbers = true, value_parser = parse_gib)]
-    pub(super) max_hbm_gib: Option<u64>,
-    /// Say what would be done, and write nothing
+    max_hbm_gib: Option<u64>,
+    /// Print the result without writing anything
     #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Draw the rows of each kernel over its two longest axes
+    dry_run: bool,
+    /// Draw the rows of each kernel over its two axes with most values
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) mutate: MutateOptions,
+    mutate: MutateOptions,
     #[command(flatten)]
-    pub(super) assets: AssetOptions,
-    /// How the summary is printed; as JSON a line for each kernel (JSON Lines)
+    assets: AssetOptions,
+    /// Format of the summary; as JSON one line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
-    pub(super) format: OutputFormat,
+    format: OutputFormat,
 }
 
 impl GridOptions {
-    /// The database folder.
-    pub(super) fn folder(&self) -> &Path {
+    /// Returns the database folder.
+    fn folder(&self) -> &Path {
         self.db.as_deref().unwrap_or(Path::new("."))
     }
 }
 
 pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
-    if options.mutate.is_wanted() {
-        return grid_mutate::run(options);
-    }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
+    let wanted = options::parse_kernels(&options.kernels)?;
+    if options.mutate.is_requested() {
+        let mutations = MutationFile::load(&assets)?;
+        let mutations = options.mutate.select_mutations(&mutations)?;
+        let (target, device) = open_target(options, &assets)?;
+        let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
+        let cases = options.mutate.read_cases(&target, target.kind())?;
+        let cases = MutationCases::new(cases, &mutator, &wanted.into_iter().collect())?;
+        let source = RowSource::Mutations { mutator, cases: &cases };
+        return add_rows(options, source, &catalogue, &target, &device, None);
+    }
     let models = GridModels::load(&assets, &options.models)?;
-    let grids = load(&assets, &models, &options.grids)?;
-    let kernels = select_kernels(&grids, &options::parse_kernels(&options.kernels)?, &assets)?;
-    check_device(options.device.as_deref(), &options.assets, options.folder())?;
+    let grids = load_grids(&assets, &models, &options.grids)?;
+    let kernels = select_kernels(&grids, &wanted, &assets)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
-    let target =
-        TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), options.device.as_deref())?;
-    let device = DeviceProfile::load(&assets, target.device())?;
-    let declared = GridWriter {
-        grids: &grids,
-        catalogue: &catalogue,
-        kernels: &kernels,
-        budget: options.max_hbm_gib.unwrap_or_else(|| default_budget(device.hbm_bytes())),
-        rows: (options.rows > 0).then_some(options.rows),
-        seed: options.seed,
-    };
-    let grown = target.grow(options.dry_run, |database| declared.grow(database))?;
+    let (target, device) = open_target(options, &assets)?;
     models.left_out().iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
             print_note(&format!("{place}\nhint: {}", place.hint));
         }
     }
-    print_result(options, &catalogue, &device, target.kind(), &grown, plot.as_ref())
+    let source = RowSource::Grids { files: &grids, kernels: &kernels };
+    add_rows(options, source, &catalogue, &target, &device, plot.as_ref())
 }
 
-/// These grid files, or all where none is named.
-pub(super) fn load(
+fn open_target<'a>(
+    options: &'a GridOptions,
+    assets: &AssetFiles,
+) -> Result<(TargetDatabase<'a>, DeviceProfile), CommandError> {
+    let device = options.device.as_deref();
+    check_device(device, &options.assets, options.folder())?;
+    let target = TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), device)?;
+    let device = DeviceProfile::load(assets, target.device())?;
+    Ok((target, device))
+}
+
+/// Adds the rows of a source to the database and prints the result.
+fn add_rows(
+    options: &GridOptions,
+    source: RowSource<'_>,
+    catalogue: &Catalogue,
+    target: &TargetDatabase<'_>,
+    device: &DeviceProfile,
+    plot: Option<&ImageFile>,
+) -> Result<ExitStatus, CommandError> {
+    let writer = RowWriter {
+        source,
+        catalogue,
+        budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
+        rows: (options.rows > 0).then_some(options.rows),
+        seed: options.seed,
+        timed_on: options.dry_run.then_some(device),
+    };
+    let kernels = target.add_rows(&writer, options.dry_run)?;
+    let request = GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run };
+    match options.format {
+        OutputFormat::Json => print_data(&grid_json(&kernels, &request)),
+        OutputFormat::Plain => print_data(&grid_table(&kernels)),
+    }
+    grid_notes(&kernels).iter().for_each(|note| print_note(note));
+    print_note(&summary(options, device, target.kind(), &kernels));
+    if let Some(plot) = plot {
+        plot.write(&coverage_plot(&kernels)).map_err(|error| {
+            let written = !options.dry_run && kernels.iter().any(|kernel| kernel.rows() > 0);
+            let written = if written { "the rows are written, the plot is not: " } else { "" };
+            CommandError::bad_input(format!("{written}{error}"), error.hint())
+        })?;
+        print_note(&format!("plot in {}", plot.path().display()));
+    }
+    Ok(ExitStatus::Done)
+}
+
+/// Loads these grid files, or all if none is named.
+pub(super) fn load_grids(
     assets: &AssetFiles,
     models: &GridModels,
     files: &[PathBuf],
@@ -130,7 +174,7 @@ pub(super) fn load(
     }
 }
 
-/// The kernels of grids, all or those that are wanted.
+/// Returns the wanted kernels, or all kernels of the grids.
 pub(super) fn select_kernels(
     grids: &GridFiles,
     wanted: &[KernelName],
@@ -139,85 +183,45 @@ pub(super) fn select_kernels(
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if LlmModel::load(assets, missing.as_str()).is_ok() {
-            let hint = "give models with `--models`, separated by commas and not by blanks";
-            return Err(CommandError::bad_input(format!("`{missing}` is a model, no kernel"), hint));
+            let hint = "give models with `--models`, separated by commas without spaces";
+            return Err(CommandError::bad_input(format!("`{missing}` is a model, not a kernel"), hint));
         }
         let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
-            "`npubench grid --dry-run` lists the kernels that grids speak of; of models, only those that have such layers count".to_owned()
+            "`npubench grid --dry-run` lists the kernels of the grids; with `--models` only those of the models' layers".to_owned()
         });
-        return Err(CommandError::bad_input(format!("no grid speaks of `{missing}`"), hint));
+        return Err(CommandError::bad_input(format!("no grid declares `{missing}`"), hint));
     }
     let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
     Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
-fn print_result(
-    options: &GridOptions,
-    catalogue: &Catalogue,
-    device: &DeviceProfile,
-    kind: DataKind,
-    grown: &[(&KernelName, SelectedCandidates<'_>)],
-    plot: Option<&ImageFile>,
-) -> Result<ExitStatus, CommandError> {
-    let kernels: Vec<GrownKernel<'_>> = grown
-        .iter()
-        .map(|(kernel, grown)| GrownKernel {
-            kernel,
-            grown,
-            fastest: catalogue
-                .entry(kernel)
-                .filter(|_| options.dry_run)
-                .map(|entry| grown.fastest(entry, device)),
-        })
-        .collect();
-    let asked = GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run };
-    match options.format {
-        OutputFormat::Json => print_data(&grid_json(&kernels, &asked)),
-        OutputFormat::Plain => print_data(&grid_table(&kernels)),
-    }
-    grid_notes(&kernels).iter().for_each(|note| print_note(note));
-    let rows = kernels.iter().map(|kernel| kernel.grown.rows()).sum();
-    let has = |reason| kernels.iter().any(|kernel| kernel.grown.refused().contains_key(&reason));
-    print_note(&print_summary(options, device, kind, rows, has));
-    if let Some(plot) = plot {
-        plot.write(&coverage_plot(&kernels)).map_err(|error| {
-            let written = !options.dry_run && kernels.iter().any(|kernel| kernel.grown.rows() > 0);
-            let written = if written { "the rows are written, the plot is not: " } else { "" };
-            CommandError::bad_input(format!("{written}{error}"), error.hint())
-        })?;
-        print_note(&format!("plot in {}", plot.path().display()));
-    }
-    Ok(ExitStatus::Done)
-}
-
-/// Where the rows are or would be, and what comes next; `has` says which reasons refused some.
-pub(super) fn print_summary(
+/// Formats the number of rows, the database and the next commands.
+fn summary(
     options: &GridOptions,
     device: &DeviceProfile,
     kind: DataKind,
-    rows: usize,
-    has: impl Fn(RejectReason) -> bool,
+    kernels: &[SelectedRows<'_>],
 ) -> String {
+    let rows: usize = kernels.iter().map(SelectedRows::rows).sum();
+    let has = |reason| kernels.iter().any(|kernel| kernel.rejected().contains_key(&reason));
     let (db, device) = (options.folder().display(), &device.device);
     let place = format!("{db} (kind {kind}, device {device})");
     if rows == 0 {
-        let why = if has(RejectReason::NotTaken) {
+        let why = if has(RejectReason::NotSelected) {
             format!(
-                "there are {} by earlier growths; a larger `--rows` adds some, another `--seed` none",
+                "{} rows exist from earlier commands; a larger `--rows` adds more, another `--seed` does not",
                 options.rows
             )
-        } else if has(RejectReason::Known) {
-            "all that are valid are there already".to_owned()
+        } else if has(RejectReason::Existing) {
+            "all valid candidates exist already".to_owned()
         } else {
             "no candidate is valid".to_owned()
         };
-        return format!("no rows are added to {place}: {why}");
+        return format!("no rows added to {place}: {why}");
     }
     if options.dry_run {
-        return format!("no rows are written; without `--dry-run` {rows} are, into {place}");
+        return format!("dry run: {rows} rows would be added to {place}");
     }
     let host = if kind == DataKind::Rehearsal { " --host rehearsal" } else { "" };
-    format!(
-        "{rows} rows are added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`"
-    )
+    format!("{rows} rows added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
 }

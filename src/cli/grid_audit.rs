@@ -1,4 +1,4 @@
-//! `npubench grid audit`: where values fall short of the density standard.
+//! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
 use std::path::PathBuf;
 
@@ -12,38 +12,38 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{KernelName, did_you_mean_or},
+    domain::{KernelName, default_memory_budget, did_you_mean_or},
     exit::ExitStatus,
     grid::{
-        AxisAudit, GridAuditor, KernelAudit, default_budget,
+        AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    report::{AuditRow, audit_json, audit_table, print_data, print_note},
+    report::{audit_json, audit_table, print_data, print_note},
     session::CommandError,
 };
 
-/// Says where a database, or the grids themselves, fall short of the density standard
+/// Compares a database, or the grids themselves, with the density standard
 ///
-/// Each axis of each kernel is held against grids/density.yaml: its ends, the points that it requires, and how far
-/// neighbours may lie apart. Only rows with a latency count; what others would add is listed as planned. Ends with 1
-/// where something is missing.
+/// Each axis of each kernel is compared with grids/density.yaml: its endpoints, its required points, and the allowed
+/// distance of neighbouring values. Only rows with a latency count as measured; values of other rows are listed as
+/// planned. Exits with 1 if a point is missing.
 #[derive(Debug, Args)]
 pub(super) struct AuditOptions {
-    /// Only these kernels; all where none is given
+    /// Kernels to audit; by default all
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     kernels: Vec<String>,
-    /// Database folder; where none is given, the grids are audited as if all that they declare were measured
+    /// Database folder; without it the grids are audited as if all their candidates were measured
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// Only these grid files, in place of the built-in ones and those of `--assets`
+    /// Grid files to use instead of the built-in ones and those of `--assets`
     #[arg(long, value_name = "FILE,FILE", value_delimiter = ',', conflicts_with = "db")]
     grids: Vec<PathBuf>,
-    /// Models whose layers the grids are to cover, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
+    /// Models whose layer sizes the grids use, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
     #[arg(long, value_name = "ID,ID", value_delimiter = ',', conflicts_with = "db")]
     models: Vec<String>,
     #[command(flatten)]
     assets: AssetOptions,
-    /// How the outcome is printed
+    /// Format of the result
     #[arg(long, value_enum, default_value = "plain")]
     format: OutputFormat,
 }
@@ -57,25 +57,26 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let audits = match &options.db {
         Some(folder) => {
             let database = Database::open(folder)?;
-            let kernels = audited_kernels(auditor, of_database(&database, &wanted)?, &wanted)?;
-            auditor.database(&kernels, &database)?
+            let kernels = audited_kernels(auditor, database_kernels(&database, &wanted)?, &wanted)?;
+            auditor.audit_database(&kernels, &database)?
         }
         None => {
-            let grids = grid::load(&assets, &GridModels::load(&assets, &options.models)?, &options.grids)?;
+            let grids =
+                grid::load_grids(&assets, &GridModels::load(&assets, &options.models)?, &options.grids)?;
             let kernels = audited_kernels(auditor, grid::select_kernels(&grids, &wanted, &assets)?, &wanted)?;
             let device = DeviceProfile::load(&assets, DeviceProfile::default_name())?;
-            auditor.grids(&kernels, &grids, default_budget(device.hbm_bytes()))
+            auditor.audit_grids(&kernels, &grids, default_memory_budget(device.hbm_bytes()))
         }
     };
     Ok(print_audits(options, &audits))
 }
 
-/// The kernels of a database, all or those that are wanted.
-fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, CommandError> {
+/// Returns the wanted kernels, or all kernels of a database.
+fn database_kernels(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelName>, CommandError> {
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
-            format!("`npubench grid {missing} --db DIR` makes rows for it")
+            format!("`npubench grid {missing} --db DIR` adds rows of it")
         });
         let folder = database.folder().display();
         return Err(CommandError::bad_input(format!("`{folder}` has no rows of `{missing}`"), hint));
@@ -83,41 +84,37 @@ fn of_database(database: &Database, wanted: &[KernelName]) -> Result<Vec<KernelN
     Ok(if wanted.is_empty() { known } else { wanted.to_vec() })
 }
 
-/// Those that the standard speaks of; it must of those that somebody asked for.
+/// Returns the kernels that the standard covers; a wanted kernel that it does not cover is an error.
 fn audited_kernels(
     auditor: GridAuditor<'_>,
     kernels: Vec<KernelName>,
     wanted: &[KernelName],
 ) -> Result<Vec<KernelName>, CommandError> {
-    let (judged, others): (Vec<_>, Vec<_>) = kernels.into_iter().partition(|kernel| auditor.judges(kernel));
+    let (covered, others): (Vec<_>, Vec<_>) = kernels.into_iter().partition(|kernel| auditor.covers(kernel));
     if let Some(other) = others.iter().find(|kernel| wanted.contains(kernel)) {
         return Err(CommandError::bad_input(
-            format!("the density standard does not speak of `{other}`"),
-            "its axes are declared in grids/density.yaml; `--assets` puts another one in its place",
+            format!("the density standard does not cover `{other}`"),
+            "declare its axes in grids/density.yaml of a folder, and give that with `--assets`",
         ));
     }
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(KernelName::as_str).collect();
-        print_note(&format!("the standard does not speak of: {}", names.join(", ")));
+        print_note(&format!("not covered by the standard: {}", names.join(", ")));
     }
-    Ok(judged)
+    Ok(covered)
 }
 
-fn print_audits(options: &AuditOptions, audits: &[(KernelName, KernelAudit<'_>)]) -> ExitStatus {
-    let judged: Vec<(&KernelName, &KernelAudit<'_>, Vec<AxisAudit<'_>>)> =
-        audits.iter().map(|(kernel, audit)| (kernel, audit, audit.axes())).collect();
-    let audited: Vec<AuditRow<'_>> =
-        judged.iter().map(|(kernel, audit, axes)| AuditRow { kernel, audit, axes }).collect();
+fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
     match options.format {
-        OutputFormat::Json => print_data(&audit_json(&audited)),
-        OutputFormat::Plain if audited.is_empty() => {}
-        OutputFormat::Plain => print_data(&audit_table(&audited)),
+        OutputFormat::Json => print_data(&audit_json(audits)),
+        OutputFormat::Plain if audits.is_empty() => {}
+        OutputFormat::Plain => print_data(&audit_table(audits)),
     }
-    for AuditRow { kernel, audit, .. } in audited.iter().filter(|kernel| kernel.audit.unread > 0) {
-        print_note(&format!("{kernel}: {} rows that the catalogue does not read do not count", audit.unread));
+    for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
+        print_note(&format!("{kernel}: {unread} rows ignored, because the catalogue cannot read them"));
     }
-    let axes = || audited.iter().flat_map(|kernel| kernel.axes);
-    let complete = axes().filter(|axis| axis.is_complete()).count();
-    print_note(&format!("{complete} of {} axes are as dense as the standard asks", axes().count()));
-    if complete == axes().count() { ExitStatus::Done } else { ExitStatus::SomeNotOk }
+    let axes: Vec<&AxisAudit<'_>> = audits.iter().flat_map(|audit| &audit.axes).collect();
+    let complete = axes.iter().filter(|axis| axis.is_complete()).count();
+    print_note(&format!("{complete} of {} axes meet the density standard", axes.len()));
+    if complete == axes.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk }
 }

@@ -69,13 +69,13 @@ enum TopCommand {
 
 /// Expands grids into cases without measurements, or audits their density
 ///
-/// Candidates are left out if they contradict a grid's constraints or the catalogue's shape rule, exceed the memory, or
-/// are in the database already; of the rest a sample over small and large shapes becomes rows.
+/// Candidates that violate a grid's constraints or the catalogue's shape rule, do not fit the memory, or exist in the
+/// database are rejected; a sample of the rest over small and large shapes becomes rows.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct GridCommand {
     #[command(flatten)]
-    grow: grid::GridOptions,
+    options: grid::GridOptions,
     #[command(subcommand)]
     other: Option<GridOther>,
 }
@@ -89,7 +89,7 @@ impl GridCommand {
     fn run(self) -> Result<ExitStatus, CommandError> {
         match self.other {
             Some(GridOther::Audit(options)) => grid_audit::run(&options),
-            None => grid::run(&self.grow),
+            None => grid::run(&self.options),
         }
     }
 }

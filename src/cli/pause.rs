@@ -54,14 +54,14 @@ impl DeviceSelection {
 
 pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> {
     let database = options.selection.database()?;
-    let (_, paused) = PausedDevices::change(&database, |paused| paused.lend(options.selection.named()))?;
+    let (_, paused) = PausedDevices::modify(&database, |paused| paused.pause(options.selection.named()))?;
     let status = live_status(&database)?;
     let mut text = format!("{}\n", pause_message(&paused));
     match &status {
         None => text.push_str("no run is active: this applies to the next one\n"),
         Some(status) => {
             let now = Timestamp::now();
-            let lines = status.state.devices.iter().filter(|line| paused.has(line.device));
+            let lines = status.state.devices.iter().filter(|line| paused.contains(line.device));
             lines.for_each(|line| text.push_str(&expected_free_at(line, now)));
             text.push_str(&unused_note(status, options.selection.named()));
         }
@@ -73,8 +73,9 @@ pub(super) fn pause(options: &PauseOptions) -> Result<ExitStatus, CommandError> 
 pub(super) fn unpause(options: &UnpauseOptions) -> Result<ExitStatus, CommandError> {
     let database = options.selection.database()?;
     let named = options.selection.named();
-    let (before, after) = PausedDevices::change(&database, |paused| paused.take_back(named))?;
-    let idle: Vec<u32> = named.unwrap_or_default().iter().copied().filter(|&one| !before.has(one)).collect();
+    let (before, after) = PausedDevices::modify(&database, |paused| paused.unpause(named))?;
+    let idle: Vec<u32> =
+        named.unwrap_or_default().iter().copied().filter(|&one| !before.contains(one)).collect();
     let mut text = String::new();
     if !idle.is_empty() {
         text.push_str(&format!("{} not paused\n", devices_are(&idle)));

@@ -83,7 +83,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
             let totals = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
                 devices: preview.devices.len(),
-                seconds: preview.ends,
+                seconds: preview.duration,
                 already_measured: plan.already_measured,
             };
             print_data(&plan_table(&scheduled.chain(rejected).collect::<Vec<_>>(), totals));
@@ -105,7 +105,7 @@ fn planned_devices(options: &PlanOptions, kind: DataKind) -> Result<Vec<u32>, Co
         return Ok((0..REHEARSED_DEVICES).collect());
     }
     let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
-    let info = device::discover(&[], scratch.path()).map_err(|error| CommandError {
+    let info = device::query_npu_smi(&[], scratch.path()).map_err(|error| CommandError {
         message: error.to_string(),
         hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),
         exit: ExitStatus::CannotMeasure,
@@ -122,14 +122,14 @@ fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> St
             "kernel": planned.case.kernel.as_str(),
             "inputs": planned.case.shapes(),
             "weight": planned.value,
-            "cost_s": costs.seconds(planned.fastest),
+            "cost_s": costs.case_seconds(planned.fastest),
         });
         let more = match slot {
             Ok(slot) => json!({
                 "collection": slot.collection,
                 "device": slot.device,
-                "start_s": slot.begins,
-                "end_s": slot.ends,
+                "start_s": slot.starts_at,
+                "end_s": slot.ends_at,
             }),
             Err(reason) => json!({ "left_out": reason }),
         };

@@ -1,25 +1,25 @@
-//! Operators that CANN does not bring: where their packages are, and what a program needs to find them.
+//! Packages of operators that are not part of CANN, and the environment variables with which programs find them.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Where CANN looks for further operators.
+/// Search path of CANN for custom operators.
 const OPP: &str = "ASCEND_CUSTOM_OPP_PATH";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-/// A package of operators.
+/// A package of custom operators.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CustomOperators {
-    /// The folder that holds `op_api`.
+    /// Folder that contains `op_api`.
     pub folder: PathBuf,
-    /// Whether the environment names it already.
+    /// True if CANN finds it without further variables.
     pub is_set: bool,
 }
 
-/// Finds packages: those that the environment names, those in CANN's `vendors` folder, which it finds by itself,
-/// and those that a Python package brings in `_cann_ops_custom/vendors`. `variable` gives a variable's value.
+/// Finds packages named by the environment, packages in the `vendors` folder of CANN, which CANN finds by itself, and
+/// packages in `_cann_ops_custom/vendors` of Python packages. `variable` returns the value of a variable.
 #[must_use]
 pub fn custom_operators(
     variable: impl Fn(&str) -> Option<String>,
@@ -36,25 +36,25 @@ pub fn custom_operators(
         add(PathBuf::from(folder), true);
     }
     if let Some(opp) = variable("ASCEND_OPP_PATH") {
-        vendors(&Path::new(&opp).join("vendors")).into_iter().for_each(|folder| add(folder, true));
+        vendor_folders(&Path::new(&opp).join("vendors")).into_iter().for_each(|folder| add(folder, true));
     }
     for package in python_packages {
         let folder = package.join("_cann_ops_custom").join("vendors");
-        vendors(&folder).into_iter().for_each(|folder| add(folder, false));
+        vendor_folders(&folder).into_iter().for_each(|folder| add(folder, false));
     }
     found
 }
 
-fn vendors(folder: &Path) -> Vec<PathBuf> {
+fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
     folders
 }
 
-/// The variables that a program needs for packages that the environment does not name; those it has stay behind.
+/// Returns the variables for packages that the environment does not name; existing values are kept after them.
 #[must_use]
-pub fn environment_of(
+pub fn operator_environment(
     packages: &[CustomOperators],
     variable: impl Fn(&str) -> Option<String>,
 ) -> Vec<(String, String)> {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_found_and_named_once() {
+    fn each_package_is_found_and_named_once() {
         let root = tempfile::tempdir().expect("a folder");
         let package = |name: &str| {
             let folder = root.path().join(name);
@@ -89,7 +89,7 @@ mod tests {
         };
         let set = package("set");
         let vendor = package("opp/vendors/customize");
-        let brought = package("vllm_ascend/_cann_ops_custom/vendors/vllm-ascend");
+        let in_package = package("vllm_ascend/_cann_ops_custom/vendors/vllm-ascend");
         fs::create_dir_all(root.path().join("opp/vendors/empty")).expect("made");
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let variable = |name: &str| match name {
@@ -100,10 +100,10 @@ mod tests {
         };
         let found = custom_operators(variable, &[root.path().join("vllm_ascend")]);
         let of = |folder: &PathBuf, is_set| CustomOperators { folder: folder.clone(), is_set };
-        assert_eq!(found, [of(&set, true), of(&vendor, true), of(&brought, false)]);
-        let environment = environment_of(&found, variable);
-        assert_eq!(environment[0].1, format!("{}:{}:/no/such/folder", text(&brought), text(&set)));
-        assert_eq!(environment[1].1, format!("{}/op_api/lib:/usr/lib", text(&brought)));
-        assert!(environment_of(&found[..2], variable).is_empty(), "nothing is missing");
+        assert_eq!(found, [of(&set, true), of(&vendor, true), of(&in_package, false)]);
+        let environment = operator_environment(&found, variable);
+        assert_eq!(environment[0].1, format!("{}:{}:/no/such/folder", text(&in_package), text(&set)));
+        assert_eq!(environment[1].1, format!("{}/op_api/lib:/usr/lib", text(&in_package)));
+        assert!(operator_environment(&found[..2], variable).is_empty(), "no package is missing");
     }
 }

@@ -1,99 +1,101 @@
-//! Whether this host can measure, point by point. It looks and changes nothing.
+//! Checks of `npubench doctor`: conditions for measuring on this host. They change nothing.
 
 use std::path::Path;
 
 use super::{CustomOperators, DeviceError, VISIBLE, search_path};
 use crate::{process::find_program, profile::npu_smi::NpuSmiInfo};
 
-/// How a point stands.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckStatus {
-    /// As it should be.
-    Fine,
-    /// Measuring works, with a drawback.
-    Poor,
-    /// Nothing can be measured.
+    /// The condition holds.
+    Passed,
+    /// Measuring works with a limitation.
+    Warning,
+    /// Measuring is impossible.
     Missing,
 }
 
 impl CheckStatus {
-    /// Its word.
+    /// Returns the text of the status in output.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Fine => "ok",
-            Self::Poor => "poor",
+            Self::Passed => "ok",
+            Self::Warning => "warning",
             Self::Missing => "missing",
         }
     }
 }
 
-/// One point of a diagnosis.
+/// One check of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorCheck {
-    /// What was looked at.
-    pub what: &'static str,
-    /// How it stands.
-    pub state: CheckStatus,
-    /// What was found.
+    /// Checked condition.
+    pub name: &'static str,
+    /// Result of the check.
+    pub status: CheckStatus,
+    /// Observed state.
     pub found: String,
-    /// What to do; empty where nothing need be done.
-    pub mend: String,
+    /// Required action; empty if the check passed.
+    pub fix: String,
 }
 
-fn point(what: &'static str, state: CheckStatus, found: impl Into<String>, mend: &str) -> DoctorCheck {
-    let mend = if state == CheckStatus::Fine { String::new() } else { mend.to_owned() };
-    DoctorCheck { what, state, found: found.into(), mend }
+fn doctor_check(name: &'static str, state: CheckStatus, found: impl Into<String>, fix: &str) -> DoctorCheck {
+    let fix = if state == CheckStatus::Passed { String::new() } else { fix.to_owned() };
+    DoctorCheck { name, status: state, found: found.into(), fix }
 }
 
-/// Room that a night of collections takes; msprof wants twenty times its raw data.
-const ROOM: u64 = 50 << 30;
+/// Free bytes recommended for a run of ten hours; msprof needs twenty times the size of its raw data.
+const FREE_DISK: u64 = 50 << 30;
 
-/// The devices, as `npu-smi` tells of them.
+/// Checks the devices listed by `npu-smi`.
 #[must_use]
-pub fn devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
+pub fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
     let info = match info {
         Ok(info) => info,
-        Err(error) => return point("devices", CheckStatus::Missing, error.to_string(), error.hint()),
+        Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), error.hint()),
     };
-    let ill: Vec<String> = info
+    let unhealthy: Vec<String> = info
         .chips
         .iter()
         .filter(|chip| chip.health != "OK")
-        .map(|chip| format!("device {} says `{}`", chip.device, chip.health))
+        .map(|chip| format!("the health of device {} is `{}`", chip.device, chip.health))
         .collect();
     let name = info.chips.first().map_or("", |chip| chip.name.as_str());
     let found = format!("{} of {name}, npu-smi {}", info.chips.len(), info.version);
-    match (info.chips.is_empty(), ill.is_empty()) {
-        (true, _) => point(
+    match (info.chips.is_empty(), unhealthy.is_empty()) {
+        (true, _) => doctor_check(
             "devices",
             CheckStatus::Missing,
             "none",
             "load the driver, or map devices into the container",
         ),
-        (false, true) => point("devices", CheckStatus::Fine, found, ""),
-        (false, false) => point(
+        (false, true) => doctor_check("devices", CheckStatus::Passed, found, ""),
+        (false, false) => doctor_check(
             "devices",
-            CheckStatus::Poor,
-            format!("{found}; {}", ill.join(", ")),
+            CheckStatus::Warning,
+            format!("{found}; {}", unhealthy.join(", ")),
             "they are left out; reset them",
         ),
     }
 }
 
-/// What the environment says.
+/// Checks CANN, device numbering and msprof in the environment.
 #[must_use]
-pub fn environment(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
+pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
     let cann = match variable("ASCEND_HOME_PATH") {
-        Some(path) if Path::new(&path).is_dir() => point("CANN", CheckStatus::Fine, path, ""),
-        Some(path) => point("CANN", CheckStatus::Missing, format!("`{path}` is no folder"), SET_CANN),
-        None => point("CANN", CheckStatus::Missing, "ASCEND_HOME_PATH is not set", SET_CANN),
+        Some(path) if Path::new(&path).is_dir() => doctor_check("CANN", CheckStatus::Passed, path, ""),
+        Some(path) => {
+            doctor_check("CANN", CheckStatus::Missing, format!("`{path}` is not a folder"), SET_CANN)
+        }
+        None => doctor_check("CANN", CheckStatus::Missing, "ASCEND_HOME_PATH is not set", SET_CANN),
     };
     let visible = match variable(VISIBLE) {
-        None => point("device numbers", CheckStatus::Fine, format!("{VISIBLE} is not set"), ""),
+        None => doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), ""),
         Some(value) => {
             let found = format!("{VISIBLE}={value}, which the profiler does not support");
-            point(
+            doctor_check(
                 "device numbers",
                 CheckStatus::Missing,
                 found,
@@ -102,51 +104,55 @@ pub fn environment(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck
         }
     };
     let msprof = match find_program("msprof", &search_path(&[])) {
-        Some(path) => point("msprof", CheckStatus::Fine, path.to_string_lossy(), ""),
-        None => point("msprof", CheckStatus::Missing, "not in the PATH", SET_CANN),
+        Some(path) => doctor_check("msprof", CheckStatus::Passed, path.to_string_lossy(), ""),
+        None => doctor_check("msprof", CheckStatus::Missing, "not in the PATH", SET_CANN),
     };
     vec![cann, visible, msprof]
 }
 
 const SET_CANN: &str = "source CANN's set_env.sh";
 
-/// The packages of operators that CANN does not bring.
+/// Checks for packages of custom operators.
 #[must_use]
-pub fn operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
+pub fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
     if packages.is_empty() {
-        let mend = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
-        return point(
+        let fix = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
+        return doctor_check(
             "custom operators",
-            CheckStatus::Poor,
+            CheckStatus::Warning,
             format!("none; {} need them", kernels.join(", ")),
-            mend,
+            fix,
         );
     }
     let named = packages.iter().map(|package| {
         let how = if package.is_set { "" } else { " (set for the replays)" };
         format!("{}{how}", package.folder.display())
     });
-    point("custom operators", CheckStatus::Fine, named.collect::<Vec<_>>().join(", "), "")
+    doctor_check("custom operators", CheckStatus::Passed, named.collect::<Vec<_>>().join(", "), "")
 }
 
-/// The mode of new files, and the room for raw data.
+/// Checks the mode of new files and the free disk space.
 #[must_use]
-pub fn files(folder: &Path) -> Vec<DoctorCheck> {
+pub fn check_files(folder: &Path) -> Vec<DoctorCheck> {
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(umask);
     let bits = umask.bits();
     let strict = bits & 0o027 == 0o027;
-    let state = if strict { CheckStatus::Fine } else { CheckStatus::Poor };
-    let mode = point("umask", state, format!("{bits:04o}"), "msprof wants 0027 or stricter: `umask 0027`");
-    let room = match nix::sys::statvfs::statvfs(folder) {
-        Err(error) => {
-            point("disk", CheckStatus::Poor, format!("`{}`: {error}", folder.display()), "check the folder")
-        }
+    let state = if strict { CheckStatus::Passed } else { CheckStatus::Warning };
+    let mode =
+        doctor_check("umask", state, format!("{bits:04o}"), "msprof wants 0027 or stricter: `umask 0027`");
+    let disk = match nix::sys::statvfs::statvfs(folder) {
+        Err(error) => doctor_check(
+            "disk",
+            CheckStatus::Warning,
+            format!("`{}`: {error}", folder.display()),
+            "check the folder",
+        ),
         Ok(disk) => {
             let free = disk.blocks_available() * disk.fragment_size();
-            let state = if free >= ROOM { CheckStatus::Fine } else { CheckStatus::Poor };
+            let state = if free >= FREE_DISK { CheckStatus::Passed } else { CheckStatus::Warning };
             let found = format!("{} GiB free below `{}`", free >> 30, folder.display());
-            point(
+            doctor_check(
                 "disk",
                 state,
                 found,
@@ -154,7 +160,7 @@ pub fn files(folder: &Path) -> Vec<DoctorCheck> {
             )
         }
     };
-    vec![mode, room]
+    vec![mode, disk]
 }
 
 #[cfg(test)]
@@ -162,11 +168,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_with_what_to_do() {
-        let points = environment(|name| (name == VISIBLE).then(|| "3".to_owned()));
-        let told: Vec<(&str, CheckStatus)> = points.iter().map(|point| (point.what, point.state)).collect();
-        assert_eq!(told[..2], [("CANN", CheckStatus::Missing), ("device numbers", CheckStatus::Missing)]);
-        assert!(points.iter().all(|point| (point.state == CheckStatus::Fine) == point.mend.is_empty()));
-        assert_eq!(operators(&[], &["X"]).found, "none; X need them");
+    fn each_failed_check_names_a_fix() {
+        let checks = check_cann(|name| (name == VISIBLE).then(|| "3".to_owned()));
+        let found: Vec<(&str, CheckStatus)> = checks.iter().map(|check| (check.name, check.status)).collect();
+        assert_eq!(found[..2], [("CANN", CheckStatus::Missing), ("device numbers", CheckStatus::Missing)]);
+        assert!(checks.iter().all(|check| (check.status == CheckStatus::Passed) == check.fix.is_empty()));
+        assert_eq!(check_operators(&[], &["X"]).found, "none; X need them");
     }
 }

@@ -1,7 +1,7 @@
-//! One collection per device: a locked file that a collection's processes inherit.
+//! Device lease: a locked file that the processes of a collection inherit, so that a device has one collection.
 //!
-//! The file is the standard input of everything a lane starts. Its lock lasts until the last of those
-//! processes has ended, so that a killed npubench's orphans keep their device until they are gone.
+//! The file is the standard input of all processes of a lane. Its lock lasts until the last of them has ended, so that
+//! orphans of a killed npubench keep their device.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -19,55 +19,55 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::DeviceError;
 
-/// Holds a device.
+/// Lease of a device.
 #[derive(Debug)]
 pub struct DeviceLease {
     file: File,
 }
 
-/// How often a lease that is held is tried again.
-const STEP: Duration = Duration::from_millis(100);
+/// Interval at which a held lease is tried again.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DeviceLease {
-    /// Takes a device, waiting for an earlier holder as long as `patience`.
+    /// Acquires the lease of a device; waits up to `timeout` for an earlier holder.
     ///
     /// # Errors
-    /// [`DeviceError::InUse`], or [`DeviceError::Lease`] where the file cannot be made or locked.
-    pub fn take(folder: &Path, device: u32, patience: Duration) -> Result<Self, DeviceError> {
+    /// [`DeviceError::InUse`] after the timeout, [`DeviceError::Lease`] if the file cannot be created or locked.
+    pub fn acquire(folder: &Path, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
         let path = folder.join(format!("device-{device}.lease"));
         let fail = |source| DeviceError::Lease { lease: path.clone(), source };
         fs::create_dir_all(folder).map_err(fail)?;
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self { file }),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(STEP),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
                 Err(TryLockError::WouldBlock) => return Err(DeviceError::InUse { device, lease: path }),
                 Err(TryLockError::Error(source)) => return Err(fail(source)),
             }
         }
     }
 
-    /// The file, for a process that is to share the lease.
+    /// Duplicates the file for a process that shares the lease.
     ///
     /// # Errors
-    /// Where the system has no file descriptor left.
-    pub fn share(&self) -> io::Result<File> {
+    /// The error of the operating system if no file descriptor is left.
+    pub fn share_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// One file that holds several leases, for the processes of a gang.
+    /// Returns one file that holds several leases, for the processes of a gang.
     ///
     /// # Errors
-    /// Where the system has no file descriptor left.
-    pub fn share_all(leases: &[&Self]) -> io::Result<File> {
+    /// The error of the operating system if no file descriptor is left.
+    pub fn share_files(leases: &[&Self]) -> io::Result<File> {
         if let [one] = leases {
-            return one.share();
+            return one.share_file();
         }
-        // torchrun hands nothing but the standard files on to what it starts. So the descriptors lie in a socket
-        // that nobody reads: they are open for as long as the socket is.
+        // torchrun passes only the standard files to its processes. The descriptors are sent over a socket that is
+        // never read: they stay open as long as the socket does.
         let (sender, holder) = UnixStream::pair()?;
         let files: Vec<_> = leases.iter().map(|lease| lease.file.as_raw_fd()).collect();
         let message = [ControlMessage::ScmRights(&files)];
@@ -85,26 +85,26 @@ mod tests {
     use crate::process::{self, CommandSpec};
 
     #[test]
-    fn a_lease_lasts_as_long_as_what_it_was_given_to() {
-        outlives(&[3]);
+    fn lease_lasts_until_an_orphan_of_its_process_has_ended() {
+        assert_orphan_holds(&[3]);
     }
 
     #[test]
-    fn so_do_those_of_a_gang() {
-        outlives(&[3, 5, 11]);
+    fn leases_of_a_gang_last_until_an_orphan_of_its_process_has_ended() {
+        assert_orphan_holds(&[3, 5, 11]);
     }
 
-    /// Takes leases, gives them to a process, and lets go of them.
-    fn outlives(devices: &[u32]) {
+    /// Acquires leases, passes them to a process, and drops them.
+    fn assert_orphan_holds(devices: &[u32]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let take = |device: u32| DeviceLease::take(folder.path(), device, Duration::ZERO);
+        let take = |device: u32| DeviceLease::acquire(folder.path(), device, Duration::ZERO);
         let leases: Vec<DeviceLease> = devices.iter().map(|&device| take(device).expect("free")).collect();
         for &device in devices {
             let busy = take(device).expect_err("held");
             assert!(matches!(busy, DeviceError::InUse { device: other, .. } if other == device));
         }
         take(4).expect("another device");
-        // The shell ends at once and leaves a process of a session of its own behind, as an orphan is.
+        // The shell ends at once and leaves a process in a session of its own.
         let fifo = folder.path().join("fifo");
         let script =
             "exec 3<&0; mkfifo fifo; setsid sh -c '>up; read x <fifo' & until [ -e up ]; do sleep 0.01; done";
@@ -115,10 +115,10 @@ mod tests {
             log: &folder.path().join("log"),
             limit: Duration::from_secs(60),
             cut_off: None,
-            stdin: Some(DeviceLease::share_all(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
+            stdin: Some(DeviceLease::share_files(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
             record: None,
         };
-        process::run(&job, &AtomicBool::new(false)).expect("sh runs");
+        process::run_command(&job, &AtomicBool::new(false)).expect("sh runs");
         drop(job);
         drop(leases);
         for &device in devices {
@@ -127,7 +127,8 @@ mod tests {
         }
         fs::write(&fifo, "end\n").expect("the orphan reads");
         for &device in devices {
-            DeviceLease::take(folder.path(), device, Duration::from_secs(30)).expect("the orphan has ended");
+            DeviceLease::acquire(folder.path(), device, Duration::from_secs(30))
+                .expect("the orphan has ended");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The devices of a host: which there are, how they are, on what software they run.
+//! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 //!
-//! Layer 3: imports `model`, `profile` and `process`. It asks `npu-smi` and never schedules.
+//! Layer 4: imports `process` and `profile`.
 
 mod custom_operators;
 pub mod diagnosis;
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-pub use custom_operators::{CustomOperators, custom_operators, environment_of};
+pub use custom_operators::{CustomOperators, custom_operators, operator_environment};
 pub use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
 use serde::Serialize;
@@ -24,31 +24,31 @@ use crate::{
     profile::npu_smi::{NpuChip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
 };
 
-/// `npu-smi` takes seconds, and hangs where the driver does.
+/// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
 const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
 
-/// Why the devices of this host are not known.
+/// Error of device discovery, selection or leasing.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// `npu-smi` cannot be run.
     #[error("the devices of this host are not known: {0}")]
     Process(#[from] ProcessError),
-    /// `npu-smi` did not answer.
+    /// `npu-smi` failed or timed out.
     #[error("`npu-smi info` failed: {0}")]
     Failed(String),
-    /// Its answer cannot be read.
+    /// The output of `npu-smi` cannot be parsed.
     #[error("`npu-smi info` cannot be read: {0}")]
     Unreadable(#[from] NpuSmiError),
-    /// No device is healthy.
+    /// No selected device is healthy.
     #[error("no device can be used: {0}")]
     Unhealthy(String),
-    /// Somebody else uses every device that was meant.
+    /// Every selected device is in use by other programs.
     #[error("no device is free: {0}")]
     Busy(String),
-    /// Devices are renamed by the environment.
+    /// The environment renumbers devices.
     #[error("`{VISIBLE}` is set, which the profiler does not support")]
     Renamed,
-    /// Another collection runs on the device.
+    /// The lease of the device is held.
     #[error("device {device} is still in use by an earlier run; `{}` is locked", .lease.display())]
     InUse {
         /// The device.
@@ -56,31 +56,31 @@ pub enum DeviceError {
         /// The file whose lock its processes hold.
         lease: PathBuf,
     },
-    /// The lease cannot be taken.
+    /// The lease file cannot be created or locked.
     #[error("cannot lock `{}`: {source}", .lease.display())]
     Lease {
         /// The file.
         lease: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A device was asked for that the host does not have.
+    /// A selected device does not exist.
     #[error("this host has no device {device}; it has {known}")]
     Unknown {
-        /// The device asked for.
+        /// The device.
         device: u32,
-        /// The devices there are.
+        /// Devices of the host.
         known: String,
     },
 }
 
 impl DeviceError {
-    /// What to do about it.
+    /// Returns the advice printed with the error.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::Unknown { .. } => "choose from these with `--devices`",
+            Self::Unknown { .. } => "select from these with `--devices`",
             Self::Busy(_) => "wait for them with `--busy wait`, or name others with `--devices`",
             Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
             Self::Renamed => "unset it and choose devices with `--devices`",
@@ -91,10 +91,10 @@ impl DeviceError {
     }
 }
 
-/// Renumbers devices for programs, but not for the profiler.
+/// Variable that renumbers devices for programs, but not for the profiler.
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
-/// Refuses an environment in which device numbers mean different things to torch and to the profiler.
+/// Rejects an environment in which torch and the profiler number devices differently.
 ///
 /// # Errors
 /// [`DeviceError::Renamed`].
@@ -102,23 +102,23 @@ pub fn check_environment() -> Result<(), DeviceError> {
     if std::env::var_os(VISIBLE).is_some() { Err(DeviceError::Renamed) } else { Ok(()) }
 }
 
-/// Asks `npu-smi info`; `scratch` is a folder for its output.
+/// Runs `npu-smi info`; its output is written to the folder `scratch`.
 ///
 /// # Errors
 /// [`DeviceError`] where it cannot be run or read.
-pub fn discover(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
+pub fn query_npu_smi(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
     let text = run_npu_smi(&["npu-smi", "info"], environment, scratch)?;
     Ok(parse_info(&text)?)
 }
 
-/// Runs a short program and returns what it printed.
+/// Runs a short program and returns its output.
 fn run_npu_smi(
     command: &[&str],
     environment: &[(String, String)],
     scratch: &Path,
 ) -> Result<String, DeviceError> {
     let log = scratch.join("npu-smi.txt");
-    // The program is looked up in the PATH that the host's scripts see, not in ours alone.
+    // The PATH of the collection scripts comes before our own.
     let path = search_path(environment);
     let program = process::find_program(command[0], &path)
         .ok_or_else(|| ProcessError::NotFound { program: command[0].to_owned() })?;
@@ -137,7 +137,7 @@ fn run_npu_smi(
         stdin: None,
         record: None,
     };
-    let ended = process::run(&job, &AtomicBool::new(false))?;
+    let ended = process::run_command(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
         ExitKind::Exited(0) => Ok(text),
@@ -149,7 +149,7 @@ fn run_npu_smi(
     }
 }
 
-/// The PATH that programs see: the host's own in front of ours.
+/// Returns the PATH of programs: the one in `environment`, followed by our own.
 #[must_use]
 pub fn search_path(environment: &[(String, String)]) -> String {
     let own = std::env::var("PATH").unwrap_or_default();
@@ -157,20 +157,19 @@ pub fn search_path(environment: &[(String, String)]) -> String {
     front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
 }
 
-/// The devices to use, and why others that were meant are left out.
+/// Devices to use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectedDevices {
-    /// In the order of their numbers.
+    /// Selected devices, sorted by number.
     pub chips: Vec<NpuChip>,
-    /// Devices left out, in words.
+    /// Reason for each device that was left out.
     pub left_out: Vec<String>,
 }
 
-/// Chooses the devices that are asked for, or all; those that do not call themselves healthy are left out.
+/// Selects the wanted devices, or all; unhealthy ones are left out.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`] for one that the host does not have, [`DeviceError::Unhealthy`] where none is
-/// left.
+/// [`DeviceError::Unknown`] for a device that the host does not have, [`DeviceError::Unhealthy`] if none is left.
 pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
     let mut chips: Vec<NpuChip> = match wanted {
         None => info.chips.clone(),
@@ -186,19 +185,22 @@ pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Selec
     };
     chips.sort_by_key(|chip| chip.device);
     chips.dedup_by_key(|chip| chip.device);
-    let (chips, ill): (Vec<NpuChip>, Vec<NpuChip>) = chips.into_iter().partition(|chip| chip.health == "OK");
-    let left_out: Vec<String> =
-        ill.iter().map(|chip| format!("device {} says `{}`", chip.device, chip.health)).collect();
+    let (chips, unhealthy): (Vec<NpuChip>, Vec<NpuChip>) =
+        chips.into_iter().partition(|chip| chip.health == "OK");
+    let left_out: Vec<String> = unhealthy
+        .iter()
+        .map(|chip| format!("the health of device {} is `{}`", chip.device, chip.health))
+        .collect();
     if chips.is_empty() {
         return Err(DeviceError::Unhealthy(left_out.join(", ")));
     }
     Ok(SelectedDevices { chips, left_out })
 }
 
-/// Leaves out the devices on which processes run before the run begins.
+/// Leaves out devices on which other processes run.
 ///
 /// # Errors
-/// [`DeviceError::Busy`] where none is left.
+/// [`DeviceError::Busy`] if none is left.
 pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<SelectedDevices, DeviceError> {
     let SelectedDevices { chips, mut left_out } = chosen;
     let user = |chip: &NpuChip| {
@@ -219,7 +221,7 @@ pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<Sele
     Ok(SelectedDevices { chips, left_out })
 }
 
-/// What a measurement depends on besides the case: host, chips, software.
+/// Host, chips and software on which measurements depend.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostFingerprint {
     /// Name of the host.
@@ -228,26 +230,26 @@ pub struct HostFingerprint {
     pub npu_smi: String,
     /// Name of each chip, by device.
     pub chips: BTreeMap<u32, String>,
-    /// Variables that say which CANN is in use.
+    /// Environment variables that affect measurements.
     pub environment: BTreeMap<String, String>,
     /// Version of npubench.
     pub npubench: &'static str,
 }
 
-/// Variables that change what is measured.
-const TELLING: [&str; 4] =
+/// Environment variables that affect measurements.
+const FINGERPRINT_VARIABLES: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
 impl HostFingerprint {
-    /// Takes the fingerprint of this host.
+    /// Reads the fingerprint of this host.
     #[must_use]
-    pub fn collect(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
+    pub fn of_host(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),
             npu_smi: info.version.clone(),
             chips: chips.iter().map(|chip| (chip.device, chip.name.clone())).collect(),
-            environment: TELLING
+            environment: FINGERPRINT_VARIABLES
                 .into_iter()
                 .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
                 .collect(),

@@ -1,8 +1,6 @@
-//! Asks `npu-smi` again and again while a run goes on, on a thread of its own: the driver may be slow to answer, and
-//! collections are not to wait for it.
+//! Polls `npu-smi` during a run, on a thread of its own: the driver may be slow, and collections must not wait for it.
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -13,15 +11,15 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{EngineError, lane::LaneContext};
+use super::{EngineError, lane_context::LaneContext};
 use crate::{device, domain::DataKind, profile::npu_smi::NpuSmiInfo};
 
-/// How often a host is asked. The answer takes a second of one core on hosts of sixteen devices.
-const EVERY: Duration = Duration::from_secs(30);
-/// How often the stand-in is asked, whose runs are short.
-const EVERY_REHEARSED: Duration = Duration::from_secs(1);
+/// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval on the rehearsal host, whose runs are short.
+const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The thread; it ends with this.
+/// Polling thread; dropping the monitor ends it.
 #[derive(Debug)]
 pub(super) struct DeviceMonitor {
     end: Option<mpsc::Sender<()>>,
@@ -29,20 +27,19 @@ pub(super) struct DeviceMonitor {
 }
 
 impl DeviceMonitor {
-    pub(super) fn start(
-        shared: &Arc<LaneContext>,
-        sights: UnboundedSender<NpuSmiInfo>,
+    pub(super) fn spawn(
+        context: &Arc<LaneContext>,
+        snapshots: UnboundedSender<NpuSmiInfo>,
     ) -> Result<Self, EngineError> {
         let (end, ended) = mpsc::channel();
-        let settings = &shared.settings;
-        let every = if settings.kind == DataKind::Npu { EVERY } else { EVERY_REHEARSED };
-        let environment = settings.environment.clone();
-        let scratch: PathBuf = settings.folder.clone();
+        let settings = &context.settings;
+        let interval = if settings.kind == DataKind::Npu { POLL_INTERVAL } else { REHEARSAL_POLL_INTERVAL };
+        let (environment, scratch) = (settings.environment.clone(), settings.folder.clone());
         let work = move || {
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                // A host that does not answer now may do so later; its devices show what they can by themselves.
-                if let Ok(info) = device::discover(&environment, &scratch)
-                    && sights.send(info).is_err()
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                // A failed query is repeated at the next interval; meanwhile the collections show device faults.
+                if let Ok(info) = device::query_npu_smi(&environment, &scratch)
+                    && snapshots.send(info).is_err()
                 {
                     break;
                 }

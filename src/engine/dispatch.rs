@@ -1,20 +1,23 @@
-//! The dispatcher: hears lanes and signals, asks the scheduler, keeps results, tells what happened.
+//! The dispatcher: passes reports, device readings, timers and stop requests to the scheduler, carries out its actions,
+//! stores results in the ledger, writes rows and emits events.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::{sync::mpsc::UnboundedSender, time};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{self, Instant},
+};
 
 use super::{
-    EngineError,
+    EngineError, RunOutcome,
     collect::CollectionResult,
-    device_monitor::DeviceMonitor,
     host_monitor::{HostChange, HostMonitor},
-    lane::{DeviceLane, LaneContext, LaneReport},
-    run::{DispatcherInbox, RunOutcome, now},
+    lane::{CollectionStarter, LaneReport},
+    lane_context::{LaneContext, unix_time},
     write_back::WriteBack,
 };
 use crate::{
@@ -26,107 +29,111 @@ use crate::{
     plan::PlannedCase,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     sched::{
-        self, CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedulerState, Seconds,
-        StartCollection,
+        CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
+        Seconds, StartCollection,
     },
 };
 
-/// Signals closer together than this are one request to stop; nobody presses Ctrl-C twice so fast.
-const ONE_REQUEST: Duration = Duration::from_millis(50);
-/// How often the dispatcher looks whether the disk is full or a device is asked for.
+/// Stop requests closer together than this count as one; no user presses Ctrl-C twice so fast.
+const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
+/// Interval at which timers, free disk space and paused devices are checked.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What a run writes into, and what it has to write.
+/// Database and ledger of a run, and the rows to write.
 pub(super) struct RunStore<'a> {
     pub(super) database: &'a Database,
     pub(super) ledger: &'a mut Ledger,
     pub(super) rows: WriteBack,
-    /// Cases that have their verdict without another launch.
-    pub(super) settled: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Rows that are no case.
-    pub(super) unreadable: usize,
+    /// Cases whose verdict is settled without another launch.
+    pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Number of rows that cannot be read as cases.
+    pub(super) unreadable_rows: usize,
+}
+
+/// Channels read by the dispatcher.
+pub(super) struct DispatcherInbox {
+    pub(super) reports: UnboundedReceiver<LaneReport>,
+    pub(super) snapshots: UnboundedReceiver<NpuSmiInfo>,
+    pub(super) stop_requests: UnboundedReceiver<()>,
 }
 
 pub(super) struct Dispatcher<'a> {
-    keeper: RunStore<'a>,
-    tell: &'a mut dyn FnMut(&RunEvent),
-    shared: Arc<LaneContext>,
-    lanes: BTreeMap<u32, DeviceLane>,
+    store: RunStore<'a>,
+    emit: &'a mut dyn FnMut(&RunEvent),
+    context: Arc<LaneContext>,
+    devices: Vec<u32>,
+    lanes: Box<dyn CollectionStarter + 'a>,
     state: SchedulerState,
-    watch: HostMonitor,
-    /// Ledger keys of running collections, by their number.
-    keys: BTreeMap<u32, i64>,
-    findings: Vec<Option<CaseOutcome>>,
-    begun: Instant,
-    wakes_at: Option<Seconds>,
+    host_monitor: HostMonitor,
+    /// Ledger keys of running collections, by collection number.
+    ledger_keys: BTreeMap<u32, i64>,
+    outcomes: Vec<Option<CaseOutcome>>,
+    started: Instant,
+    timer_at: Option<Seconds>,
     stop_requests: u32,
     last_stop_request: Option<Instant>,
-    ended: bool,
+    is_finished: bool,
 }
 
 impl<'a> Dispatcher<'a> {
     pub(super) fn new(
-        shared: Arc<LaneContext>,
-        lanes: BTreeMap<u32, DeviceLane>,
+        context: Arc<LaneContext>,
+        devices: Vec<u32>,
+        lanes: Box<dyn CollectionStarter + 'a>,
         state: SchedulerState,
-        keeper: RunStore<'a>,
-        tell: &'a mut dyn FnMut(&RunEvent),
+        store: RunStore<'a>,
+        emit: &'a mut dyn FnMut(&RunEvent),
     ) -> Self {
-        let devices = lanes.keys().copied().collect();
         Self {
-            watch: HostMonitor::new(keeper.database, &shared.settings, devices),
-            keeper,
-            tell,
-            findings: vec![None; shared.cases.len()],
-            shared,
+            host_monitor: HostMonitor::new(store.database, &context.settings, devices.clone()),
+            store,
+            emit,
+            outcomes: vec![None; context.cases.len()],
+            context,
+            devices,
             lanes,
             state,
-            keys: BTreeMap::new(),
-            begun: Instant::now(),
-            wakes_at: None,
+            ledger_keys: BTreeMap::new(),
+            started: Instant::now(),
+            timer_at: None,
             stop_requests: 0,
             last_stop_request: None,
-            ended: false,
+            is_finished: false,
         }
     }
 
-    /// Seconds since the run began.
-    fn now(&self) -> Seconds {
-        self.begun.elapsed().as_secs_f64()
+    /// Returns the seconds since the start of the run.
+    fn elapsed(&self) -> Seconds {
+        self.started.elapsed().as_secs_f64()
     }
 
-    pub(super) async fn work(&mut self, inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
-        let DispatcherInbox { mut reports, mut sights, mut signals } = inbox;
+    /// Handles messages until the scheduler has finished, then ends the run in the ledger.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the ledger or the database fails, or a lane reports an error of the run itself.
+    pub(super) async fn run_to_end(&mut self, mut inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
         self.poll_host()?;
-        self.on_event(sched::SchedEvent::Started)?;
+        self.on_event(SchedEvent::Started)?;
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        while !self.ended {
+        while !self.is_finished {
             tokio::select! {
-                Some(report) = reports.recv() => self.on_report(report)?,
-                Some(info) = sights.recv() => self.on_device_snapshot(&info)?,
-                () = signals.next() => self.on_signal()?,
+                Some(report) = inbox.reports.recv() => self.on_report(report)?,
+                Some(info) = inbox.snapshots.recv() => self.on_device_snapshot(&info)?,
+                Some(()) = inbox.stop_requests.recv() => self.on_stop_request()?,
                 _ = ticks.tick() => self.on_tick()?,
             }
         }
-        self.finish()
+        self.finish_run()
     }
 
-    /// Has the host's devices looked at while the run goes on.
-    pub(super) fn post_sentry(
-        &self,
-        sights: UnboundedSender<NpuSmiInfo>,
-    ) -> Result<DeviceMonitor, EngineError> {
-        DeviceMonitor::start(&self.shared, sights)
-    }
-
-    /// Keeps what the devices say of themselves, and looks who uses them.
+    /// Stores the readings of the devices, and updates which devices are in use by other processes.
     pub(super) fn on_device_snapshot(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
-        let chips = info.chips.iter().filter(|chip| self.lanes.contains_key(&chip.device));
-        let readings: Vec<DeviceReading> = chips.map(reading).collect();
-        self.keeper.ledger.add_readings(&self.shared.settings.run, &readings)?;
+        let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.device));
+        let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
+        self.store.ledger.add_readings(&self.context.settings.run, &readings)?;
         for reading in readings {
-            (self.tell)(&RunEvent::DeviceRead {
+            (self.emit)(&RunEvent::DeviceRead {
                 device: reading.device,
                 health: reading.health,
                 temperature_c: reading.temperature,
@@ -134,250 +141,249 @@ impl<'a> Dispatcher<'a> {
                 memory_used_mb: reading.memory_used_mb,
             });
         }
-        let busy = self.state.busy_devices();
-        self.watch.update(info, &busy);
+        self.host_monitor.update_devices(info, &self.state.busy_devices());
         Ok(())
     }
 
     fn on_tick(&mut self) -> Result<(), EngineError> {
         self.poll_host()?;
-        if self.wakes_at.is_some_and(|at| at <= self.now()) {
-            self.wakes_at = None;
-            self.on_event(sched::SchedEvent::Woke)?;
+        if self.timer_at.is_some_and(|at| at <= self.elapsed()) {
+            self.timer_at = None;
+            self.on_event(SchedEvent::TimerFired)?;
         }
         Ok(())
     }
 
-    /// Tells the scheduler what others have done to the disk and the devices.
+    /// Passes changes of the disk and of reserved devices to the scheduler.
     fn poll_host(&mut self) -> Result<(), EngineError> {
-        for change in self.watch.poll(self.state.running()) {
-            let HostChange { event, said } = change;
-            (self.tell)(&said);
-            self.on_event(event)?;
+        for HostChange { sched_event, run_event } in
+            self.host_monitor.poll_changes(self.state.running_collections())
+        {
+            (self.emit)(&run_event);
+            self.on_event(sched_event)?;
         }
         Ok(())
     }
 
-    /// Cases that end without another launch have their verdict before anything runs.
+    /// Stores the verdicts of cases that are settled without another launch.
     pub(super) fn finish_predecided(&mut self) -> Result<(), EngineError> {
-        let settled = &self.keeper.settled;
+        let predecided = &self.store.predecided;
         let verdicts: Vec<_> =
-            settled.iter().map(|(case, finding)| (case.id().clone(), finding.clone())).collect();
-        self.keeper.ledger.set_verdicts(&self.shared.settings.run, now(), &verdicts)?;
-        for (case, finding) in settled {
-            self.keeper.rows.conclude(&case.kernel, case.id(), finding);
-            (self.tell)(&case_finished(case, finding));
+            predecided.iter().map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        self.store.ledger.set_verdicts(&self.context.settings.run, unix_time(), &verdicts)?;
+        for (case, outcome) in predecided {
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
+            (self.emit)(&case_finished(case, outcome));
         }
         Ok(())
     }
 
     fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
         let LaneReport { start, seconds, result } = report;
-        let collected = match result {
-            Ok(collected) => collected,
-            // What a device or a folder of one collection does wrong is that collection's end, not the run's.
+        let result = match result {
+            Ok(result) => result,
+            // An error of one device or one folder ends that collection, not the run.
             Err(error @ (EngineError::Io { .. } | EngineError::Process(_) | EngineError::System { .. })) => {
                 self.failed_to_start(&start.cases, &error)
             }
             Err(error) => return Err(error),
         };
-        let CollectionResult { attempts, seconds: each, start: until_started, end, outcome } = collected;
-        if let Some(key) = self.keys.remove(&start.collection) {
-            // Controls say something of the device; their cases have their samples already.
-            let kept = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
-            self.keeper.ledger.finish_collection(key, now(), &outcome, kept)?;
-            for Attempt { case, finding, .. } in kept {
-                (self.tell)(&RunEvent::CaseAttempted {
+        let CollectionResult { attempts, seconds: case_seconds, startup, exit, message } = result;
+        if let Some(key) = self.ledger_keys.remove(&start.collection) {
+            // Control collections test the device; their cases have samples already.
+            let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
+            self.store.ledger.finish_collection(key, unix_time(), &message, stored)?;
+            for Attempt { case, finding, .. } in stored {
+                (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),
                     collection: start.collection,
-                    finding: finding.clone(),
+                    outcome: finding.clone(),
                 });
             }
         }
-        (self.tell)(&RunEvent::CollectionFinished {
+        (self.emit)(&RunEvent::CollectionFinished {
             collection: start.collection,
             devices: start.devices,
             purpose: start.purpose,
-            outcome: outcome.clone(),
+            outcome: message.clone(),
             seconds,
         });
-        let results = start.cases.into_iter().zip(attempts).zip(each);
+        let results = start.cases.into_iter().zip(attempts).zip(case_seconds);
         let results =
-            results.map(|((case, attempt), seconds)| CaseResult { case, finding: attempt.finding, seconds });
-        self.on_event(sched::SchedEvent::Finished(CollectionFinished {
+            results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.finding, seconds });
+        self.on_event(SchedEvent::Finished(CollectionFinished {
             collection: start.collection,
             results: results.collect(),
-            end,
-            start: until_started,
+            exit,
+            startup,
             total: seconds,
-            outcome,
+            message,
         }))?;
-        let sched::RunForecast { open, in_time, seconds } = self.state.forecast(self.now());
-        (self.tell)(&RunEvent::Progress { open, in_time, seconds });
+        let RunForecast { open, in_time, seconds } = self.state.forecast(self.elapsed());
+        (self.emit)(&RunEvent::Progress { open, in_time, seconds });
         Ok(())
     }
 
-    /// The attempts of a collection that did not come about.
+    /// Returns the result of a collection that could not be started: no case was launched.
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
-        let finding = CaseOutcome::new(Verdict::NotRun, error.to_string());
         let attempts = cases.iter().map(|&case| Attempt {
-            case: self.shared.cases[case].case.id().clone(),
+            case: self.context.cases[case].case.id().clone(),
             launched: 0,
             launches: Vec::new(),
             counters: Vec::new(),
-            finding: finding.clone(),
+            finding: CaseOutcome::new(Verdict::NotRun, error.to_string()),
         });
         CollectionResult {
             attempts: attempts.collect(),
             seconds: vec![None; cases.len()],
-            start: None,
-            end: CollectionExit::NothingLaunched,
-            outcome: error.to_string(),
+            startup: None,
+            exit: CollectionExit::NothingLaunched,
+            message: error.to_string(),
         }
     }
 
-    fn on_signal(&mut self) -> Result<(), EngineError> {
-        // `timeout` and some terminals signal the process and its group: that is one request.
-        let before = self.last_stop_request.replace(Instant::now());
-        if before.is_some_and(|before| before.elapsed() < ONE_REQUEST) {
+    /// Stops new collections at the first request, and ends running ones at the second.
+    fn on_stop_request(&mut self) -> Result<(), EngineError> {
+        // `timeout` and some terminals signal both the process and its group: that is one request.
+        let previous = self.last_stop_request.replace(Instant::now());
+        if previous.is_some_and(|previous| previous.elapsed() < STOP_DEBOUNCE) {
             return Ok(());
         }
         self.stop_requests += 1;
         let at_once = self.stop_requests > 1;
         if at_once {
-            self.shared.stop.store(true, Ordering::Relaxed);
+            self.context.stop.store(true, Ordering::Relaxed);
         }
-        (self.tell)(&RunEvent::StopRequested { running: self.state.running(), at_once });
-        self.on_event(sched::SchedEvent::StopRequested)
+        (self.emit)(&RunEvent::StopRequested { running: self.state.running_collections(), at_once });
+        self.on_event(SchedEvent::StopRequested)
     }
 
-    fn on_event(&mut self, event: sched::SchedEvent) -> Result<(), EngineError> {
-        let actions = self.state.on_event(self.now(), event);
+    fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
+        let actions = self.state.on_event(self.elapsed(), event);
         let verdicts = actions.iter().filter_map(|action| match action {
-            SchedAction::Conclude { case, finding } => {
-                Some((self.shared.cases[*case].case.id().clone(), finding.clone()))
+            SchedAction::Conclude { case, outcome } => {
+                Some((self.context.cases[*case].case.id().clone(), outcome.clone()))
             }
             _ => None,
         });
         let verdicts: Vec<_> = verdicts.collect();
         if !verdicts.is_empty() {
-            self.keeper.ledger.set_verdicts(&self.shared.settings.run, now(), &verdicts)?;
+            self.store.ledger.set_verdicts(&self.context.settings.run, unix_time(), &verdicts)?;
         }
         for action in actions {
             match action {
-                SchedAction::Start(start) => self.start(start)?,
-                SchedAction::Conclude { case, finding } => self.conclude(case, finding)?,
+                SchedAction::Start(start) => self.start_collection(start)?,
+                SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
                 SchedAction::Quarantine { device, reason, until } => {
-                    let again_in = until.map(|until| until - self.now());
-                    (self.tell)(&RunEvent::DeviceSetAside { device, reason, again_in });
+                    let retry_in_s = until.map(|until| until - self.elapsed());
+                    (self.emit)(&RunEvent::DeviceQuarantined { device, reason, retry_in_s });
                 }
-                SchedAction::Readmit { device } => (self.tell)(&RunEvent::DeviceTakenBack { device }),
-                SchedAction::WakeAt(at) => self.wakes_at = Some(at),
-                SchedAction::End => self.ended = true,
+                SchedAction::Readmit { device } => (self.emit)(&RunEvent::DeviceReadmitted { device }),
+                SchedAction::SetTimer(at) => self.timer_at = Some(at),
+                SchedAction::Finish => self.is_finished = true,
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, start: StartCollection) -> Result<(), EngineError> {
+    fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
         let new = NewCollection {
-            run: &self.shared.settings.run,
+            run: &self.context.settings.run,
             number: start.collection,
             devices: &start.devices,
             purpose: start.purpose,
             predicted: start.predicted,
-            started: now(),
+            started: unix_time(),
         };
-        let key = self.keeper.ledger.begin_collection(&new)?;
-        self.keys.insert(start.collection, key);
+        let key = self.store.ledger.begin_collection(&new)?;
+        self.ledger_keys.insert(start.collection, key);
         let case = match start.cases.as_slice() {
-            [case] => Some(self.shared.cases[*case].case.id().clone()),
+            [case] => Some(self.context.cases[*case].case.id().clone()),
             _ => None,
         };
-        let kernels = start.cases.iter().map(|case| &self.shared.cases[*case].case.kernel);
+        let kernels = start.cases.iter().map(|case| &self.context.cases[*case].case.kernel);
         let kernels: BTreeSet<&KernelName> = kernels.collect();
-        (self.tell)(&RunEvent::CollectionStarted {
+        (self.emit)(&RunEvent::CollectionStarted {
             collection: start.collection,
             devices: start.devices.clone(),
             cases: start.cases.len(),
             case,
             kernels: kernels.into_iter().cloned().collect(),
             purpose: start.purpose,
-            predicted: start.predicted,
+            predicted_s: start.predicted,
         });
-        let lane = start.devices.first().and_then(|device| self.lanes.get(device));
-        if let Some(lane) = lane {
-            lane.send(start);
-        }
+        self.lanes.start_collection(start);
         Ok(())
     }
 
-    fn conclude(&mut self, index: usize, finding: CaseOutcome) -> Result<(), EngineError> {
-        let case = self.shared.cases[index].case.clone();
-        (self.tell)(&case_finished(&case, &finding));
-        let is_last = self.keeper.rows.conclude(&case.kernel, case.id(), &finding);
-        self.findings[index] = Some(finding);
+    /// Reports the verdict of a case, which the ledger has stored, and writes the kernel's rows after its last case.
+    fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
+        let case = self.context.cases[index].case.clone();
+        (self.emit)(&case_finished(&case, &outcome));
+        let is_last = self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
+        self.outcomes[index] = Some(outcome);
         if is_last { self.write_rows(&case.kernel) } else { Ok(()) }
     }
 
     fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
-        let RunStore { database, ledger, rows, .. } = &mut self.keeper;
-        let written = rows.write(kernel, database, ledger)?;
+        let RunStore { database, ledger, rows, .. } = &mut self.store;
+        let written = rows.write_kernel(kernel, database, ledger)?;
         if written != WriteBackReport::default() {
             let path = database.kernel_path(kernel);
             let WriteBackReport { changed: rows, kept } = written;
-            (self.tell)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path });
+            (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path });
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<RunOutcome, EngineError> {
-        for kernel in self.keeper.rows.pending() {
+    fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
+        for kernel in self.store.rows.pending_kernels() {
             self.write_rows(&kernel)?;
         }
-        let measured = self.shared.cases.iter().zip(std::mem::take(&mut self.findings));
-        let findings: Vec<(IdentifiedCase, CaseOutcome)> = measured
-            .map(|(PlannedCase { case, .. }, finding)| {
+        let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
+        let outcomes: Vec<(IdentifiedCase, CaseOutcome)> = measured
+            .map(|(PlannedCase { case, .. }, outcome)| {
                 let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
-                (case.clone(), finding.unwrap_or_else(open))
+                (case.clone(), outcome.unwrap_or_else(open))
             })
-            .chain(std::mem::take(&mut self.keeper.settled))
+            .chain(std::mem::take(&mut self.store.predecided))
             .collect();
         let count =
-            |verdict: Verdict| findings.iter().filter(|(_, finding)| finding.verdict == verdict).count();
+            |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
         let exit = if self.stop_requests > 0 && count(Verdict::NotRun) > 0 {
             ExitStatus::Interrupted
         } else if self.state.gave_up() {
             ExitStatus::CannotMeasure
-        } else if count(Verdict::Ok) == findings.len() && self.keeper.unreadable == 0 {
+        } else if count(Verdict::Ok) == outcomes.len() && self.store.unreadable_rows == 0 {
             ExitStatus::Done
         } else {
             ExitStatus::SomeNotOk
         };
-        let settings = &self.shared.settings;
-        self.keeper.ledger.end_run(&settings.run, now(), exit.code())?;
+        let settings = &self.context.settings;
+        self.store.ledger.end_run(&settings.run, unix_time(), exit.code())?;
         let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
-        (self.tell)(&RunEvent::RunFinished {
+        let seconds = self.started.elapsed().as_secs_f64();
+        (self.emit)(&RunEvent::RunFinished {
             run: settings.run.clone(),
             verdicts: verdicts.filter(|(_, count)| *count > 0).collect(),
-            seconds: self.begun.elapsed().as_secs_f64(),
+            seconds,
             folder: settings.folder.clone(),
         });
-        Ok(RunOutcome { findings, exit })
+        Ok(RunOutcome { outcomes, exit })
     }
 }
 
 impl Drop for Dispatcher<'_> {
-    /// Where the run fails, collections that are still running must not keep it waiting.
+    /// Ends running collections, so that a failed run does not wait for them.
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.context.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn reading(chip: &NpuChip) -> DeviceReading {
+fn device_reading(chip: &NpuChip) -> DeviceReading {
     DeviceReading {
         device: chip.device,
-        at: now(),
+        at: unix_time(),
         health: chip.health.clone(),
         temperature: chip.temperature_c,
         power: chip.power_w,
@@ -385,11 +391,14 @@ fn reading(chip: &NpuChip) -> DeviceReading {
     }
 }
 
-fn case_finished(case: &IdentifiedCase, finding: &CaseOutcome) -> RunEvent {
+fn case_finished(case: &IdentifiedCase, outcome: &CaseOutcome) -> RunEvent {
     RunEvent::CaseFinished {
         case: case.id().clone(),
         kernel: case.kernel.clone(),
         shapes: case.shapes(),
-        finding: finding.clone(),
+        outcome: outcome.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

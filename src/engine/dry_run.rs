@@ -1,9 +1,8 @@
-//! What a run would do: the scheduler in virtual time, on a host where everything takes what it is thought to take
-//! and nothing fails.
+//! Preview of a run: the scheduler in virtual time, on a host without faults where every case takes its predicted time.
 
 use std::collections::BTreeSet;
 
-use super::run::{jobs, limits};
+use super::scheduler_input::{scheduler_cases, scheduler_limits};
 use crate::{
     domain::{CaseOutcome, DataKind, Verdict},
     plan::{InitialCosts, PlannedCase},
@@ -13,33 +12,33 @@ use crate::{
     },
 };
 
-/// Where and when a case would be measured.
+/// Predicted device and time of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduledSlot {
-    /// The collection.
+    /// Number of the collection.
     pub collection: u32,
-    /// Its device, the first of a gang.
+    /// Device of the collection, the first of a gang.
     pub device: u32,
-    /// When the collection would begin, in seconds from now on.
-    pub begins: Seconds,
-    /// When it would end.
-    pub ends: Seconds,
+    /// Start of the collection, in seconds from now.
+    pub starts_at: Seconds,
+    /// End of the collection, in seconds from now.
+    pub ends_at: Seconds,
 }
 
-/// What a run would do.
+/// Preview of a run.
 #[derive(Clone, Debug)]
 pub struct PlanPreview {
-    /// By case, in the order of the plan: where it would be measured, or why not.
+    /// Slot of each case in the order of the plan, or the reason why it would not be measured.
     pub cases: Vec<Result<ScheduledSlot, String>>,
-    /// Collections.
+    /// Number of collections.
     pub collections: u32,
     /// Devices that would be used.
     pub devices: BTreeSet<u32>,
-    /// When everything would have ended.
-    pub ends: Seconds,
+    /// Seconds from now to the end of the run.
+    pub duration: Seconds,
 }
 
-/// Plays a plan through. Durations are predictions, and say nothing of what a measurement will show.
+/// Simulates a plan. All durations are predictions, not measurements.
 #[must_use]
 pub fn dry_run(
     kind: DataKind,
@@ -48,17 +47,17 @@ pub fn dry_run(
     devices: &[u32],
     budget: Option<Seconds>,
 ) -> PlanPreview {
-    let jobs = jobs(costs, cases);
-    let limits = limits(kind, budget);
+    let jobs = scheduler_cases(costs, cases);
+    let limits = scheduler_limits(kind, budget);
     let mut state = SchedulerState::new(jobs.clone(), devices, limits, 0);
-    let left = Err("it is not reached".to_owned());
+    let unreached = Err("it is not reached".to_owned());
     let mut host =
-        IdealHost { jobs, prior: limits.prior, cases: vec![left; cases.len()], ..IdealHost::default() };
+        IdealHost { jobs, prior: limits.prior, cases: vec![unreached; cases.len()], ..IdealHost::default() };
     let (ends, _) = simulate(&mut state, &mut host, Vec::new());
-    PlanPreview { cases: host.cases, collections: host.collections, devices: host.devices, ends }
+    PlanPreview { cases: host.cases, collections: host.collections, devices: host.devices, duration: ends }
 }
 
-/// A host on which nothing fails.
+/// A host without faults.
 #[derive(Default)]
 struct IdealHost {
     jobs: Vec<SchedCase>,
@@ -69,35 +68,36 @@ struct IdealHost {
 }
 
 impl SimulatedHost for IdealHost {
-    fn end(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished {
-        let PriorCosts { start: until_started, export, export_launch, .. } = self.prior;
+    fn finish_collection(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished {
+        let PriorCosts { startup, export, export_launch, .. } = self.prior;
         let launches: f64 = start.cases.iter().map(|case| f64::from(self.jobs[*case].launches)).sum();
         let seconds: Seconds = start.cases.iter().map(|case| self.jobs[*case].seconds).sum();
-        let total = until_started + seconds + export + export_launch * launches;
+        let total = startup + seconds + export + export_launch * launches;
         self.collections += 1;
         self.devices.extend(&start.devices);
         let device = start.devices.first().copied().unwrap_or_default();
-        let place = ScheduledSlot { collection: start.collection, device, begins: now, ends: now + total };
+        let slot =
+            ScheduledSlot { collection: start.collection, device, starts_at: now, ends_at: now + total };
         let results = start.cases.iter().map(|&case| {
-            self.cases[case] = Ok(place);
-            let finding = CaseOutcome::new(Verdict::Ok, "");
-            CaseResult { case, finding, seconds: Some(self.jobs[case].seconds) }
+            self.cases[case] = Ok(slot);
+            let outcome = CaseOutcome::new(Verdict::Ok, "");
+            CaseResult { case, outcome, seconds: Some(self.jobs[case].seconds) }
         });
         CollectionFinished {
             results: results.collect(),
             collection: start.collection,
-            end: CollectionExit::Clean,
-            start: Some(until_started),
+            exit: CollectionExit::Completed,
+            startup: Some(startup),
             total,
-            outcome: String::new(),
+            message: String::new(),
         }
     }
 
-    fn watch(&mut self, _now: Seconds, action: &SchedAction) {
-        if let SchedAction::Conclude { case, finding } = action
-            && finding.verdict != Verdict::Ok
+    fn on_action(&mut self, _now: Seconds, action: &SchedAction) {
+        if let SchedAction::Conclude { case, outcome } = action
+            && outcome.verdict != Verdict::Ok
         {
-            self.cases[*case] = Err(finding.reason.clone());
+            self.cases[*case] = Err(outcome.reason.clone());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can end a run before its plan does.
+//! Errors that end a run early.
 
 use std::{io, path::PathBuf};
 
@@ -7,37 +7,37 @@ use crate::{
     process::ProcessError, profile::ProfileError, render::RenderError,
 };
 
-/// A failure of the run itself; a case that fails is a verdict instead.
+/// A failure of the run itself; a case that fails gets a verdict instead.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Unusable database.
+    /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// Failed file access.
+    /// A file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Unusable ledger.
+    /// The ledger cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A template.
+    /// A template cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// A folder of a collection cannot be written.
+    /// A file of a collection cannot be written.
     #[error("cannot write `{}`: {source}", .path.display())]
     Io {
         /// File or folder.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The script of a collection cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// What msprof left cannot be read.
+    /// The output of msprof cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// Another run holds a device.
+    /// A device is leased by another run.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A lane panicked, which is a defect of npubench.
@@ -46,21 +46,21 @@ pub enum EngineError {
         /// The device.
         device: u32,
     },
-    /// Signals or threads of the system.
+    /// The operating system refused a resource, such as a thread.
     #[error("the system refused {what}: {source}")]
     System {
-        /// What was asked of it.
+        /// The resource.
         what: &'static str,
-        /// Its reason.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 impl EngineError {
-    /// How the program ends: bad templates are bad input, anything else leaves a run to go on with.
+    /// Returns the exit code: bad templates are bad input; after most other errors the run can be resumed.
     #[must_use]
-    pub const fn exit(&self) -> ExitStatus {
+    pub const fn exit_status(&self) -> ExitStatus {
         match self {
             Self::Render(_) => ExitStatus::BadInput,
             Self::Device(_) => ExitStatus::CannotMeasure,
@@ -69,7 +69,7 @@ impl EngineError {
         }
     }
 
-    /// What to do about it.
+    /// Returns the advice printed with the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -78,11 +78,11 @@ impl EngineError {
             Self::Ledger(error) => error.hint(),
             Self::Render(error) => error.hint().to_owned(),
             Self::Profile(error) => error.hint().to_owned(),
-            Self::Io { .. } => "check free space and permissions; what was measured is kept".to_owned(),
+            Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
             Self::Device(error) => error.hint().to_owned(),
-            Self::Panicked { .. } => "report it with the lines above; what was measured is kept".to_owned(),
+            Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
             Self::Process(_) | Self::System { .. } => {
-                "what was measured is kept; run again to go on".to_owned()
+                "committed results are kept; `npubench resume` continues the run".to_owned()
             }
         }
     }

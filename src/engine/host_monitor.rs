@@ -1,7 +1,7 @@
-//! What others do to a run: they fill the disk, ask for a device for a while, or use one. And what devices do by
-//! themselves: they fall ill, or are gone.
+//! Conditions of the host that keep collections from starting: a full disk, paused devices, devices that other
+//! processes use, and devices that are unhealthy or no longer listed.
 //!
-//! It looks, and never acts: the scheduler decides what follows.
+//! The monitor observes and reports changes; the scheduler decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,42 +10,40 @@ use std::{
 
 use nix::sys::statvfs::statvfs;
 
-use super::{CollectionSettings, PausedDevices};
+use super::{CollectionSettings, PausedDevices, pause_file};
 use crate::{
     database::Database,
     domain::DataKind,
     events::RunEvent,
-    process,
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
-    sched,
+    process::{is_foreign_process, is_own_process},
+    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
+    sched::SchedEvent,
 };
 
-/// Free bytes below which nothing begins, on a device's host: profiles are parsed into twenty times their size.
+/// Free bytes below which no collection is started: the parsed form of a profile is twenty times its size.
 const RESERVE: u64 = 4 << 30;
-/// The same for each collection that runs: what msprof may write in a minute at 50 MB/s.
+/// Free bytes needed for each running collection: msprof may write 50 MB/s for a minute.
 const PER_COLLECTION: u64 = 3 << 30;
-/// On the rehearsal host, whose profiles are small.
+/// The same on the rehearsal host, whose profiles are small.
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
 
-/// Something that has changed.
+/// A change of the host, for the scheduler and for the user.
 pub(super) struct HostChange {
-    /// For the scheduler.
-    pub(super) event: sched::SchedEvent,
-    /// For whoever listens.
-    pub(super) said: RunEvent,
+    pub(super) sched_event: SchedEvent,
+    pub(super) run_event: RunEvent,
 }
 
-/// What was seen last.
+/// Last observed state of the host.
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
     folder: PathBuf,
     paused: PausedDevices,
-    /// Why devices cannot be used at the moment, besides pauses.
-    kept: BTreeMap<u32, String>,
-    /// Devices that nothing begins on.
-    lent: BTreeSet<u32>,
+    /// Reasons why devices cannot be used, other than pauses.
+    unusable: BTreeMap<u32, String>,
+    /// Devices on which no collection is started.
+    reserved: BTreeSet<u32>,
     devices: Vec<u32>,
     is_full: bool,
     reserve: u64,
@@ -59,12 +57,12 @@ impl HostMonitor {
             DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
         };
         Self {
-            pause_file: super::run::pause_file(database),
+            pause_file: pause_file(database),
             processes: settings.processes.clone(),
             folder: database.state_folder(),
             paused: PausedDevices::default(),
-            kept: BTreeMap::new(),
-            lent: BTreeSet::new(),
+            unusable: BTreeMap::new(),
+            reserved: BTreeSet::new(),
             devices,
             is_full: false,
             reserve,
@@ -72,66 +70,73 @@ impl HostMonitor {
         }
     }
 
-    /// What has changed since the last look, while so many collections run.
-    pub(super) fn poll(&mut self, running: usize) -> Vec<HostChange> {
-        // A file that is being written reads the same at the next look.
-        if let Ok(paused) = PausedDevices::read(&self.pause_file) {
+    /// Returns the changes since the last call; `running` is the number of running collections.
+    pub(super) fn poll_changes(&mut self, running: usize) -> Vec<HostChange> {
+        // A file that is being written is read at the next call.
+        if let Ok(paused) = PausedDevices::load(&self.pause_file) {
             self.paused = paused;
         }
-        let mut changes = self.lent_devices();
-        changes.extend(self.disk(running));
+        let mut changes = self.reservation_changes();
+        changes.extend(self.disk_change(running));
         changes
     }
 
-    /// Takes note of what `npu-smi` says, while these devices run collections of ours.
-    pub(super) fn update(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
+    /// Updates the usable devices from the output of `npu-smi`; collections of this run are on the `busy` devices.
+    pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.device == *device);
-            let kept = match chip {
-                None => Some("`npu-smi` does not list it any more".to_owned()),
-                Some(chip) if chip.health != "OK" => Some(format!("it says `{}`", chip.health)),
-                Some(chip) => self.stranger(info, chip, busy.contains(device)),
+            let reason = match chip {
+                None => Some("`npu-smi` no longer lists it".to_owned()),
+                Some(chip) if chip.health != "OK" => Some(format!("its health is `{}`", chip.health)),
+                Some(chip) => self.foreign_process(info, chip, busy.contains(device)),
             };
-            match kept {
-                Some(reason) => self.kept.insert(*device, reason),
-                None => self.kept.remove(device),
+            match reason {
+                Some(reason) => self.unusable.insert(*device, reason),
+                None => self.unusable.remove(device),
             };
         }
     }
 
-    /// A process of somebody else on a device. While a collection of ours runs on it, only a process of this host
-    /// that does not carry our mark is known to be another's: inside a container its number says nothing.
-    fn stranger(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
-        let on_chip = |process: &&crate::profile::npu_smi::NpuProcess| {
+    /// Returns the reason if another program uses the device. While a collection of this run is on it, a process
+    /// counts as foreign only if its environment can be read and lacks our mark: in a container, `npu-smi` may list
+    /// our own processes by the ids of the host.
+    fn foreign_process(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
+        let on_chip = |process: &&NpuProcess| {
             process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
         };
-        let is_stranger = |process: &&crate::profile::npu_smi::NpuProcess| {
+        let is_foreign = |process: &&NpuProcess| {
             if is_busy {
-                process::is_known_stranger(process.pid, &self.processes)
+                is_foreign_process(process.pid, &self.processes)
             } else {
-                !process::is_marked(process.pid, &self.processes)
+                !is_own_process(process.pid, &self.processes)
             }
         };
-        let process = info.processes.iter().filter(on_chip).find(is_stranger)?;
+        let process = info.processes.iter().filter(on_chip).find(is_foreign)?;
         Some(format!("process {} ({}) uses it", process.pid, process.name))
     }
 
-    fn lent_devices(&mut self) -> Vec<HostChange> {
+    fn reservation_changes(&mut self) -> Vec<HostChange> {
         let mut changes = Vec::new();
         for &device in &self.devices {
-            let reason = if self.paused.has(device) {
-                Some("it is paused; `npubench unpause` returns it".to_owned())
+            let reason = if self.paused.contains(device) {
+                Some("it is paused; `npubench unpause` ends the pause".to_owned())
             } else {
-                self.kept.get(&device).cloned()
+                self.unusable.get(&device).cloned()
             };
             match reason {
-                Some(reason) if self.lent.insert(device) => {
-                    let event = sched::SchedEvent::DeviceReserved { device };
-                    changes.push(HostChange { event, said: RunEvent::DeviceLent { device, reason } });
+                Some(reason) if self.reserved.insert(device) => {
+                    let event = SchedEvent::DeviceReserved { device };
+                    changes.push(HostChange {
+                        sched_event: event,
+                        run_event: RunEvent::DeviceReserved { device, reason },
+                    });
                 }
-                None if self.lent.remove(&device) => {
-                    let event = sched::SchedEvent::DeviceReleased { device };
-                    changes.push(HostChange { event, said: RunEvent::DeviceReturned { device } });
+                None if self.reserved.remove(&device) => {
+                    let event = SchedEvent::DeviceReleased { device };
+                    changes.push(HostChange {
+                        sched_event: event,
+                        run_event: RunEvent::DeviceReleased { device },
+                    });
                 }
                 _ => {}
             }
@@ -139,12 +144,12 @@ impl HostMonitor {
         changes
     }
 
-    fn disk(&mut self, running: usize) -> Option<HostChange> {
+    fn disk_change(&mut self, running: usize) -> Option<HostChange> {
         let found = statvfs(&self.folder).ok()?;
         let free = found.blocks_available().saturating_mul(found.fragment_size());
         let running = u64::try_from(running).unwrap_or_default();
         let needed = self.reserve + running.saturating_add(1).saturating_mul(self.per_collection);
-        // What runs may take its part; a pause ends only when there is room for one more.
+        // Running collections have their share already; a pause ends only if there is space for another one.
         let is_full = free < if self.is_full { needed } else { self.reserve + self.per_collection };
         let folder = self.folder.clone();
         if is_full == std::mem::replace(&mut self.is_full, is_full) {
@@ -152,11 +157,11 @@ impl HostMonitor {
         }
         Some(if is_full {
             HostChange {
-                event: sched::SchedEvent::NewWorkPaused,
-                said: RunEvent::DiskFull { folder, free, needed },
+                sched_event: SchedEvent::NewWorkPaused,
+                run_event: RunEvent::DiskFull { folder, free, needed },
             }
         } else {
-            HostChange { event: sched::SchedEvent::Released, said: RunEvent::DiskFreed { folder } }
+            HostChange { sched_event: SchedEvent::NewWorkResumed, run_event: RunEvent::DiskFreed { folder } }
         })
     }
 }

@@ -1,14 +1,14 @@
-//! A device's lane: one long-lived thread that does one collection after the other.
+//! Lanes: one long-lived thread for each device, which runs its collections one after the other.
 //!
-//! A gang's collection is done by the lane of its first device; the scheduler gives the others nothing meanwhile.
-//! One thread per device, and not a pool: a child may be tied to the life of the thread that started it.
+//! A gang's collection runs on the lane of its first device; the scheduler starts no collection on the other devices
+//! meanwhile. A thread per device instead of a pool: the kernel may end a child process with the thread that
+//! started it (`PR_SET_PDEATHSIG`).
 
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::AtomicBool,
         mpsc::{self, Sender},
     },
     thread::{self, JoinHandle},
@@ -18,53 +18,73 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    CollectionSettings, EngineError,
-    collect::{CollectionResult, collect},
+    EngineError,
+    collect::{CollectionResult, run_collection},
+    lane_context::LaneContext,
 };
-use crate::{device::DeviceLease, plan::PlannedCase, sched::StartCollection};
+use crate::sched::StartCollection;
 
-/// What a lane reports.
+/// Result of a collection, sent to the dispatcher.
 #[derive(Debug)]
 pub(super) struct LaneReport {
-    /// The collection that it was told to do.
+    /// The request that started the collection.
     pub(super) start: StartCollection,
+    /// Seconds from start to result.
     pub(super) seconds: f64,
     pub(super) result: Result<CollectionResult, EngineError>,
 }
 
-/// What all lanes share.
-#[derive(Debug)]
-pub(super) struct LaneContext {
-    pub(super) settings: CollectionSettings,
-    pub(super) cases: Vec<PlannedCase>,
-    /// Of all devices of the run: a gang's processes hold several.
-    pub(super) leases: BTreeMap<u32, DeviceLease>,
-    /// Set to end running collections at once.
-    pub(super) stop: AtomicBool,
+/// Starts collections; their results arrive as [`LaneReport`] on the dispatcher's channel. Tests of the dispatcher
+/// replace the threads by prepared results.
+pub(super) trait CollectionStarter {
+    /// Starts a collection; its devices are idle.
+    fn start_collection(&self, start: StartCollection);
 }
 
-/// A running lane.
+/// The lanes of a run, by device.
 #[derive(Debug)]
-pub(super) struct DeviceLane {
+pub(super) struct DeviceLanes(BTreeMap<u32, DeviceLane>);
+
+impl DeviceLanes {
+    pub(super) fn spawn(
+        devices: &[u32],
+        context: &Arc<LaneContext>,
+        reports: &UnboundedSender<LaneReport>,
+    ) -> Result<Self, EngineError> {
+        let spawn = |&device: &u32| Ok((device, DeviceLane::spawn(device, context, reports)?));
+        devices.iter().map(spawn).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl CollectionStarter for DeviceLanes {
+    fn start_collection(&self, start: StartCollection) {
+        if let Some(lane) = start.devices.first().and_then(|device| self.0.get(device)) {
+            lane.start_collection(start);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct DeviceLane {
     orders: Option<Sender<StartCollection>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DeviceLane {
-    pub(super) fn start(
+    fn spawn(
         device: u32,
-        shared: &Arc<LaneContext>,
+        context: &Arc<LaneContext>,
         reports: &UnboundedSender<LaneReport>,
     ) -> Result<Self, EngineError> {
         let (orders, inbox) = mpsc::channel::<StartCollection>();
-        let (shared, reports) = (Arc::clone(shared), reports.clone());
+        let (context, reports) = (Arc::clone(context), reports.clone());
         let work = move || {
             for start in inbox {
-                let begun = Instant::now();
+                let started = Instant::now();
                 // A panic here is a defect of npubench; it must not leave the run waiting for this lane.
-                let result = catch_unwind(AssertUnwindSafe(|| collect(&shared, &start)))
+                let result = catch_unwind(AssertUnwindSafe(|| run_collection(&context, &start)))
                     .unwrap_or(Err(EngineError::Panicked { device }));
-                let seconds = begun.elapsed().as_secs_f64();
+                let seconds = started.elapsed().as_secs_f64();
                 if reports.send(LaneReport { start, seconds, result }).is_err() {
                     break;
                 }
@@ -77,10 +97,9 @@ impl DeviceLane {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Hands over a collection; the lane is idle when this is called.
-    pub(super) fn send(&self, start: StartCollection) {
+    fn start_collection(&self, start: StartCollection) {
         if let Some(orders) = &self.orders {
-            // The thread ends only when this sender is dropped.
+            // The thread ends only after this sender is dropped.
             let _ = orders.send(start);
         }
     }

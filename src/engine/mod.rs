@@ -1,7 +1,8 @@
-//! Carries a run out: one thread per device, one place where results are kept and told.
+//! Executes runs: one thread per device, and a dispatcher that stores the results and reports them as events.
 //!
-//! Layer 4: imports everything below. The dispatcher is the only one that talks to the scheduler, the
-//! ledger and whoever listens; it writes the ledger first and tells afterwards. It prints nothing.
+//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`, `render`, `ledger`,
+//! `database`, `grid`, `device`, `plan`, `sched` and `verify`. Only the dispatcher uses the scheduler, the ledger and the event callback; it emits an event after the
+//! ledger has committed what the event reports. Nothing is printed here.
 
 mod collect;
 mod device_monitor;
@@ -10,12 +11,16 @@ mod dry_run;
 mod error;
 mod host_monitor;
 mod lane;
+mod lane_context;
 mod paused;
+mod request;
 mod run;
+mod scheduler_input;
 mod write_back;
 
-pub use collect::CollectionSettings;
 pub use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub use error::EngineError;
-pub use paused::PausedDevices;
-pub use run::{ResumedRun, RunOutcome, RunRequest, pause_file, run};
+pub use lane_context::CollectionSettings;
+pub use paused::{PausedDevices, pause_file};
+pub use request::{ResumedRun, RunOutcome, RunRequest};
+pub use run::execute_run;

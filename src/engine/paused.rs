@@ -1,44 +1,49 @@
-//! Which devices are lent to somebody else: the file that `npubench pause` leaves for the run.
+//! `paused.json`: the devices that `npubench pause` reserves for other users.
 //!
-//! It says what is asked for; the run looks at it and the scheduler decides.
+//! The file holds the request; the run polls it, and the scheduler stops starting collections there.
 
 use std::{
     collections::BTreeSet,
     fs::{self, File},
     io,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::pause_file;
 use crate::{
     database::{Database, DatabaseError},
     files::{FileError, write_atomic},
 };
 
-/// Held while the file is read and written, so that two who pause at once both count.
+/// Lock held while the file is modified, so that of two concurrent changes neither is lost.
 const LOCK: &str = "paused.lock";
 
-/// Which devices are lent.
+/// Paused devices of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PausedDevices {
-    /// All devices, also those that are not named.
+    /// True if all devices are paused, except `except`.
     pub all: bool,
-    /// These devices.
+    /// Paused devices, if not all are.
     pub devices: BTreeSet<u32>,
-    /// Where all are: all but these.
+    /// Devices that are not paused although `all` is set.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub except: BTreeSet<u32>,
 }
 
+/// Path of the file of paused devices of a database.
+#[must_use]
+pub fn pause_file(database: &Database) -> PathBuf {
+    database.state_folder().join("paused.json")
+}
+
 impl PausedDevices {
-    /// Reads what is paused; nothing where there is no file.
+    /// Reads the file; a missing file means that no device is paused.
     ///
     /// # Errors
-    /// Why the file cannot be read.
-    pub fn read(file: &Path) -> Result<Self, String> {
+    /// The reason why the file cannot be read.
+    pub fn load(file: &Path) -> Result<Self, String> {
         match fs::read_to_string(file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -46,11 +51,11 @@ impl PausedDevices {
         }
     }
 
-    /// Changes what is paused; returns what was, and what is.
+    /// Modifies the file under a lock; returns the devices paused before and after.
     ///
     /// # Errors
-    /// [`DatabaseError::File`] where the file cannot be read or written; it is then as it was.
-    pub fn change(
+    /// [`DatabaseError::File`] if the file cannot be read or written; it is then unchanged.
+    pub fn modify(
         database: &Database,
         change: impl FnOnce(&mut Self),
     ) -> Result<(Self, Self), DatabaseError> {
@@ -60,7 +65,7 @@ impl PausedDevices {
         let held = File::options().write(true).create(true).truncate(false).open(&lock);
         let held = held.and_then(|held| held.lock().map(|()| held));
         let _held = held.map_err(|source| fail("lock", &lock, source))?;
-        let before = Self::read(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;
+        let before = Self::load(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;
         let mut after = before.clone();
         change(&mut after);
         let text = serde_json::to_string(&after).unwrap_or_default();
@@ -68,20 +73,20 @@ impl PausedDevices {
         Ok((before, after))
     }
 
-    /// Whether nothing is.
+    /// Returns true if no device is paused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && self.devices.is_empty()
     }
 
-    /// Whether a device is.
+    /// Returns true if the device is paused.
     #[must_use]
-    pub fn has(&self, device: u32) -> bool {
+    pub fn contains(&self, device: u32) -> bool {
         (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
     }
 
-    /// Lends these devices too; all where none are named.
-    pub fn lend(&mut self, devices: Option<&[u32]>) {
+    /// Pauses these devices; all if `None`.
+    pub fn pause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self { all: true, ..Self::default() },
             Some(devices) if self.all => devices.iter().for_each(|device| {
@@ -91,8 +96,8 @@ impl PausedDevices {
         }
     }
 
-    /// Takes these devices back; all where none are named.
-    pub fn take_back(&mut self, devices: Option<&[u32]>) {
+    /// Ends the pause of these devices; of all if `None`.
+    pub fn unpause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self::default(),
             Some(devices) => {
@@ -112,25 +117,25 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is lent and taken back, each device is as it was last asked for.
+        /// After any sequence of changes, the last change of a device decides.
         #[test]
-        fn the_last_word_on_a_device_counts(
+        fn last_change_of_a_device_decides(
             steps in proptest::collection::vec(
                 (any::<bool>(), proptest::option::of(proptest::collection::vec(0_u32..4, 1..3))), 0..12),
         ) {
             let mut paused = PausedDevices::default();
             let mut expected = [false; 5];
-            for (lends, devices) in steps {
+            for (pauses, devices) in steps {
                 let devices = devices.as_deref();
-                for (device, is_lent) in (0_u32..).zip(&mut expected) {
+                for (device, is_paused) in (0_u32..).zip(&mut expected) {
                     if devices.is_none_or(|devices| devices.contains(&device)) {
-                        *is_lent = lends;
+                        *is_paused = pauses;
                     }
                 }
-                if lends { paused.lend(devices) } else { paused.take_back(devices) }
+                if pauses { paused.pause(devices) } else { paused.unpause(devices) }
             }
-            for (device, is_lent) in (0_u32..).zip(expected) {
-                prop_assert_eq!(paused.has(device), is_lent);
+            for (device, is_paused) in (0_u32..).zip(expected) {
+                prop_assert_eq!(paused.contains(device), is_paused);
             }
             let text = serde_json::to_string(&paused).expect("JSON");
             prop_assert_eq!(serde_json::from_str::<PausedDevices>(&text).expect("read back"), paused);

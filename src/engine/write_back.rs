@@ -1,4 +1,4 @@
-//! Writes rows as soon as all cases of a kernel have their verdict.
+//! Writes the rows of a kernel once all its cases have a verdict.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,60 +7,61 @@ use crate::{
     database::{Database, WriteBackReport, write_back_kernel},
     domain::{CaseId, CaseOutcome, KernelName, RowResult, Verdict},
     ledger::Ledger,
+    plan::RunPlan,
     verify::pool_attempts,
 };
 
-/// Cases by kernel, and what is still open of them.
+/// Open and finished cases of each kernel.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     run: String,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
-    concluded: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    /// Cases whose rows are to be written; `None` for a result of an earlier run that the row does not show.
+    finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
 }
 
 impl WriteBack {
-    pub(super) fn new(run: &str) -> Self {
-        Self { run: run.to_owned(), open: BTreeMap::new(), concluded: BTreeMap::new() }
+    /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
+    pub(super) fn for_plan(run: &str, plan: &RunPlan) -> Self {
+        let mut rows = Self { run: run.to_owned(), open: BTreeMap::new(), finished: BTreeMap::new() };
+        for planned in &plan.cases {
+            rows.open.entry(planned.case.kernel.clone()).or_default().insert(planned.case.id().clone());
+        }
+        for (kernel, cases) in &plan.missing_in_csv {
+            let stored = cases.iter().map(|case| (case.clone(), None));
+            rows.finished.entry(kernel.clone()).or_default().extend(stored);
+        }
+        rows
     }
 
-    /// A case whose verdict is still to come.
-    pub(super) fn expect(&mut self, kernel: &KernelName, case: CaseId) {
-        self.open.entry(kernel.clone()).or_default().insert(case);
-    }
-
-    /// A case whose row is to show what the ledger has.
-    pub(super) fn show(&mut self, kernel: &KernelName, case: CaseId) {
-        self.concluded.entry(kernel.clone()).or_default().push((case, None));
-    }
-
-    /// A case has its verdict; says whether it was the kernel's last.
-    pub(super) fn conclude(&mut self, kernel: &KernelName, case: &CaseId, finding: &CaseOutcome) -> bool {
-        // A case that had no launch says nothing new about its row.
-        if !matches!(finding.verdict, Verdict::Unsupported | Verdict::NotRun) {
-            self.concluded.entry(kernel.clone()).or_default().push((case.clone(), Some(finding.clone())));
+    /// Registers the verdict of a case. Returns true if it was the kernel's last open case.
+    pub(super) fn finish_case(&mut self, kernel: &KernelName, case: &CaseId, outcome: &CaseOutcome) -> bool {
+        // A case without a launch does not change its row.
+        if !matches!(outcome.verdict, Verdict::Unsupported | Verdict::NotRun) {
+            self.finished.entry(kernel.clone()).or_default().push((case.clone(), Some(outcome.clone())));
         }
         let Some(open) = self.open.get_mut(kernel) else { return false };
         open.remove(case) && open.is_empty()
     }
 
-    /// Kernels with results that are not in their rows yet.
-    pub(super) fn pending(&self) -> Vec<KernelName> {
-        self.concluded.keys().cloned().collect()
+    /// Returns the kernels with results that are not written yet.
+    pub(super) fn pending_kernels(&self) -> Vec<KernelName> {
+        self.finished.keys().cloned().collect()
     }
 
-    /// Writes a kernel's rows from the ledger.
-    pub(super) fn write(
+    /// Writes the rows of a kernel from the ledger.
+    pub(super) fn write_kernel(
         &mut self,
         kernel: &KernelName,
         database: &Database,
         ledger: &Ledger,
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
-        for (case, finding) in self.concluded.remove(kernel).unwrap_or_default() {
+        for (case, outcome) in self.finished.remove(kernel).unwrap_or_default() {
             let evidence = ledger.attempt_samples(&case)?;
             let row = pool_attempts(&case, &evidence).or_else(|| {
                 let run = self.run.clone();
-                finding.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })
+                outcome.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })
             });
             results.extend(row.map(|row| (case, row)));
         }

@@ -1,7 +1,7 @@
-//! The vocabulary of what happens in a run.
+//! Event types of a run.
 //!
-//! Layer 1: imports `model` only. The engine tells, after the ledger has it; whoever listens prints or
-//! keeps it. Nothing here prints.
+//! Layer 1: imports `domain`. The engine emits an event after the ledger has committed what it reports; `report`
+//! prints events and appends them to `events.jsonl`.
 
 use std::path::PathBuf;
 
@@ -9,70 +9,70 @@ use serde::Serialize;
 
 use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName, Verdict};
 
-/// Something that happened in a run.
+/// Event of a run. Its JSON form has the name of the variant as `event`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
-    /// The plan is in the ledger; nothing has been launched.
+    /// The plan is stored in the ledger; no case has been launched.
     RunStarted {
-        /// The run.
+        /// Id of the run.
         run: String,
         /// Measured or rehearsed.
         kind: DataKind,
-        /// Cases that will be measured.
+        /// Number of cases to measure.
         cases: usize,
-        /// Cases that end without a launch.
+        /// Number of cases that get a verdict without a launch.
         refused: usize,
-        /// Cases whose rows have an accepted result already.
-        already: usize,
-        /// The devices used.
+        /// Number of cases that have an accepted result already.
+        already_measured: usize,
+        /// Devices of the run.
         devices: Vec<u32>,
-        /// Whether it goes on with a run that was interrupted.
-        is_resumed: bool,
-        /// Seconds after which everything must have ended; `None` where nothing was said.
-        budget: Option<f64>,
+        /// True if an interrupted run is resumed.
+        resumed: bool,
+        /// Seconds until the deadline; `None` without one.
+        budget_s: Option<f64>,
     },
-    /// Programs that an earlier run had started, and that outlived it, were ended.
+    /// Programs left by a killed run were ended.
     OrphansEnded {
-        /// How many.
+        /// Number of programs.
         programs: usize,
     },
-    /// A row of the database is no case.
+    /// A row of the database cannot be read as a case.
     RowUnreadable {
-        /// File, line, and what is wrong.
+        /// File, line and problem.
         place: String,
     },
-    /// A collection begins on a device.
+    /// A collection was started.
     CollectionStarted {
-        /// Its number in the run, from 1.
+        /// Number of the collection in the run, from 1.
         collection: u32,
-        /// The devices: one, or those of a gang.
+        /// Its devices: one, or those of a gang.
         devices: Vec<u32>,
-        /// Its cases.
+        /// Number of its cases.
         cases: usize,
-        /// The case that runs, where it is but one.
+        /// Its case, if it has only one.
         case: Option<CaseId>,
-        /// The kernels of its cases, in the order of names.
+        /// Kernels of its cases, sorted by name.
         kernels: Vec<KernelName>,
-        /// Why it is begun.
+        /// Its purpose.
         purpose: CollectionPurpose,
-        /// Seconds that it is predicted to take.
-        predicted: f64,
+        /// Predicted seconds.
+        predicted_s: f64,
     },
-    /// A collection's results are in the ledger.
+    /// The results of a collection are stored in the ledger.
     CollectionFinished {
-        /// Its number in the run.
+        /// Number of the collection in the run.
         collection: u32,
-        /// The devices.
+        /// Its devices.
         devices: Vec<u32>,
-        /// Why it was begun.
+        /// Its purpose.
         purpose: CollectionPurpose,
-        /// How it ended, in words.
+        /// Description of its end.
         outcome: String,
         /// Seconds from start to results.
         seconds: f64,
     },
-    /// What a collection found of a case is in the ledger. Another attempt may follow.
+    /// The result of one attempt at a case is stored in the ledger. Further attempts may follow.
     CaseAttempted {
         /// The case.
         case: CaseId,
@@ -80,9 +80,9 @@ pub enum RunEvent {
         collection: u32,
         /// Verdict and reason of this attempt.
         #[serde(flatten)]
-        finding: CaseOutcome,
+        outcome: CaseOutcome,
     },
-    /// A case has its one verdict.
+    /// A case has its final verdict.
     CaseFinished {
         /// The case.
         case: CaseId,
@@ -92,27 +92,27 @@ pub enum RunEvent {
         shapes: String,
         /// Verdict and reason.
         #[serde(flatten)]
-        finding: CaseOutcome,
+        outcome: CaseOutcome,
     },
-    /// A device is not used for now.
-    DeviceSetAside {
+    /// A device is quarantined after faults.
+    DeviceQuarantined {
         /// The device.
         device: u32,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// Seconds until it is tried again; `None` where it is not.
-        again_in: Option<f64>,
+        /// Seconds until it is tried again; `None` if it is excluded for the rest of the run.
+        retry_in_s: Option<f64>,
     },
-    /// A device that was set aside works again.
-    DeviceTakenBack {
+    /// A quarantined device works again.
+    DeviceReadmitted {
         /// The device.
         device: u32,
     },
-    /// What a device says of itself.
+    /// Readings of a device by `npu-smi`.
     DeviceRead {
         /// The device.
         device: u32,
-        /// In words: `OK` where all is well.
+        /// Health as npu-smi prints it; `OK` for a healthy device.
         health: String,
         /// Degrees Celsius.
         temperature_c: Option<i64>,
@@ -121,68 +121,68 @@ pub enum RunEvent {
         /// Device memory in use, MiB.
         memory_used_mb: Option<u64>,
     },
-    /// Nothing new begins on a device: it is lent to somebody else, in use, ill or gone.
-    DeviceLent {
+    /// No new collection is started on a device: it is paused, in use by others, unhealthy or not listed.
+    DeviceReserved {
         /// The device.
         device: u32,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Such a device can be used again.
-    DeviceReturned {
+    /// A reserved device can be used again.
+    DeviceReleased {
         /// The device.
         device: u32,
     },
-    /// Nothing new begins until there is room on the disk.
+    /// No new collection is started until the disk has free space.
     DiskFull {
-        /// The folder on the disk.
+        /// A folder on that disk.
         folder: PathBuf,
         /// Bytes that are free.
         free: u64,
         /// Bytes that are needed.
         needed: u64,
     },
-    /// There is room on the disk again.
+    /// The disk has free space again.
     DiskFreed {
-        /// The folder on the disk.
+        /// A folder on that disk.
         folder: PathBuf,
     },
-    /// What is expected of the rest of the run.
+    /// Forecast of the rest of the run.
     Progress {
         /// Cases without a verdict.
         open: usize,
-        /// Of these, the cases that will have one in time.
+        /// Of these, the cases predicted to have one before the deadline.
         in_time: usize,
-        /// Seconds until they have.
+        /// Predicted seconds until the last of those.
         seconds: f64,
     },
-    /// The run was told to stop.
+    /// The user requested a stop.
     StopRequested {
-        /// Collections that are still running.
+        /// Number of running collections.
         running: usize,
-        /// Whether they are ended at once.
+        /// True if they are ended at once.
         at_once: bool,
     },
-    /// Rows of a kernel were written.
+    /// Rows of a kernel were written to its CSV.
     RowsWritten {
         /// The kernel.
         kernel: KernelName,
-        /// Rows that changed.
+        /// Number of changed rows.
         rows: usize,
-        /// Rows that keep a measurement with more samples than the ledger has.
+        /// Number of rows that keep a measurement with more samples than the ledger has.
         kept: usize,
-        /// The file.
+        /// The CSV.
         path: PathBuf,
     },
-    /// Everything is done and kept.
+    /// The run has ended; all results are stored.
     RunFinished {
-        /// The run.
+        /// Id of the run.
         run: String,
-        /// Number of cases by verdict, those with none left out.
+        /// Number of cases by verdict, without zeros.
         verdicts: Vec<(Verdict, usize)>,
         /// Seconds from start to end.
         seconds: f64,
-        /// Where scripts, logs and raw output are.
+        /// Folder of scripts, logs and raw output.
         folder: PathBuf,
     },
 }

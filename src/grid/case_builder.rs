@@ -1,25 +1,22 @@
-//! A candidate as a case: one draft for a whole space, whose dimensions are filled in anew for each candidate.
+//! Cases of candidates: one case for a whole space, whose dimensions are replaced for each candidate.
 
-use super::{
-    MemoryFootprint,
-    definition::{AttributeTemplate, CandidateSpace},
-};
+use super::definition::{AttributeTemplate, CandidateSpace};
 use crate::{
     catalogue::{Bindings, CompiledExpr, ExprValue},
-    domain::{Case, CaseAttributes, Dims, TensorFormat},
+    domain::{Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat},
 };
 
-/// The cases of a space, one at a time.
+/// Builder of a space's cases, one at a time.
 #[derive(Clone, Debug)]
 pub struct CaseBuilder<'a> {
     space: &'a CandidateSpace,
     case: Case,
-    /// Bytes of an element and whether it is blocked, of inputs and outputs that are there.
+    /// Bytes of an element, and true for blocked formats, of each input and output tensor.
     sizes: Vec<(u64, bool)>,
 }
 
 impl<'a> CaseBuilder<'a> {
-    /// A draft without dimensions.
+    /// A case whose dimensions are not set.
     #[must_use]
     pub fn new(space: &'a CandidateSpace) -> Self {
         let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
@@ -28,10 +25,10 @@ impl<'a> CaseBuilder<'a> {
         Self { space, case: space.blank(0), sizes: sizes.collect() }
     }
 
-    /// Fills in the dimensions of a candidate, and says what memory it needs.
+    /// Sets the dimensions of a candidate and returns the memory that it needs.
     ///
     /// # Errors
-    /// The dimension that has no value or is less than 1.
+    /// The expression of the first dimension that has no value or is less than 1.
     pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
         let mut footprint = MemoryFootprint::default();
         let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));
@@ -53,10 +50,10 @@ impl<'a> CaseBuilder<'a> {
         Ok(footprint)
     }
 
-    /// The case as it is filled in, with its attributes.
+    /// Sets the attributes and returns the case.
     ///
     /// # Errors
-    /// The attribute that has no value, and why.
+    /// The reason why an attribute has no value.
     pub fn case(&mut self, numbers: &[i64]) -> Result<&Case, String> {
         if !self.space.attributes.is_empty() {
             let mut attributes = CaseAttributes::default();
@@ -68,13 +65,13 @@ impl<'a> CaseBuilder<'a> {
         Ok(&self.case)
     }
 
-    /// The case as it was filled in last.
+    /// Returns the case as it was filled last.
     #[must_use]
     pub const fn filled(&self) -> &Case {
         &self.case
     }
 
-    /// What stands in the columns of attributes, labels included.
+    /// Returns the cells of the attribute columns, labels included.
     ///
     /// # Errors
     /// As [`CaseBuilder::case`].

@@ -1,18 +1,18 @@
-//! The candidates of a space, one after the other: a number with a digit for each axis, the last one moving
-//! fastest. Nothing is allocated on the way.
+//! Enumeration of the candidates of a space: a number with a digit for each axis, of which the last changes fastest.
+//! No memory is allocated per candidate.
 
 use super::definition::CandidateSpace;
 
-/// The expression of a space that a candidate fails.
+/// Expression of a space that rejects a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstraintViolation {
-    /// Its place: what is derived first, then the constraints.
-    pub place: usize,
-    /// Whether it has a value, as a constraint that does not hold has.
+    /// Its position: derived numbers first, then constraints.
+    pub position: usize,
+    /// True if it has a value, so that it is a violated constraint.
     pub has_value: bool,
 }
 
-/// Goes through the candidates of a space.
+/// Enumerator of the candidates of a space.
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     space: &'a CandidateSpace,
@@ -23,7 +23,7 @@ pub struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// In front of the first candidate.
+    /// An enumerator before the first candidate.
     #[must_use]
     pub fn new(space: &'a CandidateSpace) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Goes to the next candidate and gives its number.
+    /// Moves to the next candidate and returns its index.
     pub fn advance(&mut self) -> Option<u64> {
         if self.next >= self.total {
             return None;
@@ -46,29 +46,29 @@ impl<'a> Candidates<'a> {
         }
         let index = self.next;
         self.next += 1;
-        // As an odometer: the last axis first, and one in front of it only when it starts again.
-        let mut place = self.names_of_axes();
+        // Like an odometer: the last axis first, and the one before it only when that one starts again.
+        let mut place = self.axis_names();
         for (axis, digit) in self.space.axes.iter().zip(&mut self.digits).rev() {
             let width = axis.names.len();
             place -= width;
             *digit += 1;
-            let is_over = *digit == axis.len();
-            if is_over {
+            let wraps = *digit == axis.len();
+            if wraps {
                 *digit = 0;
             }
             self.numbers[place..place + width]
                 .copy_from_slice(&axis.values[*digit * width..(*digit + 1) * width]);
-            if !is_over {
+            if !wraps {
                 break;
             }
         }
         Some(index)
     }
 
-    /// Goes to a candidate by its number, which must be below the number of candidates.
+    /// Moves to a candidate by its index, which must be less than the number of candidates.
     pub fn go_to(&mut self, index: u64) {
         let mut rest = index;
-        let mut place = self.names_of_axes();
+        let mut place = self.axis_names();
         for (axis, digit) in self.space.axes.iter().zip(&mut self.digits).rev() {
             let (width, length) = (axis.names.len(), axis.len() as u64);
             place -= width;
@@ -80,26 +80,26 @@ impl<'a> Candidates<'a> {
         self.next = index + 1;
     }
 
-    fn names_of_axes(&self) -> usize {
+    fn axis_names(&self) -> usize {
         self.space.names.len() - self.space.derived.len()
     }
 
-    /// Computes what is derived and checks the constraints.
+    /// Computes the derived numbers and checks the constraints.
     ///
     /// # Errors
-    /// What has no value or does not hold: what is derived first, then the constraints.
+    /// The first derived number without a value, or else the first constraint that has none or is violated.
     pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
-        let first = self.names_of_axes();
-        for (place, formula) in self.space.derived.iter().enumerate() {
+        let first = self.axis_names();
+        for (position, formula) in self.space.derived.iter().enumerate() {
             let value = formula.evaluate_at(&self.numbers);
-            self.numbers[first + place] =
-                value.map_err(|_| ConstraintViolation { place, has_value: false })?;
+            self.numbers[first + position] =
+                value.map_err(|_| ConstraintViolation { position, has_value: false })?;
         }
         for (index, formula) in self.space.conditions.iter().enumerate() {
             let value = formula.evaluate_at(&self.numbers);
             if value != Ok(1) {
                 return Err(ConstraintViolation {
-                    place: self.space.derived.len() + index,
+                    position: self.space.derived.len() + index,
                     has_value: value.is_ok(),
                 });
             }
@@ -107,7 +107,7 @@ impl<'a> Candidates<'a> {
         Ok(&self.numbers)
     }
 
-    /// The numbers of the candidate, as [`CandidateSpace::names`] names them; what is derived is there after
+    /// The numbers of the candidate, in the order of [`CandidateSpace::names`]. Derived numbers are valid after
     /// [`Candidates::check`].
     #[must_use]
     pub fn numbers(&self) -> &[i64] {

@@ -1,17 +1,18 @@
-//! Grids expanded: candidates, what refuses them, and which of the rest are worth a row.
+//! Rows for kernels that are to be measured: expansion of grids, mutation of cases, selection, writing, and the audit of
+//! their density.
 //!
-//! Layer 2: imports `model` and `spec`, and does no IO. What a grid may hold is the business of `spec::grid`;
-//! where rows are kept, that of `store`.
+//! Layer 3: imports `domain`, `stats`, `config`, `catalogue`, `llm`, `profile` and `database`. `definition` reads
+//! the YAML files; `select` reduces the candidates of grids and mutations to rows; `write` appends these to a database;
+//! `audit` compares rows or grids with the density standard. Nothing is printed, and no existing row is changed.
 //!
-//! A candidate is refused by the first of: a constraint, a dimension that has no whole value, the memory it
-//! needs, the catalogue's shape rule, a row that is there already, another candidate of the same signature. Only
-//! of what is left is a sample taken.
+//! A candidate is rejected by the first of: a constraint, a dimension without a whole value, the memory it needs, the
+//! catalogue's shape rule, an existing row, another candidate of the same signature. The rest is sampled.
 
 mod audit;
 mod case_builder;
 pub mod definition;
+mod existing;
 mod expand;
-mod memory;
 pub mod mutate;
 mod rejection;
 mod sample;
@@ -20,11 +21,13 @@ mod write;
 
 pub use audit::{AxisAudit, AxisGap, AxisGroup, AxisShortfall, GridAuditor, KernelAudit};
 pub use case_builder::CaseBuilder;
+pub use existing::ExistingCases;
 pub use expand::{Candidates, ConstraintViolation};
-pub use memory::{MemoryFootprint, default_budget};
 pub use rejection::{RejectCount, RejectReason};
-pub use select::{AxisRange, ExistingCases, SelectedCandidates, SelectionRequest, select_candidates};
+pub use select::{
+    AxisRange, CandidateSource, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
+};
 pub use write::{
-    CasesByKernel, ExistingRows, GridRows, GridWriteError, GridWriter, GrownTable, MutantWriter,
-    TargetDatabase, cases_of_profiles, in_parallel, tenants,
+    CasesByKernel, ExistingRows, GridRows, MutationCases, MutationCasesError, RowSource, RowWriter,
+    TargetDatabase, read_existing_rows,
 };

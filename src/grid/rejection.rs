@@ -1,35 +1,35 @@
-//! Why candidates become no rows: reasons, how often each holds, and an example of each.
+//! Reasons why candidates do not become rows, with a count and an example of each.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::{ConstraintViolation, definition::CandidateSpace};
 use crate::domain::truncate_for_message;
 
-/// Why a candidate becomes no row.
+/// Reason why a candidate does not become a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectReason {
     /// A constraint of the grid does not hold.
     Constraint(String),
-    /// What the grid derives, or a constraint, has no whole value: an inexact division or an overflow.
+    /// A derived number or a constraint of the grid has no whole value: an inexact division or an overflow.
     NoValue(String),
-    /// A dimension has no whole value from 1 on.
+    /// A dimension has no whole value of at least 1.
     Dimension(String),
-    /// It needs more memory than there is.
+    /// It needs more memory than the device has.
     Memory,
-    /// The catalogue has no entry.
+    /// The catalogue has no entry for the kernel.
     NoEntry,
-    /// The catalogue's rule refuses it.
-    Rule,
-    /// A row of that signature is there.
-    Known,
-    /// Another candidate has the same signature.
-    Twice,
-    /// It is valid, and not among those that were taken.
-    NotTaken,
+    /// The catalogue's shape rule rejects it.
+    ShapeRule,
+    /// A row of that signature exists.
+    Existing,
+    /// An earlier candidate has the same signature.
+    Duplicate,
+    /// It is valid, but not part of the sample.
+    NotSelected,
 }
 
 impl RejectReason {
-    /// A word for programs; it never changes.
+    /// Returns the stable identifier of the reason in JSON.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -38,14 +38,14 @@ impl RejectReason {
             Self::Dimension(_) => "dimension",
             Self::Memory => "memory",
             Self::NoEntry => "no_entry",
-            Self::Rule => "shape_rule",
-            Self::Known => "there_already",
-            Self::Twice => "same_as_another",
-            Self::NotTaken => "not_taken",
+            Self::ShapeRule => "shape_rule",
+            Self::Existing => "existing",
+            Self::Duplicate => "duplicate",
+            Self::NotSelected => "not_selected",
         }
     }
 
-    /// The expression of the grid that refuses, where one does.
+    /// Returns the expression of the grid that rejects the candidate, if the reason is one.
     #[must_use]
     pub fn expression(&self) -> Option<&str> {
         match self {
@@ -60,28 +60,30 @@ impl fmt::Display for RejectReason {
         match self {
             Self::Constraint(source) => write!(f, "`{}` does not hold", truncate_for_message(source)),
             Self::NoValue(source) => write!(f, "`{}` has no whole value", truncate_for_message(source)),
-            Self::Dimension(source) => write!(f, "`{}` is no dimension", truncate_for_message(source)),
-            Self::Memory => f.write_str("too large for the memory"),
-            Self::NoEntry => f.write_str("the catalogue has no entry"),
-            Self::Rule => f.write_str("refused by the shape rule"),
-            Self::Known => f.write_str("there already"),
-            Self::Twice => f.write_str("the same as another"),
-            Self::NotTaken => f.write_str("not taken"),
+            Self::Dimension(source) => {
+                write!(f, "`{}` is not a dimension of at least 1", truncate_for_message(source))
+            }
+            Self::Memory => f.write_str("needs more memory than the device has"),
+            Self::NoEntry => f.write_str("the kernel has no catalogue entry"),
+            Self::ShapeRule => f.write_str("rejected by the shape rule"),
+            Self::Existing => f.write_str("a row exists"),
+            Self::Duplicate => f.write_str("the same case as another candidate"),
+            Self::NotSelected => f.write_str("not part of the sample"),
         }
     }
 }
 
-/// How many candidates a reason refuses, and the first of them.
+/// Number of candidates that a reason rejects, and an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectCount {
-    /// How many.
+    /// Number of candidates.
     pub count: u64,
-    /// The first one's numbers or, of a mutant, its origin; or what the catalogue's rule said of it.
+    /// Message of the shape rule for the first one; otherwise its axis values or, for a mutant, its origin.
     pub example: Option<String>,
 }
 
 impl RejectCount {
-    /// Counts one more.
+    /// Adds one candidate.
     pub(crate) fn add(&mut self, example: impl FnOnce() -> String) {
         self.count += 1;
         if self.count == 1 {
@@ -89,7 +91,7 @@ impl RejectCount {
         }
     }
 
-    /// With those of another space.
+    /// Adds the candidates of another space.
     pub(crate) fn join(&mut self, other: &Self) {
         self.count += other.count;
         if self.example.is_none() {
@@ -98,10 +100,10 @@ impl RejectCount {
     }
 }
 
-/// The refusals of one space, counted without looking anything up for expressions.
+/// Rejected candidates of one space. Expressions are counted by position, without a lookup.
 pub(crate) struct RejectTally<'a> {
     space: &'a CandidateSpace,
-    /// By place: what is derived, then constraints; each that have no value, and that do not hold.
+    /// By position, derived numbers before constraints: candidates without a value, and those that violate it.
     expressions: Vec<[RejectCount; 2]>,
     others: BTreeMap<RejectReason, RejectCount>,
 }
@@ -112,29 +114,30 @@ impl<'a> RejectTally<'a> {
         Self { space, expressions, others: BTreeMap::new() }
     }
 
-    /// A candidate that what is derived or a constraint refuses.
-    pub(crate) fn unfit(&mut self, unfit: ConstraintViolation, numbers: &[i64]) {
+    /// Counts a candidate that a derived number or a constraint rejects.
+    pub(crate) fn add_violation(&mut self, violation: ConstraintViolation, numbers: &[i64]) {
         let space = self.space;
-        self.expressions[unfit.place][usize::from(unfit.has_value)].add(|| in_words(space, numbers));
+        self.expressions[violation.position][usize::from(violation.has_value)]
+            .add(|| axis_values(space, numbers));
     }
 
-    /// A candidate that anything else refuses.
-    pub(crate) fn add(&mut self, reason: RejectReason, said: Option<String>, numbers: &[i64]) {
+    /// Counts a candidate that another reason rejects.
+    pub(crate) fn add(&mut self, reason: RejectReason, message: Option<String>, numbers: &[i64]) {
         let space = self.space;
-        self.others.entry(reason).or_default().add(|| said.unwrap_or_else(|| in_words(space, numbers)));
+        self.others.entry(reason).or_default().add(|| message.unwrap_or_else(|| axis_values(space, numbers)));
     }
 
-    /// All of them, by reason.
+    /// Returns all counts by reason.
     pub(crate) fn finish(self) -> BTreeMap<RejectReason, RejectCount> {
         let mut all = self.others;
         let formulas = self.space.derived.iter().chain(&self.space.conditions);
-        for (formula, [no_value, not_held]) in formulas.zip(self.expressions) {
+        for (formula, [no_value, violated]) in formulas.zip(self.expressions) {
             let source = || formula.source().to_owned();
-            for (reason, refusals) in
-                [(RejectReason::NoValue(source()), no_value), (RejectReason::Constraint(source()), not_held)]
+            for (reason, rejected) in
+                [(RejectReason::NoValue(source()), no_value), (RejectReason::Constraint(source()), violated)]
             {
-                if refusals.count > 0 {
-                    all.entry(reason).or_default().join(&refusals);
+                if rejected.count > 0 {
+                    all.entry(reason).or_default().join(&rejected);
                 }
             }
         }
@@ -142,8 +145,8 @@ impl<'a> RejectTally<'a> {
     }
 }
 
-/// The values of the axes of a candidate.
-fn in_words(space: &CandidateSpace, numbers: &[i64]) -> String {
+/// Formats the axis values of a candidate.
+fn axis_values(space: &CandidateSpace, numbers: &[i64]) -> String {
     let axes = space.axes.iter().flat_map(|axis| &axis.names).zip(numbers);
     axes.map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,55 +1,58 @@
-//! Which of the valid candidates are taken where not all are: a low-discrepancy sequence over the axes in log
-//! space, so that small and large shapes are there alike, without replacement.
+//! Sample of the valid candidates of a grid: a low-discrepancy sequence over the axes in log space, so that small and
+//! large shapes are equally represented, without replacement.
 //!
-//! A point of the sequence falls into one cell of each axis; a cell reaches half-way, in log space, to its
-//! value's neighbours. The candidate in these cells is taken if it is valid and free. A later growth goes along the
-//! same sequence, over what is there already. What the sequence does not reach in reasonable time is filled up
-//! evenly. The same seed gives the same choice on every machine: all
-//! arithmetic is exact or rounded as IEEE 754 says.
+//! A point of the sequence falls into one cell of each axis; a cell extends half-way, in log space, to the neighbours of
+//! its value. The candidate in these cells is selected if it is valid and not selected yet. A later selection follows the
+//! same sequence and passes over existing rows. If the sequence does not reach enough candidates in reasonable time, the
+//! rest is selected evenly by index. The same seed gives the same sample on every machine: all arithmetic is exact or
+//! rounded as IEEE 754 defines.
 
 use super::definition::{CandidateSpace, GridAxis};
+use crate::stats::SplitMix64;
 
-/// Points tried for each candidate wanted or there, before the rest is filled up evenly.
+/// Points tried for each wanted or existing candidate before the rest is selected evenly.
 const TRIALS: u64 = 16;
-/// Points tried at the most: a second's work.
+/// Greatest number of points tried, about one second of work.
 const MOST_TRIALS: u64 = 1 << 23;
 
-/// The candidates of a space that may be taken.
+/// Candidates of a space that may be selected.
 pub(crate) struct CandidateStratum<'a> {
     pub(crate) space: &'a CandidateSpace,
-    /// Those that are valid and not there, in ascending order.
+    /// Indexes of valid candidates without a row, ascending.
     pub(crate) valid: &'a [u64],
-    /// Rows that earlier growths of the space made.
-    pub(crate) grown: usize,
-    /// Candidates that are there, whoever made them.
-    pub(crate) there: u64,
+    /// Rows that earlier selections of the space added.
+    pub(crate) added: usize,
+    /// Candidates that exist as rows of any origin.
+    pub(crate) existing: u64,
 }
 
 impl CandidateStratum<'_> {
-    /// How many points are tried for so many candidates: where few are valid, most points are lost.
+    /// Returns the number of points to try for `wanted` candidates; if few candidates are valid, most points are lost.
     fn trials(&self, wanted: usize) -> u64 {
         let (wanted, valid) = (wanted as u64, self.valid.len().max(1) as u64);
-        let losses = self.space.candidates().div_ceil(valid + self.there);
-        (wanted + self.there).saturating_mul(TRIALS).saturating_mul(losses).min(MOST_TRIALS)
+        let losses = self.space.candidates().div_ceil(valid + self.existing);
+        (wanted + self.existing).saturating_mul(TRIALS).saturating_mul(losses).min(MOST_TRIALS)
     }
 }
 
-/// Takes candidates until all strata together have so many rows, those of earlier growths included; all of them
-/// where `None`. Strata end up with rows as evenly as they can, and what a small one cannot give the others do. The
-/// candidates of each stratum are in ascending order.
-pub(crate) fn sample(strata: &[CandidateStratum<'_>], rows: Option<usize>, seed: u64) -> Vec<Vec<u64>> {
+/// Selects candidates until all strata together have `rows` rows, earlier ones included, or all candidates for `None`.
+/// Rows are divided evenly over strata; what a small one cannot give comes from the others. The selected indexes of each
+/// stratum are ascending.
+pub(crate) fn sample_candidates(
+    strata: &[CandidateStratum<'_>],
+    rows: Option<usize>,
+    seed: u64,
+) -> Vec<Vec<u64>> {
     let sizes: Vec<usize> = strata.iter().map(|stratum| stratum.valid.len()).collect();
-    let grown: Vec<usize> = strata.iter().map(|stratum| stratum.grown).collect();
-    let quotas = rows.map_or_else(|| sizes.clone(), |rows| shares(&sizes, &grown, rows, seed));
+    let added: Vec<usize> = strata.iter().map(|stratum| stratum.added).collect();
+    let quotas = rows.map_or_else(|| sizes.clone(), |rows| quotas(&sizes, &added, rows, seed));
     let strata = strata.iter().zip(quotas).zip(0..);
-    strata
-        .map(|((stratum, quota), number)| spread(stratum, quota, split_mix(seed ^ split_mix(number))))
-        .collect()
+    strata.map(|((stratum, quota), number)| sample_stratum(stratum, quota, mix(seed ^ mix(number)))).collect()
 }
 
-/// How many each is given, none above its size, so that with what they had they have `rows` together and the
-/// poorest as many as can be. The seed decides who gets the last ones.
-pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
+/// Returns the number of candidates to select from each stratum, at most its size, so that together with the rows they
+/// `had` there are `rows` and the smallest total is as large as possible. The seed decides which strata get the last rows.
+pub(crate) fn quotas(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> Vec<usize> {
     let up_to = |level: usize| -> Vec<usize> {
         sizes.iter().zip(had).map(|(size, had)| level.saturating_sub(*had).min(*size)).collect()
     };
@@ -66,22 +69,21 @@ pub(crate) fn shares(sizes: &[usize], had: &[usize], rows: usize, seed: u64) -> 
     let (mut quotas, next) = (up_to(low), up_to(low.saturating_add(1)));
     let left = wanted - quotas.iter().sum::<usize>();
     let mut order: Vec<usize> = (0..sizes.len()).filter(|&index| next[index] > quotas[index]).collect();
-    order.sort_by_key(|&index| split_mix(seed ^ split_mix(index as u64)));
+    order.sort_by_key(|&index| mix(seed ^ mix(index as u64)));
     order.into_iter().take(left).for_each(|index| quotas[index] += 1);
     quotas
 }
 
-fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
+fn sample_stratum(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> {
     let valid = stratum.valid;
     if wanted >= valid.len() {
         return valid.to_vec();
     }
-    let mut is_taken = vec![false; valid.len()];
+    let mut is_selected = vec![false; valid.len()];
     let mut count = 0;
     let axes: Vec<LogCells> = stratum.space.axes.iter().map(LogCells::from_axis).collect();
     let steps = steps(axes.iter().filter(|axis| axis.ends.len() > 1).count());
-    let starts: Vec<f64> =
-        (1_u64..).take(steps.len()).map(|axis| unit(split_mix(seed ^ split_mix(axis)))).collect();
+    let starts: Vec<f64> = (1_u64..).take(steps.len()).map(|axis| unit(mix(seed ^ mix(axis)))).collect();
     for point in 0..stratum.trials(wanted) {
         if count == wanted {
             break;
@@ -96,35 +98,35 @@ fn spread(stratum: &CandidateStratum<'_>, wanted: usize, seed: u64) -> Vec<u64> 
             index * axis.ends.len() as u64 + digit as u64
         });
         if let Ok(place) = valid.binary_search(&index)
-            && !is_taken[place]
+            && !is_selected[place]
         {
-            is_taken[place] = true;
+            is_selected[place] = true;
             count += 1;
         }
     }
-    fill_up(&mut is_taken, wanted - count, seed);
-    let taken = valid.iter().zip(&is_taken).filter(|(_, taken)| **taken);
-    taken.map(|(index, _)| *index).collect()
+    select_evenly(&mut is_selected, wanted - count, seed);
+    let selected = valid.iter().zip(&is_selected).filter(|(_, selected)| **selected);
+    selected.map(|(index, _)| *index).collect()
 }
 
-/// Takes so many of those that are free, evenly.
-fn fill_up(is_taken: &mut [bool], wanted: usize, seed: u64) {
-    let free: Vec<usize> = (0..is_taken.len()).filter(|&place| !is_taken[place]).collect();
-    let offset = usize::try_from(split_mix(seed) % free.len().max(1) as u64).unwrap_or_default();
+/// Selects `wanted` of the candidates that are not selected yet, at even distances.
+fn select_evenly(is_selected: &mut [bool], wanted: usize, seed: u64) {
+    let free: Vec<usize> = (0..is_selected.len()).filter(|&place| !is_selected[place]).collect();
+    let offset = usize::try_from(mix(seed) % free.len().max(1) as u64).unwrap_or_default();
     for number in 0..wanted {
         let place = (offset + number * free.len() / wanted.max(1)) % free.len();
-        is_taken[free[place]] = true;
+        is_selected[free[place]] = true;
     }
 }
 
-/// The cells of an axis: where each ends, in shares of the whole.
+/// Cells of an axis in log space: the end of each as a share of the whole.
 struct LogCells {
     ends: Vec<f64>,
 }
 
 impl LogCells {
     fn from_axis(axis: &GridAxis) -> Self {
-        // Names that move together have no common scale: each of their rows is as good as another.
+        // Names that change together have no common scale, so that their tuples are spaced evenly.
         let place = |index: usize| match axis.names.len() {
             1 => log2(axis.values[index]),
             #[expect(clippy::cast_precision_loss, reason = "an axis has few values")]
@@ -148,7 +150,7 @@ impl LogCells {
     }
 }
 
-/// A logarithm that is straight between powers of two: exact on every machine, which the library's is not.
+/// Returns a base-2 logarithm, linear between powers of two: unlike the library's, it is the same on every machine.
 #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
 pub(crate) fn log2(value: i64) -> f64 {
     let value = value.max(1);
@@ -156,10 +158,10 @@ pub(crate) fn log2(value: i64) -> f64 {
     f64::from(whole) + (value as f64 / (1_i64 << whole) as f64 - 1.0)
 }
 
-/// Steps of an additive sequence that fills so many dimensions evenly: powers of 1/φ, where φ^(d+1) = φ + 1.
+/// Returns the steps of an additive sequence that fills `dimensions` evenly: powers of 1/φ, where φ^(d+1) = φ + 1.
 fn steps(dimensions: usize) -> Vec<f64> {
     let power = |base: f64, exponent: usize| (0..exponent).fold(1.0, |product, _| product * base);
-    // φ lies between 1 and 2; halving is exact and ends at neighbouring numbers.
+    // φ lies between 1 and 2; bisection is exact and ends at neighbouring numbers.
     let (mut low, mut high) = (1.0_f64, 2.0_f64);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
@@ -172,14 +174,12 @@ fn steps(dimensions: usize) -> Vec<f64> {
     (1..=dimensions).map(|dimension| 1.0 / power(low, dimension)).collect()
 }
 
-/// SplitMix64's mixing of one number.
-pub(crate) const fn split_mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// Mixes the bits of a number: the first output of SplitMix64 with that seed.
+pub(crate) const fn mix(number: u64) -> u64 {
+    SplitMix64::new(number).next_u64()
 }
 
+/// Returns a number from 0 to below 1 with the 53 high bits of `number`.
 #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
 pub(crate) fn unit(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
@@ -215,31 +215,34 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_even_and_what_is_left_goes_to_the_large() {
-        let fresh = |sizes: &[usize], rows| shares(sizes, &vec![0; sizes.len()], rows, 0);
+    fn quotas_are_even_and_remainder_goes_to_large_strata() {
+        let fresh = |sizes: &[usize], rows| quotas(sizes, &vec![0; sizes.len()], rows, 0);
         assert_eq!(fresh(&[10, 101, 3], 30), [10, 17, 3]);
         assert_eq!(fresh(&[10, 10], 100), [10, 10]);
         assert_eq!(fresh(&[5, 5, 5], 2).into_iter().sum::<usize>(), 2);
         assert_eq!(fresh(&[], 5), Vec::<usize>::new());
-        // Those that had least get most, and none is taken away from the others.
-        assert_eq!(shares(&[50, 50, 50], &[10, 0, 30], 50, 0), [0, 10, 0]);
-        assert_eq!(shares(&[50, 50, 50], &[10, 0, 30], 60, 0), [5, 15, 0]);
-        assert_eq!(shares(&[50, 50], &[40, 40], 50, 0), [0, 0], "there are more than are wanted");
+        // Strata with the fewest rows get most; the others lose none.
+        assert_eq!(quotas(&[50, 50, 50], &[10, 0, 30], 50, 0), [0, 10, 0]);
+        assert_eq!(quotas(&[50, 50, 50], &[10, 0, 30], 60, 0), [5, 15, 0]);
+        assert_eq!(quotas(&[50, 50], &[40, 40], 50, 0), [0, 0], "more rows exist than are wanted");
     }
 
     #[test]
-    fn a_golden_step_fills_one_dimension() {
+    fn steps_are_powers_of_generalized_golden_ratio() {
         assert!((steps(1)[0] - 0.618_033_988_749_895).abs() < 1e-12);
         assert!((steps(2)[0] - 0.754_877_666_246_693).abs() < 1e-12);
     }
 
     #[test]
-    fn small_and_large_are_both_there() {
+    fn sample_contains_small_and_large_values() {
         let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
         let space = space(&[&ladder, &ladder]);
         let valid: Vec<u64> = (0..256).collect();
-        let taken =
-            &sample(&[CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 }], Some(64), 7)[0];
+        let taken = &sample_candidates(
+            &[CandidateStratum { space: &space, valid: &valid, added: 0, existing: 0 }],
+            Some(64),
+            7,
+        )[0];
         assert_eq!(taken.len(), 64);
         // A quarter of the grid: each quarter of each axis has its share of each quarter of the other.
         for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
@@ -248,21 +251,21 @@ mod tests {
         }
     }
 
-    /// The share of candidates with a large first axis, of 16 to 1024 rows that are added to others.
+    /// Checks the share of candidates with a large first axis among 16 to 1000 rows added to others.
     #[test]
-    fn a_small_growth_on_top_of_another_is_as_even() {
+    fn sample_added_to_existing_rows_is_even() {
         let ladder: Vec<i64> = (0..16).map(|power| 1 << power).collect();
         let space = space(&[&ladder, &ladder, &ladder]);
         let all: Vec<u64> = (0..4096).collect();
         let large = |taken: &[u64]| taken.iter().filter(|&&at| at / 256 >= 10).count();
         for (first, second) in [(500, 16), (1000, 50), (2000, 200), (3000, 1000)] {
             for seed in 0..8 {
-                let stratum = CandidateStratum { space: &space, valid: &all, grown: 0, there: 0 };
-                let before = sample(&[stratum], Some(first), seed).remove(0);
+                let stratum = CandidateStratum { space: &space, valid: &all, added: 0, existing: 0 };
+                let before = sample_candidates(&[stratum], Some(first), seed).remove(0);
                 let left: Vec<u64> = all.iter().copied().filter(|at| !before.contains(at)).collect();
-                let there = before.len() as u64;
-                let stratum = CandidateStratum { space: &space, valid: &left, grown: first, there };
-                let added = sample(&[stratum], Some(first + second), seed).remove(0);
+                let existing = before.len() as u64;
+                let stratum = CandidateStratum { space: &space, valid: &left, added: first, existing };
+                let added = sample_candidates(&[stratum], Some(first + second), seed).remove(0);
                 assert_eq!(added.len(), second);
                 // 6 of 16 values are large.
                 let (found, fair) = (large(&added), second * 6 / 16);
@@ -271,29 +274,29 @@ mod tests {
         }
     }
 
-    /// Growing a little again and again gives rows of all patterns.
+    /// Repeated small selections give rows of all patterns.
     #[test]
-    fn rows_are_spread_over_patterns() {
+    fn repeated_small_samples_cover_all_strata() {
         let small = space(&[&[1, 2, 4, 8]]);
         let (valid, few): (Vec<u64>, Vec<u64>) = ((0..4).collect(), (0..2).collect());
-        let mut grown = vec![0; 9];
+        let mut added = vec![0; 9];
         for rows in 1..=9 {
-            let strata = grown.iter().enumerate().map(|(index, &grown)| CandidateStratum {
+            let strata = added.iter().enumerate().map(|(index, &added)| CandidateStratum {
                 space: &small,
                 valid: if index < 3 { &few } else { &valid },
-                grown,
-                there: 0,
+                added,
+                existing: 0,
             });
-            let taken = sample(&strata.collect::<Vec<_>>(), Some(rows), 3);
-            grown.iter_mut().zip(taken).for_each(|(grown, taken)| *grown += taken.len());
+            let taken = sample_candidates(&strata.collect::<Vec<_>>(), Some(rows), 3);
+            added.iter_mut().zip(taken).for_each(|(added, taken)| *added += taken.len());
         }
-        assert_eq!(grown, [1; 9]);
+        assert_eq!(added, [1; 9]);
     }
 
     proptest! {
-        /// As many as are wanted, each once, all valid, and the same again.
+        /// The sample has the wanted size, no duplicates, only valid candidates, and is repeatable.
         #[test]
-        fn a_sample_is_without_replacement(
+        fn candidate_sample_has_no_duplicates(
             valid in proptest::collection::btree_set(0_u64..300, 0..300),
             wanted in 0_usize..400,
             seed in any::<u64>(),
@@ -301,8 +304,8 @@ mod tests {
             let space = space(&[&[1, 2, 3, 4, 6, 8, 512, 1024, 2048, 32768], &[1, 5, 7], &[2, 4, 8, 16, 32, 64, 128, 192, 256, 9999]]);
             let valid: Vec<u64> = valid.into_iter().collect();
             let take = || {
-                let stratum = CandidateStratum { space: &space, valid: &valid, grown: 0, there: 0 };
-                sample(&[stratum], Some(wanted), seed).remove(0)
+                let stratum = CandidateStratum { space: &space, valid: &valid, added: 0, existing: 0 };
+                sample_candidates(&[stratum], Some(wanted), seed).remove(0)
             };
             let taken = take();
             prop_assert_eq!(taken.len(), wanted.min(valid.len()));

@@ -1,203 +1,220 @@
-//! From the spaces of one kernel to the candidates that become rows, with a count for every reason.
+//! Selection of the candidates of one kernel that become rows: candidates of grid patterns and mutants of cases pass the
+//! same filters, are counted by the same reasons and end up in one result.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    hash::BuildHasher as _,
-};
-
-use foldhash::quality::FixedState;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Candidates, CaseBuilder, RejectCount, RejectReason,
-    definition::{CandidateSpace, SlotTemplate},
+    Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
+    definition::{CandidateSpace, Mutation, SlotTemplate},
+    mutate::{CaseMutator, Mutant, MutantStrata, SizedMutant, sample_mutants},
     rejection::RejectTally,
-    sample,
+    sample::{self, CandidateStratum},
 };
 use crate::{
     catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
     config::DeviceProfile,
-    domain::Case,
+    domain::{Case, KernelName, MemoryFootprint},
 };
 
-/// What is there of a kernel: its cases, and which spaces or mutations made how many of them.
-///
-/// Signatures are kept as hashes: of a million cases, two share one with a chance of 1 to 30 million, as ids do.
-#[derive(Clone, Debug, Default)]
-pub struct ExistingCases {
-    signatures: HashSet<u64, FixedState>,
-    grown: BTreeMap<String, usize>,
+/// Origin of a kernel's candidates.
+#[derive(Clone, Debug)]
+pub enum CandidateSource<'a> {
+    /// Candidates of grid patterns.
+    Grid(Vec<&'a CandidateSpace>),
+    /// Mutants of cases, of this kernel or of those whose work it does in INT8.
+    Mutation {
+        /// Mutations, catalogue and device.
+        mutator: CaseMutator<'a>,
+        /// Cases that are mutated.
+        cases: Vec<&'a Case>,
+    },
 }
 
-impl ExistingCases {
-    /// Nothing but how many rows earlier growths made, by the [`CandidateSpace::origin`] or the
-    /// [`Mutation::origin`](crate::grid::definition::Mutation::origin) of each.
-    #[must_use]
-    pub fn with_rows(grown: BTreeMap<String, usize>) -> Self {
-        Self { grown, ..Self::default() }
-    }
-
-    /// Remembers a case; says whether it is new.
-    pub fn insert(&mut self, case: &Case) -> bool {
-        self.signatures.insert(Self::key(case))
-    }
-
-    /// Whether the case is there.
-    #[must_use]
-    pub fn contains(&self, case: &Case) -> bool {
-        self.signatures.contains(&Self::key(case))
-    }
-
-    /// Rows that earlier growths of a space made.
-    #[must_use]
-    pub fn rows_of(&self, space: &CandidateSpace) -> usize {
-        self.grown.get(&space.origin()).copied().unwrap_or_default()
-    }
-
-    /// Rows that earlier growths made, by their origin.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.grown.iter().map(|(origin, rows)| (origin.as_str(), *rows))
-    }
-
-    fn key(case: &Case) -> u64 {
-        FixedState::with_seed(0).hash_one(case.signature())
-    }
-}
-
-/// What is asked of the spaces of a kernel.
+/// Parameters of a selection.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionRequest<'a> {
-    /// The catalogue's entry; without one nothing can be replayed.
+    /// Catalogue entry of the kernel; without one every candidate is rejected.
     pub entry: Option<&'a CatalogueEntry>,
-    /// Bytes of device memory.
+    /// Bytes of device memory that a case may need.
     pub budget: u64,
-    /// How many rows are wanted of these spaces, those of earlier growths included; all where `None`.
+    /// Rows wanted of this source, earlier rows of it included; `None` for all valid candidates.
     pub rows: Option<usize>,
-    /// Decides the sample.
+    /// Seed of the sample.
     pub seed: u64,
 }
 
-/// Least and greatest value of an axis among the rows.
+/// Range of an axis over the selected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRange {
-    /// The least.
+    /// Least value.
     pub least: i64,
-    /// The greatest.
+    /// Greatest value.
     pub greatest: i64,
-    /// How many different values there are.
+    /// Number of different values.
     pub values: usize,
 }
 
-/// What became of the candidates of a kernel.
+/// Mutants of one mutation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MutationCount {
+    /// All mutants.
+    pub candidates: u64,
+    /// Selected mutants.
+    pub rows: u64,
+}
+
+/// Candidates of one kernel, divided into rows and rejected ones.
 #[derive(Debug)]
-pub struct SelectedCandidates<'a> {
-    /// The spaces that they are from.
-    pub spaces: Vec<&'a CandidateSpace>,
+pub struct SelectedRows<'a> {
+    /// The kernel.
+    pub kernel: &'a KernelName,
+    /// Origin of the candidates.
+    pub source: CandidateSource<'a>,
     /// All candidates.
     pub candidates: u64,
-    /// Those of each space that become no row, by reason.
-    pub refused: Vec<BTreeMap<RejectReason, RejectCount>>,
-    /// Numbers of the candidates of each space that become rows, ascending.
-    pub taken: Vec<Vec<u64>>,
+    /// Rejected candidates by reason: one item for each space of a grid, or one for all mutants.
+    pub rejected_by_part: Vec<BTreeMap<RejectReason, RejectCount>>,
+    /// Selected candidates, ascending: one item for each space of a grid, or one for all mutants.
+    pub selected: Vec<Vec<u64>>,
+    /// Cases that the catalogue cannot read, so that they have no mutants, and the first refusal.
+    pub unread: RejectCount,
+    /// Seconds that one launch of each row takes at least, if computed.
+    pub fastest: Option<f64>,
+    mutation_counts: Vec<MutationCount>,
+    seed: u64,
 }
 
-/// Expands the spaces of a kernel against what is known of it. Rows that earlier growths of these spaces made count
-/// among those that are wanted, so that growing twice adds nothing; rows of other spaces, as of other models, do not.
+/// A selected candidate.
+#[derive(Debug)]
+pub struct SelectedRow<'r> {
+    /// Its case.
+    pub case: &'r Case,
+    origin: RowOrigin<'r>,
+    seed: u64,
+}
+
+#[derive(Debug)]
+enum RowOrigin<'r> {
+    Grid { space: &'r CandidateSpace, numbers: &'r [i64], builder: &'r CaseBuilder<'r> },
+    Mutation { mutation: &'r Mutation, mutant: &'r Mutant, source: &'r Case },
+}
+
+/// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
+/// the same request a second time adds nothing; rows of other sources, as of other models, do not count.
 #[must_use]
-pub fn select_candidates<'a>(
-    spaces: Vec<&'a CandidateSpace>,
-    order: &SelectionRequest<'_>,
-    known: &ExistingCases,
-) -> SelectedCandidates<'a> {
-    let mut seen = ExistingCases::default();
-    let (mut valid, mut refused) = (Vec::with_capacity(spaces.len()), Vec::with_capacity(spaces.len()));
-    for space in &spaces {
-        let mut tally = RejectTally::new(space);
-        valid.push(valid_of(space, order, known, &mut seen, &mut tally));
-        refused.push(tally.finish());
-    }
-    let strata = spaces.iter().zip(&valid).zip(&refused);
-    let strata = strata.map(|((space, valid), refused)| sample::CandidateStratum {
-        space,
-        valid,
-        grown: known.rows_of(space),
-        there: refused.get(&RejectReason::Known).map_or(0, |refusals| refusals.count),
-    });
-    let strata: Vec<sample::CandidateStratum<'_>> = strata.collect();
-    let taken = sample::sample(&strata, order.rows, order.seed);
-    for ((valid, taken), refused) in valid.iter().zip(&taken).zip(&mut refused) {
-        let left = (valid.len() - taken.len()) as u64;
-        if left > 0 {
-            refused.insert(RejectReason::NotTaken, RejectCount { count: left, example: None });
+pub fn select_rows<'a>(
+    kernel: &'a KernelName,
+    source: CandidateSource<'a>,
+    request: &SelectionRequest<'_>,
+    existing: &ExistingCases,
+) -> SelectedRows<'a> {
+    let mut result = SelectedRows {
+        kernel,
+        source: source.clone(),
+        candidates: 0,
+        rejected_by_part: Vec::new(),
+        selected: Vec::new(),
+        unread: RejectCount::default(),
+        fastest: None,
+        mutation_counts: Vec::new(),
+        seed: request.seed,
+    };
+    let filter = CandidateFilter { request, existing, accepted: ExistingCases::default() };
+    let valid = match &source {
+        CandidateSource::Grid(spaces) => result.select_candidates(spaces, filter),
+        CandidateSource::Mutation { mutator, cases } => result.select_mutants(mutator, cases, filter),
+    };
+    for ((valid, selected), rejected) in valid.iter().zip(&result.selected).zip(&mut result.rejected_by_part)
+    {
+        let count = (valid - selected.len()) as u64;
+        if count > 0 {
+            rejected.insert(RejectReason::NotSelected, RejectCount { count, example: None });
         }
     }
-    let candidates = spaces.iter().map(|space| space.candidates()).sum();
-    SelectedCandidates { spaces, candidates, refused, taken }
+    result
 }
 
-fn valid_of(
-    space: &CandidateSpace,
-    order: &SelectionRequest<'_>,
-    known: &ExistingCases,
-    seen: &mut ExistingCases,
-    tally: &mut RejectTally<'_>,
-) -> Vec<u64> {
-    let mut candidates = Candidates::new(space);
-    let mut draft = CaseBuilder::new(space);
-    let mut judge = order.entry.map(|entry| CandidateValidator::new(entry, space));
-    let mut valid = Vec::new();
-    while let Some(index) = candidates.advance() {
-        let numbers = match candidates.check() {
-            Ok(numbers) => numbers,
-            Err(unfit) => {
-                tally.unfit(unfit, candidates.numbers());
-                continue;
-            }
-        };
-        let mut said = None;
-        let reason = match draft.fill(numbers) {
-            Err(formula) => Some(RejectReason::Dimension(formula.source().to_owned())),
-            Ok(footprint) if footprint.bytes() > order.budget => Some(RejectReason::Memory),
-            Ok(_) => match judge.as_mut().map(|judge| judge.refusal(&mut draft, numbers)) {
-                None => Some(RejectReason::NoEntry),
-                Some(Some(refusal)) => {
-                    said = Some(refusal);
-                    Some(RejectReason::Rule)
+/// Filters that every candidate passes once its dimensions are computed.
+struct CandidateFilter<'a> {
+    request: &'a SelectionRequest<'a>,
+    existing: &'a ExistingCases,
+    accepted: ExistingCases,
+}
+
+impl<'a> CandidateFilter<'a> {
+    /// Accepts a candidate that needs `footprint` and whose case `read` returns if the shape rule accepts it.
+    ///
+    /// # Errors
+    /// The reason of the rejection, and the message of the shape rule.
+    fn check<'c>(
+        &mut self,
+        footprint: MemoryFootprint,
+        read: impl FnOnce(&'a CatalogueEntry) -> Result<&'c Case, String>,
+    ) -> Result<(), (RejectReason, Option<String>)> {
+        if footprint.bytes() > self.request.budget {
+            return Err((RejectReason::Memory, None));
+        }
+        let entry = self.request.entry.ok_or((RejectReason::NoEntry, None))?;
+        let case = read(entry).map_err(|message| (RejectReason::ShapeRule, Some(message)))?;
+        if self.existing.contains(case) {
+            return Err((RejectReason::Existing, None));
+        }
+        if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
+    }
+
+    /// Returns the indexes of a space's valid candidates.
+    fn valid_candidates(&mut self, space: &CandidateSpace, tally: &mut RejectTally<'_>) -> Vec<u64> {
+        let mut candidates = Candidates::new(space);
+        let mut builder = CaseBuilder::new(space);
+        let mut validator = self.request.entry.map(|entry| CandidateValidator::new(entry, space));
+        let mut valid = Vec::new();
+        while let Some(index) = candidates.advance() {
+            let numbers = match candidates.check() {
+                Ok(numbers) => numbers,
+                Err(violation) => {
+                    tally.add_violation(violation, candidates.numbers());
+                    continue;
                 }
-                Some(None) if known.contains(draft.filled()) => Some(RejectReason::Known),
-                Some(None) => (!seen.insert(draft.filled())).then_some(RejectReason::Twice),
-            },
-        };
-        match reason {
-            Some(reason) => tally.add(reason, said, numbers),
-            None => valid.push(index),
+            };
+            let checked = match builder.fill(numbers) {
+                Err(formula) => Err((RejectReason::Dimension(formula.source().to_owned()), None)),
+                Ok(footprint) => self.check(footprint, |_| {
+                    let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
+                    refusal.map_or_else(|| Ok(builder.filled()), Err)
+                }),
+            };
+            match checked {
+                Ok(()) => valid.push(index),
+                Err((reason, message)) => tally.add(reason, message, numbers),
+            }
         }
+        valid
     }
-    valid
 }
 
-/// Whether the catalogue takes the candidates of a space: by the compiled rule where it has been seen to agree
-/// with the whole one, else by that.
+/// Shape rule for the candidates of a space: the compiled rule where it has been seen to agree with the complete one,
+/// else the complete one.
 struct CandidateValidator<'a> {
     entry: &'a CatalogueEntry,
     compiled: Option<CompiledRule>,
-    /// By form: whether the whole rule has taken a candidate that the compiled one takes. What is left to it
-    /// depends on types alone, which are those of all candidates.
+    /// By form: true once the complete rule has accepted a candidate that the compiled one accepts. What only the
+    /// complete rule checks depends on types, which all candidates share.
     agreed: Vec<bool>,
 }
 
 impl<'a> CandidateValidator<'a> {
     fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
-        let quick = space.compile_rule(entry);
-        let agreed = vec![false; quick.as_ref().map_or(0, CompiledRule::form_count)];
-        Self { entry, compiled: quick, agreed }
+        let compiled = space.compile_rule(entry);
+        let agreed = vec![false; compiled.as_ref().map_or(0, CompiledRule::form_count)];
+        Self { entry, compiled, agreed }
     }
 
-    fn refusal(&mut self, draft: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
-        let form = self.compiled.as_ref().and_then(|quick| quick.matching_form(numbers));
+    fn refusal(&mut self, builder: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
+        let form = self.compiled.as_ref().and_then(|rule| rule.matching_form(numbers));
         if form.is_some_and(|form| self.agreed[form]) {
             return None;
         }
-        let refusal = match draft.case(numbers) {
+        let refusal = match builder.case(numbers) {
             Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
             Err(problem) => Some(problem),
         };
@@ -208,6 +225,273 @@ impl<'a> CandidateValidator<'a> {
     }
 }
 
+/// Bits of a mutant's index that hold its number among the mutants of its case; the others hold the case's position.
+const MUTANT_BITS: u32 = 32;
+
+impl<'a> SelectedRows<'a> {
+    /// Selects candidates of spaces; returns the number of valid ones of each space.
+    fn select_candidates(
+        &mut self,
+        spaces: &[&'a CandidateSpace],
+        mut filter: CandidateFilter<'_>,
+    ) -> Vec<usize> {
+        let mut valid = Vec::with_capacity(spaces.len());
+        for space in spaces {
+            let mut tally = RejectTally::new(space);
+            valid.push(filter.valid_candidates(space, &mut tally));
+            self.rejected_by_part.push(tally.finish());
+            self.candidates += space.candidates();
+        }
+        let strata = spaces.iter().zip(&valid).zip(&self.rejected_by_part);
+        let strata = strata.map(|((space, valid), rejected)| CandidateStratum {
+            space,
+            valid,
+            added: filter.existing.rows_of_origin(&space.origin()),
+            existing: rejected.get(&RejectReason::Existing).map_or(0, |rejected| rejected.count),
+        });
+        let strata: Vec<CandidateStratum<'_>> = strata.collect();
+        self.selected = sample::sample_candidates(&strata, filter.request.rows, filter.request.seed);
+        valid.iter().map(Vec::len).collect()
+    }
+
+    /// Selects mutants of cases; returns the number of valid ones.
+    fn select_mutants(
+        &mut self,
+        mutator: &CaseMutator<'_>,
+        cases: &[&Case],
+        mut filter: CandidateFilter<'_>,
+    ) -> Vec<usize> {
+        self.mutation_counts = vec![MutationCount::default(); mutator.mutations.len()];
+        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
+        let mut strata = MutantStrata::default();
+        let mut valid: Vec<(u64, usize)> = Vec::new();
+        let mut sizes: Vec<SizedMutant> = Vec::new();
+        for (source, position) in cases.iter().zip(0_u64..) {
+            let mut index = position << MUTANT_BITS;
+            let visited = mutator.for_each(source, self.kernel, |mutant| {
+                self.candidates += 1;
+                self.mutation_counts[mutant.mutation].candidates += 1;
+                let stratum = strata.number(&mutant);
+                let checked = match &mutant.case {
+                    Err(message) => Err((RejectReason::ShapeRule, Some(message.clone()))),
+                    Ok(case) => filter
+                        .check(MemoryFootprint::from_case(case), |entry| {
+                            entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
+                        })
+                        .map(|()| case.bytes()),
+                };
+                match checked {
+                    Ok(bytes) => {
+                        valid.push((index, mutant.mutation));
+                        sizes.push(SizedMutant { stratum, bytes });
+                    }
+                    Err((reason, message)) => rejected.entry(reason).or_default().add(|| {
+                        message.unwrap_or_else(|| {
+                            let mutation = mutator.mutations[mutant.mutation];
+                            format!(
+                                "{} of case {}",
+                                mutation.origin(&mutant.what, &mutant.change),
+                                source.id()
+                            )
+                        })
+                    }),
+                }
+                index += 1;
+            });
+            if let Err(refusal) = visited {
+                self.unread.add(|| refusal.to_string());
+            }
+        }
+        let existing = strata.existing_rows(mutator.mutations, filter.existing);
+        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
+        let mut selected = Vec::with_capacity(places.len());
+        for (index, mutation) in places.into_iter().map(|place| valid[place]) {
+            selected.push(index);
+            self.mutation_counts[mutation].rows += 1;
+        }
+        self.selected = vec![selected];
+        self.rejected_by_part = vec![rejected];
+        vec![valid.len()]
+    }
+
+    /// Returns all rejected candidates by reason.
+    #[must_use]
+    pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
+        let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
+        for (reason, count) in self.rejected_by_part.iter().flatten() {
+            all.entry(reason).or_default().join(count);
+        }
+        all
+    }
+
+    /// Returns the grid's spaces without a row, neither selected nor existing, and the reasons, if the kernel has a
+    /// catalogue entry.
+    pub fn empty_spaces(&self) -> Vec<(&'a CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
+        const MAY_HAVE_ROWS: [RejectReason; 4] = [
+            RejectReason::Existing,
+            RejectReason::Duplicate,
+            RejectReason::NoEntry,
+            RejectReason::NotSelected,
+        ];
+        let CandidateSource::Grid(spaces) = &self.source else { return Vec::new() };
+        let parts = spaces.iter().copied().zip(&self.rejected_by_part).zip(&self.selected);
+        let empty = parts.filter(|((_, rejected), selected)| {
+            selected.is_empty() && !MAY_HAVE_ROWS.iter().any(|reason| rejected.contains_key(reason))
+        });
+        empty.map(|(part, _)| part).collect()
+    }
+
+    /// Returns the mutations that apply and their counts; empty for a grid.
+    pub fn mutations(&self) -> impl Iterator<Item = (&'a str, MutationCount)> {
+        let mutations = match &self.source {
+            CandidateSource::Grid(_) => &[],
+            CandidateSource::Mutation { mutator, .. } => mutator.mutations,
+        };
+        let counts = mutations.iter().zip(&self.mutation_counts);
+        counts
+            .map(|(mutation, count)| (mutation.name.as_str(), *count))
+            .filter(|(_, count)| count.candidates > 0)
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.selected.iter().map(Vec::len).sum()
+    }
+
+    /// Visits the rows in order. Cases are built again, because only their indexes are kept.
+    pub fn for_each(&self, mut visit: impl FnMut(&SelectedRow<'_>)) {
+        match &self.source {
+            CandidateSource::Grid(spaces) => {
+                for (space, selected) in spaces.iter().zip(&self.selected) {
+                    self.for_each_candidate(space, selected, &mut visit);
+                }
+            }
+            CandidateSource::Mutation { mutator, cases } => self.for_each_mutant(mutator, cases, visit),
+        }
+    }
+
+    fn for_each_candidate(
+        &self,
+        space: &CandidateSpace,
+        selected: &[u64],
+        visit: &mut impl FnMut(&SelectedRow<'_>),
+    ) {
+        let mut candidates = Candidates::new(space);
+        let mut builder = CaseBuilder::new(space);
+        for index in selected {
+            candidates.go_to(*index);
+            // Selected candidates were valid before.
+            let Ok(numbers) = candidates.check() else { continue };
+            if builder.fill(numbers).is_ok() && builder.case(numbers).is_ok() {
+                let origin = RowOrigin::Grid { space, numbers, builder: &builder };
+                visit(&SelectedRow { case: builder.filled(), origin, seed: self.seed });
+            }
+        }
+    }
+
+    fn for_each_mutant(
+        &self,
+        mutator: &CaseMutator<'_>,
+        cases: &[&Case],
+        mut visit: impl FnMut(&SelectedRow<'_>),
+    ) {
+        let mut selected = self.selected.iter().flatten().copied().peekable();
+        for (&source, position) in cases.iter().zip(0_u64..) {
+            if selected.peek().is_none_or(|next| next >> MUTANT_BITS != position) {
+                continue;
+            }
+            let mut index = position << MUTANT_BITS;
+            // The case was read during the selection.
+            let _ = mutator.for_each(source, self.kernel, |mutant| {
+                if selected.next_if_eq(&index).is_some()
+                    && let Ok(case) = &mutant.case
+                {
+                    let mutation = mutator.mutations[mutant.mutation];
+                    let origin = RowOrigin::Mutation { mutation, mutant: &mutant, source };
+                    visit(&SelectedRow { case, origin, seed: self.seed });
+                }
+                index += 1;
+            });
+        }
+    }
+
+    /// Returns the least seconds that one launch of each row takes together.
+    #[must_use]
+    pub fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
+        let mut sum = 0.0;
+        self.for_each(|row| {
+            if let Ok(reading) = entry.resolve_call(row.case) {
+                sum += device.fastest(&reading.work).seconds();
+            }
+        });
+        sum
+    }
+
+    /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(String, AxisRange)> {
+        let mut values: Vec<(String, BTreeSet<i64>)> = Vec::new();
+        if matches!(self.source, CandidateSource::Grid(_)) {
+            self.for_each(|row| {
+                for (name, number) in row.axes() {
+                    match values.iter_mut().find(|(known, _)| known == name) {
+                        Some((_, values)) => {
+                            values.insert(number);
+                        }
+                        None => values.push((name.to_owned(), [number].into())),
+                    }
+                }
+            });
+        }
+        let range = |values: &BTreeSet<i64>| {
+            Some(AxisRange { least: *values.first()?, greatest: *values.last()?, values: values.len() })
+        };
+        values.iter().filter_map(|(name, values)| Some((name.clone(), range(values)?))).collect()
+    }
+}
+
+impl<'r> SelectedRow<'r> {
+    /// Iterates over the axes of a grid's candidate and their values; empty for a mutant.
+    pub fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
+        let (names, numbers): (&[String], &[i64]) = match &self.origin {
+            RowOrigin::Grid { space, numbers, .. } => {
+                (&space.names[..space.names.len() - space.derived.len()], numbers)
+            }
+            RowOrigin::Mutation { .. } => (&[], &[]),
+        };
+        names.iter().map(String::as_str).zip(numbers.iter().copied())
+    }
+
+    /// Returns the cells of the attribute columns, labels included.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<(&str, String)> {
+        match &self.origin {
+            // A candidate whose attributes have no value was rejected.
+            RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).unwrap_or_default(),
+            RowOrigin::Mutation { .. } => {
+                self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect()
+            }
+        }
+    }
+
+    /// Returns the text of the provenance column.
+    #[must_use]
+    pub fn provenance(&self) -> String {
+        match &self.origin {
+            RowOrigin::Grid { space, .. } => space.provenance(self.seed),
+            RowOrigin::Mutation { mutation, mutant, source } => {
+                let kernel = if source.kernel == self.case.kernel {
+                    String::new()
+                } else {
+                    format!("{} ", source.kernel)
+                };
+                let case = format!("{kernel}case {}", source.id());
+                mutation.provenance(&mutant.what, &mutant.change, &case, self.seed)
+            }
+        }
+    }
+}
 impl CandidateSpace {
     /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
     #[must_use]
@@ -220,92 +504,5 @@ impl CandidateSpace {
             slots.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.as_slice())).collect()
         }
         entry.compile_rule(&self.blank(1), &dims(&self.inputs), &dims(&self.outputs))
-    }
-}
-
-impl SelectedCandidates<'_> {
-    /// The candidates of all spaces that become no row, by reason.
-    #[must_use]
-    pub fn refused(&self) -> BTreeMap<&RejectReason, RejectCount> {
-        let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
-        for (reason, refusals) in self.refused.iter().flatten() {
-            all.entry(reason).or_default().join(refusals);
-        }
-        all
-    }
-
-    /// The spaces of which not one candidate is a row, here or in the database, though the kernel has an entry; with
-    /// the reasons.
-    pub fn empty_spaces(
-        &self,
-    ) -> impl Iterator<Item = (&CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
-        let may_grow =
-            [RejectReason::Known, RejectReason::Twice, RejectReason::NoEntry, RejectReason::NotTaken];
-        let spaces = self.spaces.iter().zip(&self.refused).zip(&self.taken);
-        let barren = spaces.filter(move |((_, refused), taken)| {
-            taken.is_empty() && !may_grow.iter().any(|reason| refused.contains_key(reason))
-        });
-        barren.map(|((space, refused), _)| (*space, refused))
-    }
-
-    /// Number of rows.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.taken.iter().map(Vec::len).sum()
-    }
-
-    /// Goes through the rows in order: the space, its numbers, and the draft filled in with them.
-    pub fn for_each<E>(
-        &self,
-        mut visit: impl FnMut(&CandidateSpace, &[i64], &mut CaseBuilder<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for (space, taken) in self.spaces.iter().zip(&self.taken) {
-            let mut candidates = Candidates::new(space);
-            let mut draft = CaseBuilder::new(space);
-            for index in taken {
-                candidates.go_to(*index);
-                // They were valid before.
-                let Ok(numbers) = candidates.check() else { continue };
-                if draft.fill(numbers).is_ok() && draft.case(numbers).is_ok() {
-                    visit(space, numbers, &mut draft)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Seconds that one launch of each row takes at the least.
-    #[must_use]
-    pub fn fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
-        let mut sum = 0.0;
-        let _ = self.for_each(|_, _, draft| {
-            if let Ok(reading) = entry.resolve_call(draft.filled()) {
-                sum += device.fastest(&reading.work).seconds();
-            }
-            Ok::<(), std::convert::Infallible>(())
-        });
-        sum
-    }
-
-    /// The range of each name among the rows, in the order of the spaces' names.
-    #[must_use]
-    pub fn ranges(&self) -> Vec<(String, AxisRange)> {
-        let mut values: Vec<(String, std::collections::BTreeSet<i64>)> = Vec::new();
-        let _ = self.for_each(|space, numbers, _| {
-            let axes = space.names.len() - space.derived.len();
-            for (name, number) in space.names.iter().zip(numbers).take(axes) {
-                match values.iter_mut().find(|(known, _)| known == name) {
-                    Some((_, values)) => {
-                        values.insert(*number);
-                    }
-                    None => values.push((name.clone(), [*number].into())),
-                }
-            }
-            Ok::<(), std::convert::Infallible>(())
-        });
-        let range = |values: &std::collections::BTreeSet<i64>| {
-            Some(AxisRange { least: *values.first()?, greatest: *values.last()?, values: values.len() })
-        };
-        values.iter().filter_map(|(name, values)| Some((name.clone(), range(values)?))).collect()
     }
 }

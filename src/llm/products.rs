@@ -119,7 +119,7 @@ impl WeightProductRole {
         }
     }
 
-    /// Whether quantised checkpoints quantise it: not what decides (routing, picking of keys, tokens), and
+    /// Returns true if quantised checkpoints quantise it: not products that decide (routing, picking of keys, tokens), and
     /// not the latent projection of keys and values, which is split up into the absorbed ones.
     #[must_use]
     pub const fn is_quantised(self) -> bool {

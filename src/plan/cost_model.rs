@@ -1,29 +1,29 @@
-//! What cases are thought to cost before a run has learned better.
+//! Initial cost model of cases, before a run has measured any.
 
 use crate::domain::Nanos;
 
-/// What launches cost on a host, in seconds.
+/// Costs of launches on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct InitialCosts {
-    /// Building a case's tensors and freeing them.
+    /// Construction and release of the tensors of a case.
     pub case: f64,
-    /// One launch besides the kernel's own time.
+    /// One launch, without the device time of the kernel.
     pub launch: f64,
     /// Launches per case, warm-up included.
     pub launches: u32,
 }
 
 impl InitialCosts {
-    /// What is thought of a host of which nothing is known, for so many launches of each case.
+    /// Creates the default costs for this number of launches per case.
     #[must_use]
     pub const fn new(launches: u32) -> Self {
         Self { case: 0.02, launch: 50e-6, launches }
     }
 
-    /// Predicted seconds of a case whose kernel takes at least `fastest`.
+    /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
     #[must_use]
-    pub fn seconds(&self, fastest: Nanos) -> f64 {
-        // Kernels reach about half of what the roofline allows.
+    pub fn case_seconds(&self, fastest: Nanos) -> f64 {
+        // Kernels take about twice their roofline bound.
         self.case + f64::from(self.launches) * (self.launch + 2.0 * fastest.seconds())
     }
 }

@@ -1,6 +1,6 @@
-//! What a run would do: which cases, what they are worth, what they are thought to cost.
+//! Selection of the cases of a run, with their values and initial costs.
 //!
-//! Layer 3: imports `model`, `spec` and `store`. It starts nothing.
+//! Layer 4: imports `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
 
 mod cost_model;
 mod select;

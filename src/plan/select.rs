@@ -1,4 +1,4 @@
-//! Chooses the cases of a run from the rows of a database.
+//! Selects the cases of a run from the rows of a database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,66 +10,66 @@ use crate::{
     render::call_digest,
 };
 
-/// Why a kernel outside of the catalogue is not measured.
+/// Reason of cases whose kernel is not in the catalogue.
 pub const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
-/// Which rows a run measures.
+/// Rows that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateMode {
-    /// Those without an accepted result.
+    /// Rows without an accepted result.
     Missing,
-    /// All; new samples join those there are.
+    /// All rows; new samples are pooled with earlier ones.
     All,
 }
 
-/// What to choose from a database.
+/// Criteria for the selection of cases.
 #[derive(Debug)]
 pub struct CaseSelection<'a> {
-    /// Which rows.
+    /// Rows to measure.
     pub update: UpdateMode,
-    /// Only these kernels; all where empty.
+    /// Kernels to measure; all if empty.
     pub kernels: &'a [KernelName],
-    /// Cases that the ledger holds an accepted result of.
+    /// Cases with an accepted result in the ledger.
     pub measured: &'a BTreeSet<CaseId>,
-    /// Calls that the vendor's code has rejected, which are not launched: by case, the call and what was said.
-    /// `None` where nothing will be launched.
+    /// Calls rejected by the vendor check, which are not launched: digest of the call and message, by case. `None` if
+    /// the plan is not for launches.
     pub rejected: Option<&'a BTreeMap<CaseId, (String, String)>>,
-    /// The column that says what a row is worth; all are worth the same where `None`.
+    /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
 }
 
-/// A case that will be measured.
+/// A case to measure.
 #[derive(Clone, Debug)]
 pub struct PlannedCase {
     /// The case.
     pub case: IdentifiedCase,
-    /// How the catalogue reads it.
-    pub reading: ResolvedCall,
-    /// The shortest time that the device allows.
+    /// The call resolved by the catalogue.
+    pub call: ResolvedCall,
+    /// Roofline bound of its duration on the device.
     pub fastest: Nanos,
-    /// What its result is worth; the greatest are measured first.
+    /// Weight of its result; the greatest is measured first.
     pub value: f64,
-    /// Devices that it needs at once.
+    /// Number of devices that it needs at once.
     pub devices: usize,
 }
 
-/// What a run will do with the rows of a database.
+/// Plan of a run.
 #[derive(Debug, Default)]
 pub struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
-    /// Cases that end without a launch, with their verdict.
+    /// Cases that are not launched, with their verdict.
     pub rejected: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Rows that are no case: file, line, and why.
+    /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
-    /// Cases that have an accepted result already.
+    /// Number of cases that have an accepted result already.
     pub already_measured: usize,
-    /// Cases whose result the ledger has and the row does not show, by kernel.
+    /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
 }
 
 impl RunPlan {
-    /// Refuses cases that need more devices at once than there are.
+    /// Rejects cases that need more devices at once than the run has.
     pub fn refuse_larger_gangs(&mut self, devices: usize) {
         let (fitting, larger) =
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
@@ -81,58 +81,57 @@ impl RunPlan {
         }));
     }
 
-    /// Lets rows say that their experts were named unevenly.
+    /// Adds the skew of expert indices to the notes of cases with routed tokens.
     pub fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {
             return;
         }
-        for PlannedCase { reading, .. } in &mut self.cases {
-            let mut tensors = reading.arguments.iter().flat_map(|argument| argument.value.tensors());
+        for PlannedCase { call, .. } in &mut self.cases {
+            let mut tensors = call.arguments.iter().flat_map(|argument| argument.value.tensors());
             let is_routed = tensors.any(|tensor| {
                 matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
             });
             if is_routed {
-                reading.notes.push(format!("experts are named with a skew of {skew}"));
+                call.notes.push(format!("expert indices have a skew of {skew}"));
             }
         }
     }
 }
 
-/// A selection that cannot be made.
+/// Error of a selection.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A kernel was asked for that has no rows.
+    /// A selected kernel has no rows.
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel {
         /// The kernel.
         kernel: KernelName,
-        /// The most similar one.
+        /// The most similar name.
         nearest: Option<String>,
     },
-    /// No kernel has the column of weights.
+    /// No kernel has the weight column.
     #[error("no kernel of the database has a column `{column}`")]
     NoSuchColumn {
-        /// The column asked for.
+        /// Name of the column.
         column: String,
     },
-    /// There are no rows at all.
+    /// The database has no kernels.
     #[error("the database has no kernels")]
     Empty,
 }
 
 impl PlanError {
-    /// What to do about it.
+    /// Returns the advice printed with the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoSuchColumn { .. } => {
-                "name the column as the CSVs' headers do; rows without a number in it are worth nothing"
-                    .to_owned()
+                "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
             }
             Self::NoSuchKernel { .. } | Self::Empty => {
                 "fill the database with `npubench ingest PROFILE --db DIR`".to_owned()
@@ -141,10 +140,10 @@ impl PlanError {
     }
 }
 
-/// Chooses cases; a case that stands in several rows is chosen once.
+/// Selects cases; a case with several rows is selected once.
 ///
 /// # Errors
-/// [`PlanError`].
+/// [`PlanError`] if the database cannot be read, or a selected kernel or the weight column does not exist.
 pub fn select_cases(
     database: &Database,
     catalogue: &Catalogue,
@@ -157,11 +156,11 @@ pub fn select_cases(
     let mut has_weights = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
-        let weights = selection.weight_column.and_then(|column| weights(&table, column));
+        let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
         has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
-            let unsaid = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
-            let value = weights.as_ref().map_or(unsaid, |weights| weights[row.row]);
+            let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
+            let value = weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let case = match row.case {
                 Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
@@ -181,16 +180,16 @@ pub fn select_cases(
                 plan.already_measured += 1;
                 continue;
             }
-            match read(catalogue, device, &case) {
-                Ok((reading, fastest)) => {
-                    let devices = ranks(&reading);
-                    let planned = PlannedCase { case, reading, fastest, value, devices };
-                    match rejection(catalogue, &planned, selection) {
-                        Some(finding) => plan.rejected.push((planned.case, finding)),
+            match resolve_call(catalogue, device, &case) {
+                Ok((call, fastest)) => {
+                    let devices = process_count(&call);
+                    let planned = PlannedCase { case, call, fastest, value, devices };
+                    match rejection_outcome(catalogue, &planned, selection) {
+                        Some(outcome) => plan.rejected.push((planned.case, outcome)),
                         None => plan.cases.push(planned),
                     }
                 }
-                Err(finding) => plan.rejected.push((case, finding)),
+                Err(outcome) => plan.rejected.push((case, outcome)),
             }
         }
     }
@@ -200,9 +199,9 @@ pub fn select_cases(
     }
 }
 
-/// What each row is worth by one of its columns, `None` where the table has no such column; a cell without a number
-/// is worth nothing.
-fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
+/// Reads the weight of each row from a column; a cell without a finite number has weight 0. `None` if the table does
+/// not have the column.
+fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
     let index = table.column_index(column)?;
     let mut weights = vec![0.0; table.len()];
     table.for_each_row(|row, cells| {
@@ -214,15 +213,15 @@ fn weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
     Some(weights)
 }
 
-/// How many processes a call talks to, itself included; each has a device.
-fn ranks(reading: &ResolvedCall) -> usize {
-    let group = group_size(&reading.arguments).and_then(|ranks| usize::try_from(ranks).ok());
+/// Returns the number of processes of a call; each has a device of its own.
+fn process_count(call: &ResolvedCall) -> usize {
+    let group = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
     group.unwrap_or(1).max(1)
 }
 
-/// Why a case that the catalogue covers is not launched: nobody knows on how many devices, or the vendor's code
-/// rejected this very call.
-fn rejection(
+/// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
+/// check rejected this call.
+fn rejection_outcome(
     catalogue: &Catalogue,
     planned: &PlannedCase,
     selection: &CaseSelection<'_>,
@@ -230,12 +229,12 @@ fn rejection(
     let rejected = selection.rejected?;
     let entry = catalogue.entry(&planned.case.kernel);
     if entry.is_some_and(|entry| !entry.can_be_launched()) {
-        let reason = "it talks to other devices, and no argument of its entry is a `process_group`";
+        let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";
         return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
     let (digest, message) = rejected.get(planned.case.id())?;
-    let call = call_digest(&planned.case, &planned.reading, entry);
-    (*digest == call).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
+    let digest_now = call_digest(&planned.case, &planned.call, entry);
+    (*digest == digest_now).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
 }
 
 fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {
@@ -249,8 +248,8 @@ fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<Ker
     Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())
 }
 
-/// How a case is replayed and how fast it can be, or why it is not.
-fn read(
+/// Resolves the call of a case and its roofline bound, or returns the verdict of a case that cannot be replayed.
+fn resolve_call(
     catalogue: &Catalogue,
     device: &DeviceProfile,
     case: &Case,
@@ -258,8 +257,8 @@ fn read(
     let Some(entry) = catalogue.entry(&case.kernel) else {
         return Err(CaseOutcome::new(Verdict::Unsupported, NO_ENTRY));
     };
-    let reading = match entry.resolve_call(case) {
-        Ok(reading) => reading,
+    let call = match entry.resolve_call(case) {
+        Ok(call) => call,
         Err(NotReplayable::NotCovered(why)) => return Err(CaseOutcome::new(Verdict::Unsupported, why)),
         Err(NotReplayable::Contradiction(why)) => return Err(CaseOutcome::new(Verdict::InvalidArgs, why)),
     };
@@ -268,6 +267,9 @@ fn read(
         let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
         return Err(CaseOutcome::new(Verdict::Oom, reason));
     }
-    let fastest = device.fastest(&reading.work);
-    Ok((reading, fastest))
+    let fastest = device.fastest(&call.work);
+    Ok((call, fastest))
 }
+
+#[cfg(test)]
+mod tests;

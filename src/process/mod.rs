@@ -1,9 +1,8 @@
-//! Starts programs, limits their time, ends them with everything they started.
+//! Runs programs with a time limit, and ends them with all their descendants.
 //!
-//! Layer 2: imports `model` only, and is the only user of duct. It never looks at what a program
-//! printed. Output goes to files, never through pipes: a grandchild that keeps a pipe open would keep
-//! the wait open too. Every program leads a process group of its own, so that a terminal's Ctrl-C does
-//! not reach it and a signal to the group reaches all of it.
+//! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files, never through
+//! pipes: a descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its
+//! own, so that Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
 
 use std::{
     ffi::OsString,
@@ -24,87 +23,85 @@ mod orphans;
 mod time_limit;
 
 use orphans::ProcessRecord;
-pub use orphans::{end_orphans, is_known_stranger, is_marked};
+pub use orphans::{end_orphans, is_foreign_process, is_own_process};
 use time_limit::{Expiry, ProcessActivity, TimeLimit};
 
-/// How long a program may take to end after SIGTERM.
+/// Time limit for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the system may take to end a killed program.
+/// Time limit for a program to end after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(30);
-/// How often a wait looks at its limit and its stop flag.
-const STEP: Duration = Duration::from_millis(50);
+/// Interval at which a wait checks its time limit and its stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A program to run.
 #[derive(Debug)]
 pub struct CommandSpec<'a> {
     /// Name or path, then arguments.
     pub command: Vec<OsString>,
-    /// Where it runs.
+    /// Working directory.
     pub folder: &'a Path,
-    /// Variables set on top of those there are.
+    /// Variables added to the environment.
     pub environment: &'a [(String, String)],
-    /// Where standard output and standard error go.
+    /// File for standard output and standard error.
     pub log: &'a Path,
-    /// Time that it may take. Time in which it waits for a core of a busy host does not count, up to nine times as
-    /// much again.
+    /// Time limit. The time in which it waits for a core of a busy host does not count, up to nine times the limit.
     pub limit: Duration,
     /// Wall time after which it is ended in any case.
     pub cut_off: Option<Duration>,
-    /// Becomes standard input. A lock on it is then held until the last descendant has ended, also
-    /// where npubench itself has not survived.
+    /// File for standard input. A lock on it is held until the last descendant has ended, even if npubench is killed.
     pub stdin: Option<fs::File>,
-    /// Where it is written down while it runs, so that the next npubench can end what a killed one left.
+    /// Record of the program while it runs, by which a later npubench can end it if this one is killed.
     pub record: Option<&'a Path>,
 }
 
-/// How a program ended.
+/// Exit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// With this status.
+    /// It exited with this status.
     Exited(i32),
-    /// By this signal, which was not ours.
+    /// It was ended by this signal, which npubench did not send.
     Signalled(i32),
-    /// By us, because its time was over.
+    /// npubench ended it at its time limit.
     TimedOut,
-    /// By us, because the wall time of its cut-off was over.
+    /// npubench ended it at its cut-off.
     CutOff,
-    /// By us, because the run was told to stop at once.
+    /// npubench ended it because the stop flag was set.
     Stopped,
 }
 
-/// A program that could not be run.
+/// Error of running a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("there is no program `{program}`")]
     NotFound {
-        /// Its name.
+        /// Name of the program.
         program: String,
     },
-    /// It does not end, not even by SIGKILL.
+    /// It does not end after SIGKILL.
     #[error("`{program}` (process {pid}) does not end, not even by SIGKILL")]
     Stuck {
-        /// Its name.
+        /// Name of the program.
         program: String,
-        /// Its process id.
+        /// Process id.
         pid: i32,
     },
-    /// The system refused.
+    /// The operating system refused to run it.
     #[error("cannot run `{program}`: {source}")]
     Io {
-        /// Its name.
+        /// Name of the program.
         program: String,
-        /// The system's reason.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Runs a program to its end, its limit, or the moment `stop` is set.
+/// Runs a program until it ends, its time limit passes, or `stop` is set.
 ///
 /// # Errors
-/// [`ProcessError`] where it cannot be started or waited for.
-pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
+/// [`ProcessError`] if it cannot be started or waited for.
+pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
@@ -133,30 +130,30 @@ pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, Process
         _ => failed(source),
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
-    let _record = job.record.map(|file| ProcessRecord::write(file, group));
-    let begun = Instant::now();
+    let _record = job.record.map(|file| ProcessRecord::save(file, group));
+    let started = Instant::now();
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
-        if let Some(output) = handle.wait_timeout(STEP).map_err(failed)? {
+        if let Some(output) = handle.wait_timeout(POLL_INTERVAL).map_err(failed)? {
             use std::os::unix::process::ExitStatusExt as _;
             let status = output.status;
             let ended = status
                 .code()
                 .map_or_else(|| ExitKind::Signalled(status.signal().unwrap_or_default()), ExitKind::Exited);
-            sweep(group, job.record);
+            kill_leftovers(group, job.record);
             return Ok(ended);
         }
         let reason = if stop.load(Ordering::Relaxed) {
             Some(ExitKind::Stopped)
         } else {
-            limit.expiry(begun.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
+            limit.expiry(started.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
                 Expiry::Limit => ExitKind::TimedOut,
                 Expiry::CutOff => ExitKind::CutOff,
             })
         };
         if let Some(reason) = reason {
-            let has_ended = terminate(&handle, group).map_err(failed)?;
-            sweep(group, job.record);
+            let has_ended = terminate_group(&handle, group).map_err(failed)?;
+            kill_leftovers(group, job.record);
             if !has_ended {
                 return Err(ProcessError::Stuck { program, pid: group });
             }
@@ -165,34 +162,34 @@ pub fn run(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, Process
     }
 }
 
-/// SIGTERM to the group, grace, SIGKILL to the group, reap. Says whether it ended: a process that waits
-/// for a hung driver does not.
-fn terminate(handle: &duct::Handle, group: i32) -> io::Result<bool> {
-    signal(group, Signal::SIGTERM);
+/// Sends SIGTERM to the group, after a grace period SIGKILL, and reaps it. Returns false if it did not end: a process
+/// that waits for a hung driver does not.
+fn terminate_group(handle: &duct::Handle, group: i32) -> io::Result<bool> {
+    signal_group(group, Signal::SIGTERM);
     handle.wait_timeout(GRACE)?;
-    signal(group, Signal::SIGKILL);
+    signal_group(group, Signal::SIGKILL);
     Ok(handle.wait_timeout(AFTER_KILL)?.is_some())
 }
 
-/// Ends what is left of a group whose leader has ended, and what left the group.
-fn sweep(group: i32, record: Option<&Path>) {
-    signal(group, Signal::SIGKILL);
+/// Ends the remaining processes of a group whose leader has ended, and descendants outside the group.
+fn kill_leftovers(group: i32, record: Option<&Path>) {
+    signal_group(group, Signal::SIGKILL);
     if let Some(record) = record {
         orphans::end_marked(record);
     }
 }
 
-fn signal(group: i32, signal: Signal) {
+fn signal_group(group: i32, signal: Signal) {
     if group > 1 {
         match killpg(Pid::from_raw(group), signal) {
-            // The group is gone, or only its zombies are left.
+            // The group has ended, or has only zombies left.
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
             Err(error) => debug_assert!(false, "killpg: {error}"),
         }
     }
 }
 
-/// The path under which a program would be started, `None` where there is none.
+/// Returns the path of the program that a shell would start, `None` if there is none.
 #[must_use]
 pub fn find_program(name: &str, path: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -234,14 +231,14 @@ mod tests {
             stdin: None,
             record: None,
         };
-        let ended = run(&job, stop).expect("sh runs");
+        let ended = run_command(&job, stop).expect("sh runs");
         (ended, fs::read_to_string(&log).expect("a log"))
     }
 
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn status_and_both_outputs_are_kept() {
+    fn status_and_both_outputs_are_returned() {
         let never = AtomicBool::new(false);
         let (ended, log) = shell("echo $NAME; echo wrong >&2; exit 3", LONG, &never);
         assert_eq!((ended, log.as_str()), (ExitKind::Exited(3), "value\nwrong\n"));
@@ -249,21 +246,21 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ignores_sigterm_ends_all_the_same() {
+    fn program_that_ignores_sigterm_is_killed() {
         let stop = AtomicBool::new(true);
-        let begun = Instant::now();
+        let started = Instant::now();
         let (ended, _) = shell("trap '' TERM; sleep 1000 & wait; sleep 1000", LONG, &stop);
         assert_eq!(ended, ExitKind::Stopped);
-        assert!(begun.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
     }
 
     #[test]
-    fn a_limit_ends_the_whole_group() {
+    fn time_limit_ends_the_whole_group() {
         let (ended, log) =
             shell("sleep 1000 & echo $!; wait", Duration::from_millis(200), &AtomicBool::new(false));
         assert_eq!(ended, ExitKind::TimedOut);
         let grandchild: i32 = log.trim().parse().expect("a process id");
-        // It was sent SIGKILL before `run` returned; the system takes a moment to carry that out.
+        // SIGKILL was sent before `run_command` returned; the system delivers it shortly after.
         let ended = || {
             let state = fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
             state.is_empty() || state.contains(") Z ")
@@ -271,12 +268,12 @@ mod tests {
         let deadline = Instant::now() + LONG;
         while !ended() {
             assert!(Instant::now() < deadline, "the grandchild still runs");
-            std::thread::sleep(STEP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     #[test]
-    fn a_program_that_waits_for_a_core_is_not_timed_out() {
+    fn program_that_waits_for_a_core_is_not_timed_out() {
         const LIMIT: Duration = Duration::from_millis(300);
         const SPINNING_THREADS_PER_CORE: usize = 8;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -293,8 +290,8 @@ mod tests {
             // wall time is noticed by then. The CPU time stays below the limit.
             let mut rounds = (0..40).map(|round| {
                 let script = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000_u64 << round);
-                let begun = Instant::now();
-                (shell(&script, LIMIT, &never).0, begun.elapsed())
+                let started = Instant::now();
+                (shell(&script, LIMIT, &never).0, started.elapsed())
             });
             let last = rounds.find(|(ended, elapsed)| *ended != ExitKind::Exited(0) || *elapsed > 2 * LIMIT);
             has_ended.store(true, Ordering::Relaxed);
@@ -303,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_ends_a_program_before_its_limit() {
+    fn cut_off_ends_a_program_before_its_limit() {
         let cut_off = Some(Duration::from_millis(200));
         let (ended, _) = shell_until("sleep 1000", LONG, cut_off, &AtomicBool::new(false));
         assert_eq!(ended, ExitKind::CutOff);
     }
 
     #[test]
-    fn a_missing_program_is_named() {
+    fn error_names_a_missing_program() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = CommandSpec {
             command: vec!["no-such-program".into()],
@@ -322,7 +319,7 @@ mod tests {
             stdin: None,
             record: None,
         };
-        let error = run(&job, &AtomicBool::new(false)).expect_err("not there");
+        let error = run_command(&job, &AtomicBool::new(false)).expect_err("not there");
         assert_eq!(error.to_string(), "there is no program `no-such-program`");
     }
 }

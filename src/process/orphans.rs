@@ -1,9 +1,8 @@
-//! Processes that outlived the npubench that started them.
+//! Orphans: programs of a killed npubench that still run.
 //!
-//! Each program that a run starts is written down in a file while it runs: its process id, when it was started, and
-//! on which boot of the host. It and its descendants carry the file's path in an environment variable, so that one
-//! that left its process group is found too. Nothing else is ever signalled: an id that belongs to another process
-//! by now is told by its start.
+//! Each program of a run has a record file while it runs: its process id, its start time, and the boot id of the host.
+//! The program and its descendants have the path of the file in an environment variable, so that a process outside the
+//! process group is found too. No other process is ever signalled: a reused process id has another start time.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,29 +17,29 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::signal;
+use super::signal_group;
 
-/// The variable that a program and its descendants carry.
+/// Environment variable with the record path of a program and its descendants.
 pub(super) const MARK: &str = "NPUBENCH_PROCESS";
 
-/// A program that runs.
+/// Content of a record file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StartedProcess {
     pid: i32,
-    /// Clock ticks from boot to its start.
+    /// Start time in clock ticks since boot.
     start: u64,
-    /// The host's boot.
+    /// Boot id of the host.
     boot: String,
 }
 
-/// The file of a program that runs; taken away when it has ended.
+/// Record file of a running program; removed on drop.
 #[derive(Debug)]
 pub(super) struct ProcessRecord(PathBuf);
 
 impl ProcessRecord {
-    /// Writes a program down. Where that fails the run goes on: only a killed npubench would miss it.
-    pub(super) fn write(file: &Path, pid: i32) -> Self {
-        let started = StartedProcess { pid, start: start_of(pid).unwrap_or_default(), boot: boot() };
+    /// Writes the record of a program. Errors are ignored: the record is needed only if npubench is killed.
+    pub(super) fn save(file: &Path, pid: i32) -> Self {
+        let started = StartedProcess { pid, start: start_of(pid).unwrap_or_default(), boot: boot_id() };
         if let Some(folder) = file.parent() {
             let _ = fs::create_dir_all(folder);
         }
@@ -55,8 +54,8 @@ impl Drop for ProcessRecord {
     }
 }
 
-/// Ends everything that is written down in a folder and still runs; says how many programs there were. Whoever
-/// calls it holds what keeps a second run away.
+/// Ends all programs that have a record in a folder and still run; returns their number. The caller holds the lock
+/// that excludes a second run.
 pub fn end_orphans(folder: &Path) -> usize {
     let mut ended = 0;
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -64,7 +63,7 @@ pub fn end_orphans(folder: &Path) -> usize {
         let started = fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
         let is_ours = started.as_ref().is_some_and(is_running);
         if let Some(started) = started.filter(|_| is_ours) {
-            signal(started.pid, Signal::SIGKILL);
+            signal_group(started.pid, Signal::SIGKILL);
         }
         ended += usize::from(end_marked(&file) > 0 || is_ours);
         let _ = fs::remove_file(&file);
@@ -72,19 +71,19 @@ pub fn end_orphans(folder: &Path) -> usize {
     ended
 }
 
-/// Whether the program, or its group without it, is still there.
+/// Returns true if the program, or another process of its group, still runs.
 fn is_running(started: &StartedProcess) -> bool {
-    if started.boot != boot() {
+    if started.boot != boot_id() {
         return false;
     }
     match start_of(started.pid) {
         Some(start) => start == started.start,
-        // A group keeps its id from being given away for as long as one of its processes lives.
-        None => processes().any(|pid| group_of(pid) == Some(started.pid)),
+        // The id of a group is not reused while one of its processes runs.
+        None => other_processes().any(|pid| group_of(pid) == Some(started.pid)),
     }
 }
 
-/// Ends every process that carries the path of a record; says how many there were.
+/// Ends all processes with the path of a record in their environment; returns their number.
 pub(super) fn end_marked(record: &Path) -> usize {
     let mut mark = format!("{MARK}=").into_bytes();
     mark.extend_from_slice(record.as_os_str().as_bytes());
@@ -92,25 +91,26 @@ pub(super) fn end_marked(record: &Path) -> usize {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|variable| variable == mark)
     };
-    let marked: Vec<i32> = processes().filter(carries).collect();
+    let marked: Vec<i32> = other_processes().filter(carries).collect();
     for pid in &marked {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
     }
     marked.len()
 }
 
-/// Whether a process, or what started it, was started by npubench with a record in this folder.
+/// Returns true if a process or one of its ancestors was started by npubench with a record in this folder.
 #[must_use]
-pub fn is_marked(pid: u32, folder: &Path) -> bool {
+pub fn is_own_process(pid: u32, folder: &Path) -> bool {
     mark_of(pid).is_some_and(|mark| Path::new(&mark).starts_with(folder))
 }
 
-/// Whether a process of this host was surely not started with a record in this folder. What cannot be read, as in
-/// another container or of another user, may be anybody's.
+/// Returns true if the environment of a process can be read and has no record of this folder. The environment of a
+/// process in another container or of another user cannot be read, so that its origin is unknown.
 #[must_use]
-pub fn is_known_stranger(pid: u32, folder: &Path) -> bool {
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty()) && !is_marked(pid, folder)
+pub fn is_foreign_process(pid: u32, folder: &Path) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty())
+        && !is_own_process(pid, folder)
 }
 
 fn mark_of(pid: u32) -> Option<OsString> {
@@ -121,33 +121,33 @@ fn mark_of(pid: u32) -> Option<OsString> {
     found.map(|path| OsStr::from_bytes(path).to_owned())
 }
 
-fn processes() -> impl Iterator<Item = i32> {
+fn other_processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let own = std::process::id().cast_signed();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| *pid != own)
 }
 
-/// Fields of `/proc/PID/stat` behind the program's name; `None` where the process does not run. A zombie does not.
+/// Returns the fields of `/proc/PID/stat` after the program's name; `None` if the process does not run or is a zombie.
 pub(super) fn stat_fields(pid: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<String> = text.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect();
     fields.first().is_some_and(|state| state != "Z").then_some(fields)
 }
 
-/// A field of `/proc/PID/stat`, counted from the one behind the program's name.
-fn stat(pid: i32, field: usize) -> Option<String> {
+/// Returns a field of `/proc/PID/stat`, counted from the one after the program's name.
+fn stat_field(pid: i32, field: usize) -> Option<String> {
     stat_fields(pid)?.into_iter().nth(field)
 }
 
 fn start_of(pid: i32) -> Option<u64> {
-    stat(pid, 19)?.parse().ok()
+    stat_field(pid, 19)?.parse().ok()
 }
 
 fn group_of(pid: i32) -> Option<i32> {
-    stat(pid, 2)?.parse().ok()
+    stat_field(pid, 2)?.parse().ok()
 }
 
-fn boot() -> String {
+fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
@@ -167,7 +167,7 @@ mod tests {
             command.env(MARK, mark);
         }
         let mut child = command.spawn().expect("sh runs");
-        // It has its environment once it has said something.
+        // Its environment is set once it has printed.
         let mut word = [0; 3];
         std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut word).expect("up");
         child
@@ -176,7 +176,7 @@ mod tests {
     fn ends(child: &mut Child) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
-            if child.try_wait().expect("asked").is_some() {
+            if child.try_wait().expect("waited").is_some() {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -185,18 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_written_down_is_ended() {
+    fn only_recorded_programs_are_ended() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("1.json");
         let (mut marked, mut other) = (sleeper(Some(&file)), sleeper(None));
-        std::mem::forget(ProcessRecord::write(&file, marked.id().cast_signed()));
+        std::mem::forget(ProcessRecord::save(&file, marked.id().cast_signed()));
         assert_eq!(end_orphans(folder.path()), 1);
         assert!(ends(&mut marked));
-        assert_eq!(other.try_wait().expect("asked"), None);
+        assert_eq!(other.try_wait().expect("waited"), None);
         assert!(!file.exists());
-        // The id of a process that started at another moment is not the one that was written down.
-        let stranger = StartedProcess { pid: other.id().cast_signed(), start: 1, boot: boot() };
-        fs::write(&file, serde_json::to_string(&stranger).expect("json")).expect("written");
+        // A process with another start time is not the recorded one.
+        let restarted = StartedProcess { pid: other.id().cast_signed(), start: 1, boot: boot_id() };
+        fs::write(&file, serde_json::to_string(&restarted).expect("json")).expect("written");
         assert_eq!(end_orphans(folder.path()), 0);
         let before = StartedProcess {
             pid: other.id().cast_signed(),
@@ -205,13 +205,13 @@ mod tests {
         };
         fs::write(&file, serde_json::to_string(&before).expect("json")).expect("written");
         assert_eq!(end_orphans(folder.path()), 0);
-        assert_eq!(other.try_wait().expect("asked"), None);
+        assert_eq!(other.try_wait().expect("waited"), None);
         other.kill().expect("killed");
         other.wait().expect("reaped");
     }
 
     #[test]
-    fn what_left_its_group_is_found_by_its_mark() {
+    fn process_outside_its_group_is_found_by_its_environment() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("2.json");
         let mut marked = sleeper(Some(&file));

@@ -1,25 +1,25 @@
-//! The time limit of a program, in time that the host gave it.
+//! Time limit of a program, without the time in which it waits for a core.
 //!
-//! A program counts as hung once it has had its limit's time and has not ended. On a host with more runnable
-//! processes than cores, wall time is not that: a program that waits for a core is slow and not hung. So an interval
-//! counts in full while all processes of the program sleep, and by the CPU time that they had while one of them is
-//! runnable. A program that spins on a free core therefore has its limit in wall time, like one that sleeps.
+//! On a host with more runnable processes than cores, a program that waits for a core is slow, not hung. An interval
+//! counts in full while all processes of the program sleep, and by their CPU time while one of them is runnable. A
+//! program that spins on a free core therefore has its limit in wall time, like one that sleeps.
 //!
-//! The descendants of the program are read from `/proc/PID/task/TID/children`. Where the kernel lacks that file
-//! (`CONFIG_PROC_CHILDREN`), only the program itself is looked at.
+//! The descendants of the program are read from `/proc/PID/task/TID/children`. On kernels without that file
+//! (`CONFIG_PROC_CHILDREN`), only the program itself is read.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use super::orphans::stat_fields;
 
-/// The most that a busy host stretches a limit by: a process beside the hung one that is always runnable and never
-/// has a core would keep it alive otherwise.
+/// Maximum ratio of wall time to the limit: a process that is always runnable and never gets a core would otherwise keep
+/// a hung program alive.
 const LONGEST_STRETCH: u32 = 10;
-/// Interval between two readings of the processes, where the limit is long.
+/// Maximum interval between two readings of the processes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Readings of the processes within a limit, where it is short.
+/// Number of readings of the processes within a short limit.
 const READINGS: u32 = 40;
-/// Duration of a tick of the CPU times in `/proc/PID/stat`: Linux has 100 a second in its interface on x86 and ARM.
+/// Duration of a tick of the CPU times in `/proc/PID/stat` in milliseconds: Linux reports 100 ticks a second on x86 and
+/// ARM.
 const TICK_MS: u64 = 10;
 
 /// State of a program's processes at one moment.
@@ -58,22 +58,22 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Why a program's time is over.
+/// Reason to end a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// It has had the time of its limit.
+    /// Its time limit has passed.
     Limit,
-    /// The moment has come at which it is ended in any case.
+    /// Its cut-off has passed.
     CutOff,
 }
 
-/// The part of its limit that a program has used. Times are durations since its start.
+/// Used part of a time limit. Times are durations since the start of the program.
 #[derive(Debug)]
 pub(super) struct TimeLimit {
     limit: Duration,
     /// Wall time after which the program is ended in any case.
     cut_off: Option<Duration>,
-    /// Time that counts, up to the last reading.
+    /// Counted time up to the last reading.
     used: Duration,
     read_at: Duration,
     cpu: BTreeMap<i32, Duration>,
@@ -84,8 +84,8 @@ impl TimeLimit {
         Self { limit, cut_off, used: Duration::ZERO, read_at: Duration::ZERO, cpu: BTreeMap::new() }
     }
 
-    /// Returns the reason to end the program after `elapsed` of wall time; `None` while it may go on. `read` is called
-    /// where the state of the processes is needed.
+    /// Returns the reason to end the program after `elapsed` of wall time; `None` if it may continue. `read` is called
+    /// only if the state of the processes is needed.
     pub(super) fn expiry(
         &mut self,
         elapsed: Duration,
@@ -130,7 +130,7 @@ mod tests {
         ProcessActivity { is_runnable, cpu: BTreeMap::from([(7, cpu)]) }
     }
 
-    /// Returns the second at which a program of this activity is ended, and why.
+    /// Returns the second at which a program with this activity is ended, and the reason.
     fn ended_at(mut limit: TimeLimit, activity_at: impl Fn(u64) -> ProcessActivity) -> (u64, Expiry) {
         let mut seconds_since_start = 1..1000;
         seconds_since_start
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_sleeps_or_spins_is_ended_after_its_limit_in_wall_time() {
+    fn sleeping_or_spinning_program_is_ended_after_its_limit_in_wall_time() {
         let limit = || TimeLimit::new(seconds(20), None);
         assert_eq!(ended_at(limit(), |_| activity(false, seconds(0))), (20, Expiry::Limit));
         assert_eq!(ended_at(limit(), |at| activity(true, seconds(at))), (20, Expiry::Limit));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_a_program_waits_for_a_core_does_not_count() {
+    fn time_waiting_for_a_core_does_not_count() {
         let limit = || TimeLimit::new(seconds(20), None);
         // A fifth of a core.
         let starved = |at| activity(true, seconds(at) / 5);
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_holds_in_wall_time() {
+    fn cut_off_is_in_wall_time() {
         let starved = |_| activity(true, seconds(0));
         assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(30))), starved), (30, Expiry::CutOff));
         assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(20))), starved), (20, Expiry::CutOff));
     }
 
     #[test]
-    fn a_process_that_spins_below_one_that_sleeps_is_found() {
+    fn spinning_descendant_of_a_sleeping_process_is_found() {
         let mut child = Command::new("sh")
             .args(["-c", "sh -c 'while :; do :; done' & wait"])
             .process_group(0)
@@ -181,7 +181,7 @@ mod tests {
             .expect("sh runs");
         let root = child.id().cast_signed();
         let deadline = Instant::now() + seconds(60);
-        // Its CPU time grows, so what is seen is the loop and not the start of a shell.
+        // Its CPU time grows: this is the loop, not the start of a shell.
         let finds_loop = || {
             let read = ProcessActivity::read(root);
             read.is_runnable && read.cpu.iter().any(|(pid, cpu)| *pid != root && *cpu >= seconds(1) / 10)
@@ -191,7 +191,7 @@ mod tests {
             is_found = finds_loop();
             thread::sleep(Duration::from_millis(5));
         }
-        super::super::signal(root, nix::sys::signal::Signal::SIGKILL);
+        super::super::signal_group(root, nix::sys::signal::Signal::SIGKILL);
         child.wait().expect("reaped");
         assert!(is_found, "the loop is not among the descendants");
     }

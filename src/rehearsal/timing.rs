@@ -118,11 +118,11 @@ fn rounded(nanos: f64) -> Nanos {
 }
 
 fn hash_numbers(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next())
+    numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next_u64())
 }
 
 fn hash_text(text: &str) -> u64 {
-    text.bytes().fold(0, |hash: u64, byte| SplitMix64::new(hash ^ u64::from(byte)).next())
+    text.bytes().fold(0, |hash: u64, byte| SplitMix64::new(hash ^ u64::from(byte)).next_u64())
 }
 
 /// Uniform over [0, 1), with all 53 bits of the mantissa.
@@ -138,7 +138,7 @@ fn signed_unit(bits: u64) -> f64 {
 /// A normal deviate by the central limit, because logarithms differ in the last bit between machines.
 fn normal(seed: u64) -> f64 {
     let mut random = SplitMix64::new(seed);
-    (0..12).map(|_| unit(random.next())).sum::<f64>() - 6.0
+    (0..12).map(|_| unit(random.next_u64())).sum::<f64>() - 6.0
 }
 
 /// `e^x` for the small x that noise has: at |x| = 0.06 the terms left out are below 1e-12.

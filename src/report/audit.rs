@@ -1,34 +1,20 @@
-//! Where values fall short of the density standard: a table, and JSON lines.
+//! Audits against the density standard: a table and JSON lines.
 
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::{Value, json};
 
-use crate::{
-    domain::KernelName,
-    grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit},
-};
+use crate::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit};
 
-/// One kernel.
-#[derive(Debug)]
-pub struct AuditRow<'a> {
-    /// The kernel.
-    pub kernel: &'a KernelName,
-    /// Its cases.
-    pub audit: &'a KernelAudit<'a>,
-    /// Its axes, judged.
-    pub axes: &'a [AxisAudit<'a>],
-}
-
-/// So many numbers of a list stand in a table; JSON has all.
+/// Numbers of a list that the table shows; JSON has all.
 const SHOWN: usize = 4;
-/// So many groups that lack most are named.
+/// Incomplete groups that the table shows.
 const WORST: usize = 3;
 
-/// A row for each axis, with a line for each of its worst groups below.
+/// Formats a row for each axis, and below it a line for each of its worst groups.
 #[must_use]
-pub fn audit_table(kernels: &[AuditRow<'_>]) -> String {
+pub fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header([
@@ -40,27 +26,35 @@ pub fn audit_table(kernels: &[AuditRow<'_>]) -> String {
         "gaps that are too wide",
         "points to add",
     ]);
-    for AuditRow { kernel, axes, .. } in kernels {
-        for axis in *axes {
-            let [values, range] = [axis.values.to_string(), range(axis)];
+    for KernelAudit { kernel, axes, .. } in kernels {
+        for axis in axes {
+            let [values, range] = [axis.values.to_string(), format_range(axis)];
             let planned =
                 if axis.planned.is_empty() { String::new() } else { axis.planned.len().to_string() };
             let name = axis.axis.name.clone();
-            let gaps = listed(&missing(axis));
-            table.add_row([kernel.to_string(), name, values, range, planned, gaps, points(&axis.proposed)]);
+            let gaps = shorten_list(&format_missing(axis));
+            table.add_row([
+                kernel.to_string(),
+                name,
+                values,
+                range,
+                planned,
+                gaps,
+                format_points(&axis.proposed),
+            ]);
             if axis.groups.is_empty() {
                 continue;
             }
-            let name = format!("{} by {}", axis.axis.name, names(axis).join(","));
-            let [complete, of] = [complete(&axis.groups), axis.groups.len()];
+            let name = format!("{} by {}", axis.axis.name, group_names(axis).join(","));
+            let [complete, of] = [count_complete(&axis.groups), axis.groups.len()];
             let empty = String::new;
             let row =
                 [kernel.to_string(), name, empty(), empty(), empty(), format!("{complete} of {of} complete")];
             table.add_row(row);
-            for group in worst(&axis.groups) {
+            for group in worst_groups(&axis.groups) {
                 let plural = if group.values == 1 { "" } else { "s" };
-                let key = format!("{}: {} value{plural}", key(axis, group), group.values);
-                let row = [empty(), empty(), empty(), empty(), empty(), key, points(&group.proposed)];
+                let key = format!("{}: {} value{plural}", format_key(axis, group), group.values);
+                let row = [empty(), empty(), empty(), empty(), empty(), key, format_points(&group.proposed)];
                 table.add_row(row);
             }
         }
@@ -74,75 +68,75 @@ pub fn audit_table(kernels: &[AuditRow<'_>]) -> String {
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-fn range(axis: &AxisAudit<'_>) -> String {
+fn format_range(axis: &AxisAudit<'_>) -> String {
     axis.range.map_or_else(String::new, |(least, greatest)| format!("{least}..{greatest}"))
 }
 
-/// Ends, required points and gaps in words.
-fn missing(axis: &AxisAudit<'_>) -> Vec<String> {
+/// Formats missing endpoints, required points and gaps.
+fn format_missing(axis: &AxisAudit<'_>) -> Vec<String> {
     let short = &axis.shortfall;
-    let mut words = Vec::new();
-    for (what, points) in [("no end", &short.ends), ("without", &short.required)] {
+    let mut parts = Vec::new();
+    for (label, points) in [("missing endpoints", &short.ends), ("missing", &short.required)] {
         if !points.is_empty() {
-            words.push(format!("{what} {}", listed(&texts(points))));
+            parts.push(format!("{label} {}", shorten_list(&to_texts(points))));
         }
     }
-    words
+    parts
         .extend(short.gaps.iter().map(|AxisGap { from, to, allowed }| format!("{from} to {to} ({allowed})")));
-    words
+    parts
 }
 
-fn texts(numbers: &[i64]) -> Vec<String> {
+fn to_texts(numbers: &[i64]) -> Vec<String> {
     numbers.iter().map(ToString::to_string).collect()
 }
 
-/// The first words of a list, and how many more there are.
-fn listed(words: &[String]) -> String {
-    let mut text = words.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if words.len() > SHOWN {
-        let _ = write!(text, " and {} more", words.len() - SHOWN);
+/// Formats the first items of a list, and the number of the others.
+fn shorten_list(items: &[String]) -> String {
+    let mut text = items.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if items.len() > SHOWN {
+        let _ = write!(text, " and {} more", items.len() - SHOWN);
     }
     text
 }
 
-fn points(points: &[i64]) -> String {
+fn format_points(points: &[i64]) -> String {
     match points.len() {
         0 => String::new(),
-        count => format!("{count}: {}", listed(&texts(points))),
+        count => format!("{count}: {}", shorten_list(&to_texts(points))),
     }
 }
 
-fn complete(groups: &[AxisGroup]) -> usize {
+fn count_complete(groups: &[AxisGroup]) -> usize {
     groups.iter().filter(|group| group.is_complete).count()
 }
 
-fn worst(groups: &[AxisGroup]) -> impl Iterator<Item = &AxisGroup> {
+fn worst_groups(groups: &[AxisGroup]) -> impl Iterator<Item = &AxisGroup> {
     groups.iter().filter(|group| !group.is_complete).take(WORST)
 }
 
-fn names<'a>(axis: &AxisAudit<'a>) -> Vec<&'a str> {
+fn group_names<'a>(axis: &AxisAudit<'a>) -> Vec<&'a str> {
     axis.axis.group_names().collect()
 }
 
-fn key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
-    let pairs = names(axis).into_iter().zip(&group.key).map(|(name, value)| format!("{name} {value}"));
+fn format_key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
+    let pairs = group_names(axis).into_iter().zip(&group.key).map(|(name, value)| format!("{name} {value}"));
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// A line of JSON for each axis.
+/// Formats a line of JSON for each axis.
 #[must_use]
-pub fn audit_json(kernels: &[AuditRow<'_>]) -> String {
+pub fn audit_json(kernels: &[KernelAudit<'_>]) -> String {
     let mut text = String::new();
-    for AuditRow { kernel, audit, axes } in kernels {
-        for axis in *axes {
+    for audit in kernels {
+        for axis in &audit.axes {
             let short = &axis.shortfall;
             let object = json!({
-                "kernel": kernel.as_str(), "axis": axis.axis.name, "standard": axis.axis.standard.name,
+                "kernel": audit.kernel.as_str(), "axis": axis.axis.name, "standard": axis.axis.standard.name,
                 "measured_rows": audit.measured, "planned_rows": audit.planned, "unread_rows": audit.unread,
                 "least": axis.range.map(|range| range.0), "greatest": axis.range.map(|range| range.1),
                 "values": axis.values, "planned": axis.planned, "missing_ends": short.ends,
-                "missing_required": short.required, "gaps": gaps(&short.gaps), "missing": short.points,
-                "proposed": axis.proposed, "groups": groups(axis), "complete": axis.is_complete(),
+                "missing_required": short.required, "gaps": gaps_json(&short.gaps), "missing": short.points,
+                "proposed": axis.proposed, "groups": groups_json(axis), "complete": axis.is_complete(),
             });
             let _ = writeln!(text, "{object}");
         }
@@ -150,14 +144,14 @@ pub fn audit_json(kernels: &[AuditRow<'_>]) -> String {
     text
 }
 
-fn gaps(gaps: &[AxisGap]) -> Vec<Value> {
+fn gaps_json(gaps: &[AxisGap]) -> Vec<Value> {
     let gaps = gaps.iter();
     gaps.map(|AxisGap { from, to, allowed }| json!({"from": from, "to": to, "allowed": allowed.to_string()}))
         .collect()
 }
 
-/// How many there are, how many are complete, and those that are not.
-fn groups(axis: &AxisAudit<'_>) -> Value {
+/// Returns the numbers of all and of complete groups, and the incomplete ones.
+fn groups_json(axis: &AxisAudit<'_>) -> Value {
     if axis.groups.is_empty() {
         return Value::Null;
     }
@@ -166,7 +160,7 @@ fn groups(axis: &AxisAudit<'_>) -> Value {
         .map(|group| json!({"key": group.key, "values": group.values, "proposed": group.proposed}))
         .collect();
     json!({
-        "names": names(axis), "total": axis.groups.len(), "complete": complete(&axis.groups),
+        "names": group_names(axis), "total": axis.groups.len(), "complete": count_complete(&axis.groups),
         "incomplete": incomplete,
     })
 }

@@ -1,126 +1,96 @@
-//! What became of the candidates of grids: a table, JSON lines, and a plot of what the rows cover.
+//! Selected rows of grids and mutations: a table, JSON lines and notes.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::{BTreeMap, BTreeSet};
 
 use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
+use serde_json::{Value, json};
 
-use crate::{
-    domain::KernelName,
-    grid::{AxisRange, RejectCount, RejectReason, SelectedCandidates},
-};
+use crate::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows};
 
-/// One kernel.
-#[derive(Debug)]
-pub struct GrownKernel<'a> {
-    /// The kernel.
-    pub kernel: &'a KernelName,
-    /// Its candidates.
-    pub grown: &'a SelectedCandidates<'a>,
-    /// Seconds that one launch of each row takes at the least, where somebody computed it.
-    pub fastest: Option<f64>,
+/// A line of the table.
+#[derive(Default)]
+struct GridLine {
+    kernel: String,
+    candidates: u64,
+    /// Rejected candidates by [`RejectReason::label`].
+    rejected: BTreeMap<&'static str, u64>,
+    rows: u64,
+    fastest: Option<f64>,
+    detail: String,
 }
 
-/// Columns of reasons: expressions together, each other reason by itself.
-const REASONS: [&str; 9] = [
-    "constraint",
-    "no value",
-    "no dimension",
-    "memory",
-    "no entry",
-    "shape rule",
-    "there already",
-    "same as another",
-    "not taken",
-];
+impl GridLine {
+    fn new(kernel: &SelectedRows<'_>) -> Self {
+        let mut rejected = BTreeMap::new();
+        for (reason, RejectCount { count, .. }) in kernel.rejected() {
+            *rejected.entry(reason.label()).or_default() += count;
+        }
+        let detail: Vec<String> = match kernel.source {
+            CandidateSource::Grid(_) => kernel.ranges().into_iter().map(format_range).collect(),
+            CandidateSource::Mutation { .. } => {
+                let mutations = kernel.mutations().filter(|(_, count)| count.rows > 0);
+                mutations.map(|(name, count)| format!("{name} {}", count.rows)).collect()
+            }
+        };
+        Self {
+            kernel: kernel.kernel.to_string(),
+            candidates: kernel.candidates,
+            rejected,
+            rows: kernel.rows() as u64,
+            fastest: kernel.fastest,
+            detail: detail.join(", "),
+        }
+    }
 
-const fn column(reason: &RejectReason) -> usize {
-    match reason {
-        RejectReason::Constraint(_) => 0,
-        RejectReason::NoValue(_) => 1,
-        RejectReason::Dimension(_) => 2,
-        RejectReason::Memory => 3,
-        RejectReason::NoEntry => 4,
-        RejectReason::Rule => 5,
-        RejectReason::Known => 6,
-        RejectReason::Twice => 7,
-        RejectReason::NotTaken => 8,
+    fn add(&mut self, other: &Self) {
+        self.candidates += other.candidates;
+        self.rows += other.rows;
+        for (label, count) in &other.rejected {
+            *self.rejected.entry(label).or_default() += count;
+        }
+        if let Some(seconds) = other.fastest {
+            *self.fastest.get_or_insert_default() += seconds;
+        }
     }
 }
 
-/// A row for each kernel, with the sums below; reasons that did not occur have no column.
+/// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
 #[must_use]
-pub fn grid_table(kernels: &[GrownKernel<'_>]) -> String {
-    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| GridLine {
-        kernel: kernel.as_str(),
-        candidates: grown.candidates,
-        refused: grown.refused().into_iter().map(|(reason, refusals)| (reason, refusals.count)).collect(),
-        rows: grown.rows(),
-        fastest: *fastest,
-        last: ranges(&grown.ranges()),
-    });
-    table(&lines.collect::<Vec<_>>(), "ranges of the rows")
-}
-
-/// A row of the table.
-pub(super) struct GridLine<'a> {
-    pub(super) kernel: &'a str,
-    pub(super) candidates: u64,
-    pub(super) refused: BTreeMap<&'a RejectReason, u64>,
-    pub(super) rows: usize,
-    pub(super) fastest: Option<f64>,
-    /// What stands in the last column.
-    pub(super) last: String,
-}
-
-/// The table of some kernels, whose last column has that header.
-pub(super) fn table(lines: &[GridLine<'_>], last_header: &str) -> String {
-    let counts = |line: &GridLine<'_>| {
-        let mut counts = [0_u64; REASONS.len()];
-        for (reason, count) in &line.refused {
-            counts[column(reason)] += count;
-        }
-        counts
-    };
-    let mut sums = [0_u64; REASONS.len()];
-    for line in lines {
-        for (sum, count) in sums.iter_mut().zip(counts(line)) {
-            *sum += count;
-        }
-    }
-    let shown: Vec<usize> = (0..REASONS.len()).filter(|&reason| sums[reason] > 0).collect();
-    let timed = lines.iter().any(|line| line.fastest.is_some());
+pub fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
+    let mut lines: Vec<GridLine> = kernels.iter().map(GridLine::new).collect();
+    let mut sum = GridLine { kernel: "all".to_owned(), ..GridLine::default() };
+    lines.iter().for_each(|line| sum.add(line));
+    let timed = sum.fastest.is_some();
+    lines.push(sum);
+    // In the order of the reasons; expressions of one kind share a column.
+    let reasons: BTreeSet<&RejectReason> =
+        kernels.iter().flat_map(|kernel| &kernel.rejected_by_part).flat_map(BTreeMap::keys).collect();
+    let mut labels: Vec<&str> = reasons.into_iter().map(RejectReason::label).collect();
+    labels.dedup();
+    let is_mutation = kernels.iter().any(|kernel| matches!(kernel.source, CandidateSource::Mutation { .. }));
+    let detail = if is_mutation { "rows by mutation" } else { "ranges of the rows" };
     let mut table = Table::new();
     table.load_style(NOTHING);
-    let header = ["kernel", "candidates"].into_iter().chain(shown.iter().map(|&reason| REASONS[reason]));
-    table.set_header(header.chain(["rows"]).chain(timed.then_some("at least")).chain([last_header]));
-    let mut add = |line: &GridLine<'_>, counts: [u64; REASONS.len()]| {
-        let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-        let cells = [line.kernel.to_owned(), number(line.candidates)];
-        let cells = cells.into_iter().chain(shown.iter().map(|&reason| number(counts[reason])));
-        let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, seconds);
-        let last = std::iter::once(number(line.rows as u64)).chain(timed.then_some(time));
-        table.add_row(cells.chain(last).chain([line.last.clone()]).map(Cell::new).collect::<Vec<_>>());
-    };
+    let header = ["kernel", "candidates"].map(str::to_owned).into_iter();
+    let header = header.chain(labels.iter().map(|label| label.replace('_', " "))).chain(["rows".to_owned()]);
+    table.set_header(header.chain(timed.then(|| "at least".to_owned())).chain([detail.to_owned()]));
     for line in lines {
-        add(line, counts(line));
+        let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+        let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, format_seconds);
+        let rejected =
+            labels.iter().map(|label| number(line.rejected.get(label).copied().unwrap_or_default()));
+        let cells = [line.kernel, number(line.candidates)].into_iter().chain(rejected);
+        let cells = cells.chain([number(line.rows)]).chain(timed.then_some(time)).chain([line.detail]);
+        table.add_row(cells.map(Cell::new).collect::<Vec<_>>());
     }
-    let all = GridLine {
-        kernel: "all",
-        candidates: lines.iter().map(|line| line.candidates).sum(),
-        refused: BTreeMap::new(),
-        rows: lines.iter().map(|line| line.rows).sum(),
-        fastest: timed.then(|| lines.iter().filter_map(|line| line.fastest).sum()),
-        last: String::new(),
-    };
-    add(&all, sums);
-    let last = shown.len() + 3 + usize::from(timed);
-    for column in table.column_iter_mut().skip(1).take(last - 1) {
+    let numbers = labels.len() + 2 + usize::from(timed);
+    for column in table.column_iter_mut().skip(1).take(numbers) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     super::summary_tables::trim_lines(&table)
 }
 
-fn seconds(seconds: f64) -> String {
+fn format_seconds(seconds: f64) -> String {
     match seconds {
         ..1e-3 => format!("{:.1} us", seconds * 1e6),
         ..1.0 => format!("{:.1} ms", seconds * 1e3),
@@ -128,56 +98,61 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-fn ranges(ranges: &[(String, AxisRange)]) -> String {
-    let texts = ranges.iter().map(|(name, AxisRange { least, greatest, values })| match values {
-        1 => format!("{name} {least}"),
-        _ => format!("{name} {least}..{greatest} ({values})"),
-    });
-    texts.collect::<Vec<_>>().join(", ")
+fn format_range((name, range): (String, AxisRange)) -> String {
+    match range {
+        AxisRange { least, values: 1, .. } => format!("{name} {least}"),
+        AxisRange { least, greatest, values } => format!("{name} {least}..{greatest} ({values})"),
+    }
 }
 
-/// What was asked of a growth, for whoever reads its result.
+/// Options of `npubench grid` that its JSON output repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct GridRequest<'a> {
-    /// The models that were named.
+    /// Names of the models.
     pub models: &'a [String],
-    /// Decides the sample.
+    /// Seed of the sample.
     pub seed: u64,
-    /// Whether rows were only counted.
+    /// True if rows were only counted.
     pub dry_run: bool,
 }
 
-/// A line of JSON for each kernel (JSON Lines).
+/// Formats a line of JSON for each kernel (JSON Lines).
 #[must_use]
-pub fn grid_json(kernels: &[GrownKernel<'_>], asked: &GridRequest<'_>) -> String {
-    let lines = kernels.iter().map(|GrownKernel { kernel, grown, fastest }| {
-        let ranges: BTreeMap<String, serde_json::Value> = grown
-            .ranges()
-            .into_iter()
-            .map(|(name, AxisRange { least, greatest, values })| {
-                (name, serde_json::json!({"least": least, "greatest": greatest, "values": values}))
-            })
-            .collect();
-        let refused: Vec<_> = grown.refused().iter().map(|(reason, refusals)| refusal(reason, refusals)).collect();
-        let object = serde_json::json!({
-            "kernel": kernel.as_str(), "candidates": grown.candidates, "rows": grown.rows(), "refused": refused,
-            "ranges": ranges, "fastest_s": fastest.map(to_nanoseconds), "models": asked.models, "seed": asked.seed,
-            "dry_run": asked.dry_run,
+pub fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>) -> String {
+    let lines = kernels.iter().map(|kernel| {
+        let rejected: Vec<Value> = kernel.rejected().into_iter().map(reject_json).collect();
+        // Whole nanoseconds, so that rounding errors of the sum are not printed.
+        let fastest = kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9);
+        let mut object = json!({
+            "kernel": kernel.kernel.as_str(), "candidates": kernel.candidates, "rows": kernel.rows(),
+            "rejected": rejected, "fastest_s": fastest, "seed": request.seed, "dry_run": request.dry_run,
         });
+        match &kernel.source {
+            CandidateSource::Grid(_) => {
+                let range = |(name, AxisRange { least, greatest, values })| {
+                    (name, json!({"least": least, "greatest": greatest, "values": values}))
+                };
+                object["ranges"] =
+                    kernel.ranges().into_iter().map(range).collect::<BTreeMap<_, _>>().into_iter().collect();
+                object["models"] = json!(request.models);
+            }
+            CandidateSource::Mutation { cases, .. } => {
+                object["cases"] = cases.len().into();
+                object["cases_unread"] = kernel.unread.count.into();
+                let count = |(name, MutationCount { candidates, rows }): (&str, _)| {
+                    (name.to_owned(), json!({"candidates": candidates, "rows": rows}))
+                };
+                object["mutations"] = kernel.mutations().map(count).collect();
+            }
+        }
         format!("{object}\n")
     });
     lines.collect()
 }
 
-/// Seconds to whole nanoseconds, so that no rounding of sums is printed.
-pub(super) fn to_nanoseconds(seconds: f64) -> f64 {
-    (seconds * 1e9).round() / 1e9
-}
-
-/// A reason of refusal, as JSON.
-pub(super) fn refusal(reason: &RejectReason, refusals: &RejectCount) -> serde_json::Value {
-    let mut object = serde_json::json!({"reason": reason.label(), "count": refusals.count});
-    for (key, text) in [("expression", reason.expression()), ("example", refusals.example.as_deref())] {
+fn reject_json((reason, rejected): (&RejectReason, RejectCount)) -> Value {
+    let mut object = json!({"reason": reason.label(), "count": rejected.count});
+    for (key, text) in [("expression", reason.expression()), ("example", rejected.example.as_deref())] {
         if let Some(text) = text {
             object[key] = text.into();
         }
@@ -185,105 +160,47 @@ pub(super) fn refusal(reason: &RejectReason, refusals: &RejectCount) -> serde_js
     object
 }
 
-/// What the catalogue's rule refused, and for each pattern that gives no row at all every reason, with an example.
+/// Shortens a message of the shape rule, which lists every form of a kernel; JSON has all of it.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 240;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns notes about cases that cannot be read, all reasons of each pattern without a row, and an example of what the
+/// shape rule rejected.
 #[must_use]
-pub fn grid_notes(kernels: &[GrownKernel<'_>]) -> Vec<String> {
+pub fn grid_notes(kernels: &[SelectedRows<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
-    for GrownKernel { kernel, grown, .. } in kernels {
-        let barren: Vec<_> = grown.empty_spaces().collect();
-        for (space, refused) in &barren {
+    for selected in kernels {
+        let kernel = selected.kernel;
+        if let (CandidateSource::Mutation { cases, .. }, RejectCount { count, example: Some(example) }) =
+            (&selected.source, &selected.unread)
+        {
+            let (cases, example) = (cases.len(), shorten(example));
+            notes.push(format!("{kernel}: {count} of {cases} cases cannot be read, for example: {example}"));
+        }
+        let empty = selected.empty_spaces();
+        for (space, rejected) in &empty {
             let model = space.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
             notes.push(format!(
-                "{kernel}: no candidate of {}: {}{model} can be a row",
+                "{kernel}: no candidate of {}: {}{model} becomes a row",
                 space.grid, space.pattern
             ));
-            notes.extend(refused.iter().map(|(reason, RejectCount { count, example })| {
+            notes.extend(rejected.iter().map(|(reason, RejectCount { count, example })| {
                 let example =
-                    example.as_ref().map_or_else(String::new, |example| format!(", such as: {example}"));
+                    example.as_ref().map_or_else(String::new, |example| format!(", for example: {example}"));
                 format!("  {count}: {reason}{example}")
             }));
         }
-        let of_rule = grown.refused().remove(&RejectReason::Rule).and_then(|refusals| refusals.example);
-        let is_said = barren.iter().any(|(_, refused)| refused.contains_key(&RejectReason::Rule));
-        notes.extend(
-            of_rule
-                .filter(|_| !is_said)
-                .map(|example| format!("{kernel}: the rule refuses such as: {example}")),
-        );
+        let is_noted = empty.iter().any(|(_, rejected)| rejected.contains_key(&RejectReason::ShapeRule));
+        let example =
+            selected.rejected().remove(&RejectReason::ShapeRule).and_then(|rejected| rejected.example);
+        notes.extend(example.filter(|_| !is_noted).map(|example| {
+            format!("{kernel}: rejected by the shape rule, for example: {}", shorten(&example))
+        }));
     }
     notes
-}
-
-const PANEL: f64 = 220.0;
-const MARGIN: f64 = 44.0;
-const ACROSS: usize = 4;
-
-/// The rows of each kernel over its two axes of most values, both logarithmic, as an SVG image.
-#[must_use]
-pub fn coverage_plot(kernels: &[GrownKernel<'_>]) -> String {
-    let shown: Vec<&GrownKernel<'_>> = kernels.iter().filter(|kernel| kernel.grown.rows() > 0).collect();
-    let step = PANEL + 2.0 * MARGIN;
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred panels")]
-    let place = |index: usize| ((index % ACROSS) as f64 * step, (index / ACROSS) as f64 * step);
-    let (width, height) = (place(ACROSS - 1).0 + step, place(shown.len().max(1) - 1).1 + step);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
-    for (index, kernel) in shown.iter().enumerate() {
-        panel(&mut svg, kernel, place(index));
-    }
-    svg.push_str("</svg>\n");
-    svg
-}
-
-fn panel(svg: &mut String, kernel: &GrownKernel<'_>, (left, top): (f64, f64)) {
-    let mut ranges = kernel.grown.ranges();
-    ranges.sort_by_key(|(_, range)| std::cmp::Reverse(range.values));
-    let Some((x, x_range)) = ranges.first().cloned() else { return };
-    let (y, y_range) = ranges.get(1).cloned().unwrap_or_else(|| (x.clone(), x_range));
-    let (left, top) = (left + MARGIN, top + MARGIN);
-    let name = kernel.kernel.as_str().replace('&', "&amp;").replace('<', "&lt;");
-    let (middle, below) = (PANEL / 2.0, PANEL + 14.0);
-    let ((x_least, x_greatest), (y_least, y_greatest)) =
-        ((x_range.least, x_range.greatest), (y_range.least, y_range.greatest));
-    let _ = write!(
-        svg,
-        "<g transform=\"translate({left},{top})\">\n<text y=\"-8\" font-weight=\"bold\">{name}</text>\n\
-         <rect width=\"{PANEL}\" height=\"{PANEL}\" fill=\"none\" stroke=\"#999\"/>\n\
-         <text y=\"{below}\">{x_least}</text>\n\
-         <text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{x}</text>\n\
-         <text x=\"{PANEL}\" y=\"{below}\" text-anchor=\"end\">{x_greatest}</text>\n\
-         <text x=\"-4\" y=\"{PANEL}\" text-anchor=\"end\">{y_least}</text>\n\
-         <text x=\"-4\" y=\"{middle}\" text-anchor=\"end\">{y}</text>\n\
-         <text x=\"-4\" y=\"10\" text-anchor=\"end\">{y_greatest}</text>\n"
-    );
-    let mut points: BTreeMap<(i64, i64), u32> = BTreeMap::new();
-    let _ = kernel.grown.for_each(|space, numbers, _| {
-        let value = |wanted: &str| {
-            let at = space.names.iter().position(|name| name == wanted);
-            at.and_then(|at| numbers.get(at)).copied()
-        };
-        if let (Some(x), Some(y)) = (value(&x), value(&y)) {
-            *points.entry((x, y)).or_default() += 1;
-        }
-        Ok::<(), std::convert::Infallible>(())
-    });
-    for ((x, y), count) in points {
-        let (x, y) = (share(x, x_range) * PANEL, (1.0 - share(y, y_range)) * PANEL);
-        let radius = 1.5 + f64::from(count.min(64)).log2() / 3.0;
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#2563eb\" fill-opacity=\"0.6\"/>"
-        );
-    }
-    svg.push_str("</g>\n");
-}
-
-/// Where a value stands in a range, in log space.
-#[expect(clippy::cast_precision_loss, reason = "for the eye")]
-fn share(value: i64, range: AxisRange) -> f64 {
-    let log = |value: i64| (value.max(1) as f64).log2();
-    let width = log(range.greatest) - log(range.least);
-    if width > 0.0 { (log(value) - log(range.least)) / width } else { 0.5 }
 }

@@ -6,9 +6,9 @@
 
 mod audit;
 mod grid;
+mod grid_plot;
 mod history;
 mod json;
-mod mutations;
 mod output_format;
 mod plan;
 mod plot_file;
@@ -24,11 +24,11 @@ mod text;
 mod timeline;
 mod timestamp;
 
-pub use audit::{AuditRow, audit_json, audit_table};
-pub use grid::{GridRequest, GrownKernel, coverage_plot, grid_json, grid_notes, grid_table};
+pub use audit::{audit_json, audit_table};
+pub use grid::{GridRequest, grid_json, grid_notes, grid_table};
+pub use grid_plot::coverage_plot;
 pub use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub use json::JsonLines;
-pub use mutations::{mutants_json, mutants_notes, mutants_table};
 pub use output_format::OutputFormat;
 pub use plan::{PlanTotals, PlannedAction, plan_table};
 pub use plot_file::{ImageFile, ImageFileError};

@@ -1,4 +1,4 @@
-//! Where an image may be written: a place of its own, never over what somebody else keeps.
+//! File of an image: outside of databases, and never in place of anything but a regular file.
 
 use std::{
     fs, io,
@@ -39,58 +39,62 @@ impl ImageFileError {
     }
 }
 
-/// A path at which an SVG image may be written.
+/// Checked path of an SVG image.
 #[derive(Debug)]
 pub struct ImageFile {
     path: PathBuf,
 }
 
 impl ImageFile {
-    /// Looks at the path before anything else is written. The name ends in `.svg`, what is there already is a
-    /// regular file, and the folder is there and neither `database` nor any other database's.
+    /// Checks the path before anything else is written: the name ends in `.svg`, an existing file is a regular one, and the
+    /// folder exists and belongs neither to `database` nor to another database.
     ///
     /// # Errors
     /// [`ImageFileError`].
     pub fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
-        let refused = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
+        let no_image = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
-            return Err(refused("does not end in `.svg`".to_owned()));
+            return Err(no_image("does not end in `.svg`".to_owned()));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if resolved(folder).starts_with(resolved(database)) {
-            return Err(refused("is in the database's folder".to_owned()));
+        if resolve_links(folder).starts_with(resolve_links(database)) {
+            return Err(no_image("is in the database's folder".to_owned()));
         }
-        let folder = folder.canonicalize().map_err(|error| refused(format!("has no folder: {error}")))?;
+        let folder = folder
+            .canonicalize()
+            .map_err(|error| no_image(format!("is in a folder that cannot be opened: {error}")))?;
         if let Some(other) = folder.ancestors().find(|folder| folder.join(DATABASE_FILE).exists()) {
-            return Err(refused(format!("is in the database `{}`", other.display())));
+            return Err(no_image(format!("is in the database `{}`", other.display())));
         }
-        // Whether it can be written is found out before anything else is.
+        // A folder that is not writable is detected before the rows are written.
         tempfile::tempfile_in(&folder).map_err(FileError::io("write into", &folder))?;
         match fs::symlink_metadata(path) {
-            Ok(there) if !there.is_file() => Err(refused("is there and no regular file".to_owned())),
+            Ok(existing) if !existing.is_file() => {
+                Err(no_image("exists and is not a regular file".to_owned()))
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(refused(format!("cannot be looked at: {error}")))
+                Err(no_image(format!("cannot be inspected: {error}")))
             }
             _ => Ok(Self { path: path.to_owned() }),
         }
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the image, in place of an older one.
+    /// Writes the image, in place of an existing one.
     ///
     /// # Errors
-    /// [`FileError`]; an older one is then as it was.
+    /// [`FileError`]; an existing image is then unchanged.
     pub fn write(&self, svg: &str) -> Result<(), FileError> {
         write_atomic(&self.path, svg.as_bytes())
     }
 }
 
-/// Without links, also where the folder is not there yet.
-fn resolved(folder: &Path) -> PathBuf {
+/// Resolves links; returns the absolute path of a folder that does not exist.
+fn resolve_links(folder: &Path) -> PathBuf {
     folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.to_owned())
 }

@@ -155,21 +155,21 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
             let predicted = format_clock(current.predicted_s);
             format!("{elapsed:>5} of {predicted:>5}  collection {}: {}", current.number, current.work_text())
         }
-        (None, DeviceActivity::SetAside) => {
+        (None, DeviceActivity::Quarantined) => {
             let retry = line
                 .retry_at
                 .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
-            format!("set aside{retry}: {}", line.reason.as_deref().unwrap_or_default())
+            format!("quarantined{retry}: {}", line.reason.as_deref().unwrap_or_default())
         }
         (None, state) => state.as_str().to_owned(),
     };
-    let lent = if line.paused && line.collection.is_some() { ", then lent" } else { "" };
+    let reserved = if line.paused && line.collection.is_some() { ", then reserved" } else { "" };
     let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
     let temperature = line.reading.as_ref().and_then(|reading| reading.temperature_c);
     let temperature = temperature.map_or_else(String::new, |degrees| format!("{degrees} C"));
     let tail = [rate, temperature].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let tail = if tail.is_empty() { tail } else { format!("  ({tail})") };
-    format!("device {:<3} {activity}{lent}{tail}", line.device)
+    format!("device {:<3} {activity}{reserved}{tail}", line.device)
 }
 
 impl RunningCollection {
@@ -244,20 +244,24 @@ mod tests {
         };
         let ill = DeviceStatus {
             device: 11,
-            state: DeviceActivity::SetAside,
+            state: DeviceActivity::Quarantined,
             reason: Some("two controls failed".to_owned()),
             retry_at: Some(start.plus_seconds(135.0)),
             ..DeviceStatus::default()
         };
-        let lent =
-            DeviceStatus { device: 12, state: DeviceActivity::Lent, paused: true, ..DeviceStatus::default() };
-        let text = [idle, busy, searching, ill, lent].map(|line| device_text(&line, now)).join("\n");
+        let reserved = DeviceStatus {
+            device: 12,
+            state: DeviceActivity::Reserved,
+            paused: true,
+            ..DeviceStatus::default()
+        };
+        let text = [idle, busy, searching, ill, reserved].map(|line| device_text(&line, now)).join("\n");
         insta::assert_snapshot!(text, @r"
         device 0   idle
         device 1    1:15 of  4:00  collection 3: Add, Cast and 2 more, 12 cases  (62/min, 41 C)
-        device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then lent
-        device 11  set aside, retry in 1:00: two controls failed
-        device 12  lent
+        device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then reserved
+        device 11  quarantined, retry in 1:00: two controls failed
+        device 12  reserved
         ");
         let state = RunState {
             started: start,

@@ -138,9 +138,9 @@ impl CaseLogs {
     fn on_event(&mut self, event: &RunEvent) {
         match event {
             RunEvent::CaseAttempted { case, collection, .. } => self.add_attempt(case, *collection),
-            RunEvent::CaseFinished { case, finding, .. } => {
+            RunEvent::CaseFinished { case, outcome, .. } => {
                 let collections = self.attempts.remove(case).unwrap_or_default();
-                if finding.verdict == Verdict::Ok {
+                if outcome.verdict == Verdict::Ok {
                     return;
                 }
                 for collection in collections {
@@ -186,17 +186,17 @@ mod tests {
         record_events(
             folder.path(),
             &[],
-            &[RunEvent::DeviceLent { device: 1, reason: "it is paused".to_owned() }],
+            &[RunEvent::DeviceReserved { device: 1, reason: "it is paused".to_owned() }],
         );
         let whole = fs::read_to_string(&path).expect("readable");
         fs::write(&path, format!("{whole}{{\"at\":\"20")).expect("written");
-        record_events(folder.path(), &[], &[RunEvent::DeviceReturned { device: 1 }]);
+        record_events(folder.path(), &[], &[RunEvent::DeviceReleased { device: 1 }]);
         let text = fs::read_to_string(&path).expect("readable");
         let lines: Vec<Result<serde_json::Value, _>> = text.lines().map(serde_json::from_str).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].is_err());
         let names = [0, 2].map(|line| lines[line].as_ref().expect("JSON")["event"].clone());
-        assert_eq!(names, ["device_lent", "device_returned"]);
+        assert_eq!(names, ["device_reserved", "device_released"]);
     }
 
     #[test]
@@ -212,8 +212,8 @@ mod tests {
         let count = std::rc::Rc::default();
         let mut sink =
             RunRecorder::new(Box::new(CountingSink(std::rc::Rc::clone(&count))), folder.path(), &[]);
-        sink.on_event(&RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() });
-        sink.on_event(&RunEvent::DeviceReturned { device: 0 });
+        sink.on_event(&RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() });
+        sink.on_event(&RunEvent::DeviceReleased { device: 0 });
         drop(sink);
         assert_eq!(count.get(), 2);
     }
@@ -225,13 +225,13 @@ mod tests {
         let attempted = |case: &CaseId, collection| RunEvent::CaseAttempted {
             case: case.clone(),
             collection,
-            finding: CaseOutcome::new(Verdict::Hung, ""),
+            outcome: CaseOutcome::new(Verdict::Hung, ""),
         };
         let finished = |case: &CaseId, verdict| RunEvent::CaseFinished {
             case: case.clone(),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: CaseOutcome::new(verdict, ""),
+            outcome: CaseOutcome::new(verdict, ""),
         };
         let events = [
             attempted(&good, 1),

@@ -34,10 +34,12 @@ pub enum DeviceActivity {
     Idle,
     /// A collection runs on the device.
     Running,
-    /// No collection: the device failed its control cases.
-    SetAside,
-    /// No collection: the device is paused, in use by other programs, unhealthy or no longer listed.
-    Lent,
+    /// Nothing: it does not work.
+    #[serde(alias = "set_aside")]
+    Quarantined,
+    /// Nothing: it is lent to somebody else.
+    #[serde(alias = "reserved")]
+    Reserved,
 }
 
 impl DeviceActivity {
@@ -47,8 +49,8 @@ impl DeviceActivity {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
-            Self::SetAside => "set aside",
-            Self::Lent => "lent",
+            Self::Quarantined => "quarantined",
+            Self::Reserved => "reserved",
         }
     }
 }
@@ -117,15 +119,15 @@ pub struct DeviceStatus {
     #[serde(skip)]
     pub(super) busy_seconds: f64,
     #[serde(skip)]
-    pub(super) is_set_aside: bool,
+    pub(super) is_quarantined: bool,
 }
 
 impl DeviceStatus {
     fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_set_aside: true, .. } => DeviceActivity::SetAside,
-            Self { paused: true, .. } => DeviceActivity::Lent,
+            Self { is_quarantined: true, .. } => DeviceActivity::Quarantined,
+            Self { paused: true, .. } => DeviceActivity::Reserved,
             _ => DeviceActivity::Idle,
         };
     }
@@ -172,23 +174,23 @@ impl RunState {
     /// Updates the state by an event that occurred at `now`.
     pub fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            RunEvent::RunStarted { run, kind, cases, devices, budget, .. } => {
+            RunEvent::RunStarted { run, kind, cases, devices, budget_s, .. } => {
                 let line = |&device| DeviceStatus { device, ..DeviceStatus::default() };
                 *self = Self {
                     run: run.clone(),
                     kind: Some(*kind),
                     started: now,
-                    deadline: budget.map(|budget| now.plus_seconds(budget)),
+                    deadline: budget_s.map(|budget| now.plus_seconds(budget)),
                     cases: *cases,
                     open: *cases,
                     devices: devices.iter().map(line).collect(),
                     ..Self::default()
                 };
             }
-            RunEvent::CaseFinished { finding, .. } => {
-                *self.verdicts.entry(finding.verdict).or_default() += 1;
+            RunEvent::CaseFinished { outcome, .. } => {
+                *self.verdicts.entry(outcome.verdict).or_default() += 1;
                 if let Some(launched) = self.launched
-                    && finding.verdict != Verdict::NotRun
+                    && outcome.verdict != Verdict::NotRun
                 {
                     self.done += 1;
                     self.open = self.cases.saturating_sub(self.done);
@@ -213,7 +215,15 @@ impl RunState {
 
     fn on_device_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
-            RunEvent::CollectionStarted { collection, devices, cases, case, kernels, purpose, predicted } => {
+            RunEvent::CollectionStarted {
+                collection,
+                devices,
+                cases,
+                case,
+                kernels,
+                purpose,
+                predicted_s,
+            } => {
                 self.launched.get_or_insert(now);
                 let current = RunningCollection {
                     number: *collection,
@@ -222,8 +232,8 @@ impl RunState {
                     cases: *cases,
                     case: case.clone(),
                     started: now,
-                    predicted_s: *predicted,
-                    predicted_end: now.plus_seconds(*predicted),
+                    predicted_s: *predicted_s,
+                    predicted_end: now.plus_seconds(*predicted_s),
                 };
                 self.update_devices(devices, |line| line.collection = Some(current.clone()));
             }
@@ -233,22 +243,22 @@ impl RunState {
                 line.busy_seconds += seconds;
                 line.cases_per_minute = cases_per_minute(line.cases, line.busy_seconds);
             }),
-            RunEvent::DeviceSetAside { device, reason, again_in } => {
+            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => {
                 self.update_devices(&[*device], |line| {
-                    line.is_set_aside = true;
+                    line.is_quarantined = true;
                     line.reason = Some(reason.clone());
-                    line.retry_at = again_in.map(|seconds| now.plus_seconds(seconds));
+                    line.retry_at = retry_in_s.map(|seconds| now.plus_seconds(seconds));
                 })
             }
-            RunEvent::DeviceTakenBack { device } => self.update_devices(&[*device], |line| {
-                line.is_set_aside = false;
+            RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
+                line.is_quarantined = false;
                 (line.reason, line.retry_at) = (None, None);
             }),
-            RunEvent::DeviceLent { device, reason } => self.update_devices(&[*device], |line| {
+            RunEvent::DeviceReserved { device, reason } => self.update_devices(&[*device], |line| {
                 line.paused = true;
                 line.reason = Some(reason.clone());
             }),
-            RunEvent::DeviceReturned { device } => self.update_devices(&[*device], |line| {
+            RunEvent::DeviceReleased { device } => self.update_devices(&[*device], |line| {
                 line.paused = false;
                 line.reason = None;
             }),
@@ -290,10 +300,10 @@ mod tests {
             kind: DataKind::Rehearsal,
             cases: 4,
             refused: 1,
-            already: 0,
+            already_measured: 0,
             devices: devices.to_vec(),
-            is_resumed: false,
-            budget: Some(100.0),
+            resumed: false,
+            budget_s: Some(100.0),
         }
     }
 
@@ -302,7 +312,7 @@ mod tests {
             case: CaseId::from_stored("c"),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
-            finding: CaseOutcome::new(verdict, ""),
+            outcome: CaseOutcome::new(verdict, ""),
         }
     }
 
@@ -314,7 +324,7 @@ mod tests {
             case: None,
             kernels: Vec::new(),
             purpose: CollectionPurpose::Measure,
-            predicted: 10.0,
+            predicted_s: 10.0,
         }
     }
 
@@ -329,21 +339,22 @@ mod tests {
             outcome: "done".to_owned(),
             seconds: 6.0,
         };
-        let aside = RunEvent::DeviceSetAside { device: 3, reason: "ill".to_owned(), again_in: Some(60.0) };
+        let aside =
+            RunEvent::DeviceQuarantined { device: 3, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
         let events = [
             started(&[3, 5]),
             collection(1, &[3]),
-            RunEvent::DeviceLent { device: 3, reason: "it is paused".to_owned() },
+            RunEvent::DeviceReserved { device: 3, reason: "it is paused".to_owned() },
             end,
             aside,
-            RunEvent::DeviceReturned { device: 3 },
-            RunEvent::DeviceTakenBack { device: 3 },
+            RunEvent::DeviceReleased { device: 3 },
+            RunEvent::DeviceReadmitted { device: 3 },
         ];
         for event in &events {
             state.on_event(start, event);
             states.push(state.devices[0].state.as_str());
         }
-        assert_eq!(states, ["idle", "running", "running", "lent", "set aside", "set aside", "idle"]);
+        assert_eq!(states, ["idle", "running", "running", "reserved", "quarantined", "quarantined", "idle"]);
         assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));
         assert_eq!(state.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }
@@ -366,5 +377,12 @@ mod tests {
         let text = serde_json::to_string(&state).expect("JSON");
         let back: RunState = serde_json::from_str(&text).expect("read back");
         assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
+    }
+
+    #[test]
+    fn device_states_of_the_previous_version_are_read() {
+        let read = |text: &str| serde_json::from_str::<DeviceActivity>(text).expect("a state");
+        assert_eq!(read("\"lent\""), DeviceActivity::Reserved);
+        assert_eq!(read("\"set_aside\""), DeviceActivity::Quarantined);
     }
 }

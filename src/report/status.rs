@@ -164,17 +164,17 @@ mod tests {
             kind: DataKind::Npu,
             cases: 2,
             refused: 0,
-            already: 0,
+            already_measured: 0,
             devices: vec![0, 1],
-            is_resumed: false,
-            budget: None,
+            resumed: false,
+            budget_s: None,
         };
         let file = StatusFile::start(folder.path()).expect("a thread");
         file.on_event(Timestamp::now(), &started);
         for device in [0, 1, 0] {
             file.on_event(
                 Timestamp::now(),
-                &RunEvent::DeviceLent { device, reason: "it is paused".to_owned() },
+                &RunEvent::DeviceReserved { device, reason: "it is paused".to_owned() },
             );
         }
         drop(file);
@@ -190,7 +190,7 @@ mod tests {
         let file = StatusFile::start(&folder.path().join("missing")).expect("a thread");
         file.on_event(
             Timestamp::now(),
-            &RunEvent::DeviceLent { device: 0, reason: "it is paused".to_owned() },
+            &RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() },
         );
         drop(file);
         assert_eq!(RunStatusFile::load(&folder.path().join("missing")), None);

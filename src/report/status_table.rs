@@ -74,10 +74,12 @@ fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
 
 fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let current = line.collection.as_ref();
-    let lent = if line.paused && current.is_some() { ", then lent" } else { "" };
+    let reserved = if line.paused && current.is_some() { ", then reserved" } else { "" };
     let work = match (current, line.state) {
-        (Some(current), _) => current.work_text() + lent,
-        (None, DeviceActivity::SetAside | DeviceActivity::Lent) => line.reason.clone().unwrap_or_default(),
+        (Some(current), _) => current.work_text() + reserved,
+        (None, DeviceActivity::Quarantined | DeviceActivity::Reserved) => {
+            line.reason.clone().unwrap_or_default()
+        }
         (None, _) => String::new(),
     };
     let end = current.map(|current| current.predicted_end).or(line.retry_at);
@@ -120,7 +122,7 @@ mod tests {
             case: case.map(CaseId::from_stored),
             kernels: vec![KernelName::new("MatMulV2").expect("a name")],
             purpose,
-            predicted: 200.0,
+            predicted_s: 200.0,
         };
         let events = [
             RunEvent::RunStarted {
@@ -128,10 +130,10 @@ mod tests {
                 kind: DataKind::Npu,
                 cases: 40,
                 refused: 0,
-                already: 0,
+                already_measured: 0,
                 devices: vec![0, 1, 2, 3],
-                is_resumed: false,
-                budget: None,
+                resumed: false,
+                budget_s: None,
             },
             RunEvent::DeviceRead {
                 device: 0,
@@ -142,15 +144,19 @@ mod tests {
             },
             started(1, 0, None, CollectionPurpose::Measure),
             started(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
-            RunEvent::DeviceLent {
+            RunEvent::DeviceReserved {
                 device: 1,
-                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
             },
-            RunEvent::DeviceLent {
+            RunEvent::DeviceReserved {
                 device: 2,
-                reason: "it is paused; `npubench unpause` returns it".to_owned(),
+                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
             },
-            RunEvent::DeviceSetAside { device: 3, reason: "two controls failed".to_owned(), again_in: None },
+            RunEvent::DeviceQuarantined {
+                device: 3,
+                reason: "two controls failed".to_owned(),
+                retry_in_s: None,
+            },
             RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
         ];
         events.iter().for_each(|event| state.on_event(start, event));
@@ -169,9 +175,9 @@ mod tests {
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
          device  state      elapsed  ends at   collection  cases/min  details                                       reading
               0  running       1:15  22:03:20           1             MatMulV2, 12 cases                            OK, 38 C, 171 W
-              1  running       1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then lent
-              2  lent                                                 it is paused; `npubench unpause` returns it
-              3  set aside                                            two controls failed
+              1  running       1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
+              2  reserved                                                 it is paused; `npubench unpause` ends the pause
+              3  quarantined                                            two controls failed
         ");
     }
 }

@@ -74,20 +74,20 @@ impl TextReporter {
     /// Prints an event of a device or of the disk.
     fn print_host_event(&self, event: &RunEvent) {
         match event {
-            RunEvent::DeviceSetAside { device, reason, again_in } => {
-                let again = again_in.map_or_else(
+            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => {
+                let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),
                     |seconds| format!("it is tried again in {}", format_duration(seconds)),
                 );
-                self.print_line(&format!("device {device} is set aside: {reason}; {again}"));
+                self.print_line(&format!("device {device} is quarantined: {reason}; {again}"));
             }
-            RunEvent::DeviceTakenBack { device } => {
+            RunEvent::DeviceReadmitted { device } => {
                 self.print_line(&format!("device {device} works again and is used again"));
             }
-            RunEvent::DeviceLent { device, reason } => {
+            RunEvent::DeviceReserved { device, reason } => {
                 self.print_line(&format!("no new collection is started on device {device}: {reason}"));
             }
-            RunEvent::DeviceReturned { device } => self.print_line(&format!("device {device} is used again")),
+            RunEvent::DeviceReleased { device } => self.print_line(&format!("device {device} is used again")),
             RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
                 "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
                 folder.display(),
@@ -141,16 +141,18 @@ impl EventSink for TextReporter {
             self.print_pending();
         }
         match event {
-            RunEvent::RunStarted { run, kind, cases, already, devices, is_resumed, budget, .. } => {
+            RunEvent::RunStarted {
+                run, kind, cases, already_measured, devices, resumed, budget_s, ..
+            } => {
                 self.total = *cases;
                 let cases = format_count(*cases, "case");
                 let devices = device_list(devices);
-                let resumed = if *is_resumed { " resumed" } else { "" };
-                let done = if *is_resumed { "already have a verdict" } else { "already measured" };
-                let limit = budget
+                let mark = if *resumed { " resumed" } else { "" };
+                let done = if *resumed { "already have a verdict" } else { "already measured" };
+                let limit = budget_s
                     .map_or_else(String::new, |budget| format!("; time limit {}", format_duration(budget)));
                 self.print_line(&format!(
-                    "run {run} ({kind}){resumed}: {cases} on {devices}; {already} {done}{limit}"
+                    "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
                 ));
             }
             RunEvent::OrphansEnded { programs } => {
@@ -181,16 +183,16 @@ impl EventSink for TextReporter {
                     None => self.pending = Some(line),
                 }
             }
-            RunEvent::CaseFinished { kernel, shapes, finding, case } => {
+            RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
                 if !self.launched {
-                    let kernels = self.rejected.entry((finding.verdict, finding.reason.clone())).or_default();
+                    let kernels = self.rejected.entry((outcome.verdict, outcome.reason.clone())).or_default();
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
-                self.finished += usize::from(finding.verdict != Verdict::NotRun);
-                if !matches!(finding.verdict, Verdict::Ok | Verdict::NotRun) {
-                    let verdict = finding.verdict;
-                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", finding.reason));
+                self.finished += usize::from(outcome.verdict != Verdict::NotRun);
+                if !matches!(outcome.verdict, Verdict::Ok | Verdict::NotRun) {
+                    let verdict = outcome.verdict;
+                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
             }
             RunEvent::StopRequested { running, at_once } => {

@@ -1,71 +1,75 @@
-//! Finds the case that broke a collection.
+//! Bisection for the case that broke a collection.
 //!
-//! The journal names the case that ran when the process ended, which is nearly always the guilty one: it runs
-//! alone, and the others go on without waiting. Where nobody is named, or where a name has misled before, the
-//! collection's cases are halved: one half is run, and how it ends says in which half the guilty case is. The other
-//! half is then held innocent, and waits for the end of the search, so that it costs one collection and not one a
-//! step. A search among n cases takes at most log2(n) collections, and one more to see the last suspect alone.
+//! The journal names the case that ran when the process ended, which is nearly always the cause: it runs alone. If the
+//! journal names none, or a name was wrong before, the cases are halved: one half runs, and its end shows which half
+//! contains the cause. The cleared cases wait for the end of the bisection, so that they cost one collection in all and
+//! not one per step. A bisection among n cases takes at most log2(n) collections, and one more for the last suspect.
 
-/// A search that is under way.
+/// A bisection in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Bisection {
-    /// The device on which the collection broke, and the collection.
-    pub(super) broke: (u32, u32),
+    /// Device and number of the collection that broke.
+    pub(super) broken_on: (u32, u32),
     stage: BisectionStage,
-    /// Cases that are held innocent.
-    innocent: Vec<usize>,
+    /// Cleared cases.
+    cleared: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 enum BisectionStage {
-    /// One case runs alone; the others wait for what that shows.
+    /// One case runs alone; the others wait.
     Suspect { rest: Vec<usize> },
-    /// Some run; if they end well, the guilty one is among the others.
+    /// One half runs; if it succeeds, the cause is in the other half.
     Half { others: Vec<usize> },
 }
 
-/// What comes next in a search.
+/// Collection requested by a bisection.
 #[derive(Clone, Debug)]
 pub(super) struct BisectionRequest {
     /// Cases to run together.
-    pub(super) run: Vec<usize>,
-    /// Whether the one case that runs is a suspect by elimination, not by name.
+    pub(super) cases: Vec<usize>,
+    /// True if its only case is a suspect by elimination, not by name.
     pub(super) is_eliminated: bool,
 }
 
-/// How a search goes on.
+/// Next step of a bisection.
 #[derive(Debug)]
 pub(super) enum BisectionStep {
-    /// With another collection.
-    Goes(Bisection, BisectionRequest),
-    /// It is over, and these cases need not wait any longer.
-    Ends {
-        /// The cases.
-        freed: Vec<usize>,
-        /// Whether the suspect ended well alone, so that something else broke the collection.
+    /// Another collection is needed.
+    Continue(Bisection, BisectionRequest),
+    /// The bisection has ended.
+    Done {
+        /// Cases that are cleared.
+        cleared: Vec<usize>,
+        /// True if the suspect succeeded alone, so that the device broke the collection.
         was_misled: bool,
     },
 }
 
 impl Bisection {
-    /// Begins to search among the cases of a collection that did not end well. `named` is one of them.
-    pub(super) fn begin(
-        broke: (u32, u32),
+    /// Starts a bisection among the open cases of a broken collection. `named` is one of them.
+    pub(super) fn start(
+        broken_on: (u32, u32),
         cases: Vec<usize>,
         named: Option<usize>,
     ) -> Option<(Self, BisectionRequest)> {
         match named {
             Some(suspect) => {
                 let rest = cases.into_iter().filter(|case| *case != suspect).collect();
-                let inquiry = Self { broke, stage: BisectionStage::Suspect { rest }, innocent: Vec::new() };
-                Some((inquiry, BisectionRequest { run: vec![suspect], is_eliminated: false }))
+                let bisection =
+                    Self { broken_on, stage: BisectionStage::Suspect { rest }, cleared: Vec::new() };
+                Some((bisection, BisectionRequest { cases: vec![suspect], is_eliminated: false }))
             }
             None if cases.is_empty() => None,
-            None => Some(Self::halve(broke, cases, Vec::new())),
+            None => Some(Self::halve(broken_on, cases, Vec::new())),
         }
     }
 
-    fn halve(broke: (u32, u32), mut suspects: Vec<usize>, innocent: Vec<usize>) -> (Self, BisectionRequest) {
+    fn halve(
+        broken_on: (u32, u32),
+        mut suspects: Vec<usize>,
+        cleared: Vec<usize>,
+    ) -> (Self, BisectionRequest) {
         let is_last = suspects.len() == 1;
         let others = suspects.split_off(suspects.len().div_ceil(2));
         let stage = if is_last {
@@ -74,47 +78,47 @@ impl Bisection {
             BisectionStage::Half { others }
         };
         let is_eliminated = suspects.len() == 1;
-        (Self { broke, stage, innocent }, BisectionRequest { run: suspects, is_eliminated })
+        (Self { broken_on, stage, cleared }, BisectionRequest { cases: suspects, is_eliminated })
     }
 
-    /// What follows from the end of the collection that the last step asked for: the cases of it that did not end
-    /// well, whether it broke, and whether it held but one case.
-    pub(super) fn after(self, open: Vec<usize>, broke: bool, was_alone: bool) -> BisectionStep {
-        let mut innocent = self.innocent;
+    /// Returns the next step after the requested collection: `open` are its cases without a verdict, `broke` if it
+    /// broke, `was_alone` if it had one case.
+    pub(super) fn advance(self, open: Vec<usize>, broke: bool, was_alone: bool) -> BisectionStep {
+        let mut cleared = self.cleared;
         match self.stage {
             BisectionStage::Suspect { rest } => {
-                innocent.extend(rest);
-                BisectionStep::Ends { freed: innocent, was_misled: !broke }
+                cleared.extend(rest);
+                BisectionStep::Done { cleared, was_misled: !broke }
             }
             BisectionStage::Half { others } if broke && was_alone => {
-                innocent.extend(others);
-                BisectionStep::Ends { freed: innocent, was_misled: false }
+                cleared.extend(others);
+                BisectionStep::Done { cleared, was_misled: false }
             }
             BisectionStage::Half { others } => {
                 let suspects = if broke {
-                    innocent.extend(others);
+                    cleared.extend(others);
                     open
                 } else {
                     others
                 };
                 if suspects.is_empty() {
-                    return BisectionStep::Ends { freed: innocent, was_misled: false };
+                    return BisectionStep::Done { cleared, was_misled: false };
                 }
-                let (inquiry, step) = Self::halve(self.broke, suspects, innocent);
-                BisectionStep::Goes(inquiry, step)
+                let (bisection, step) = Self::halve(self.broken_on, suspects, cleared);
+                BisectionStep::Continue(bisection, step)
             }
         }
     }
 
-    /// The cases that wait for the search.
+    /// Returns the cases that wait for the bisection.
     pub(super) fn into_waiting(self) -> Vec<usize> {
         let Self {
-            mut innocent,
+            mut cleared,
             stage: BisectionStage::Suspect { rest: others } | BisectionStage::Half { others },
             ..
         } = self;
-        innocent.extend(others);
-        innocent
+        cleared.extend(others);
+        cleared
     }
 }
 
@@ -125,28 +129,27 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whoever is guilty, and wherever, the search ends at that case, within its bound, and every other case
-        /// ends well or goes free.
+        /// For each position of the cause, the bisection ends at it within its bound, and clears all other cases.
         #[test]
-        fn a_search_finds_the_guilty_case(count in 1_usize..600, at in 0.0..1.0_f64) {
+        fn bisection_finds_the_cause_within_its_bound(count in 1_usize..600, at in 0.0..1.0_f64) {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
-            let guilty = (at * count as f64) as usize;
-            let (mut inquiry, mut step) =
-                Bisection::begin((0, 1), (0..count).collect(), None).expect("there are cases");
+            let cause = (at * count as f64) as usize;
+            let (mut bisection, mut step) =
+                Bisection::start((0, 1), (0..count).collect(), None).expect("there are cases");
             let mut settled = vec![false; count];
             let mut collections = 0;
             loop {
                 collections += 1;
-                let broke = step.run.contains(&guilty);
-                let alone = step.run.len() == 1 && broke;
+                let broke = step.cases.contains(&cause);
+                let alone = step.cases.len() == 1 && broke;
                 if !broke {
-                    step.run.iter().for_each(|case| settled[*case] = true);
+                    step.cases.iter().for_each(|case| settled[*case] = true);
                 }
-                let open = if broke { step.run.clone() } else { Vec::new() };
-                match inquiry.after(open, broke, step.run.len() == 1) {
-                    BisectionStep::Goes(goes, next) => (inquiry, step) = (goes, next),
-                    BisectionStep::Ends { freed, was_misled } => {
-                        freed.iter().for_each(|case| settled[*case] = true);
+                let open = if broke { step.cases.clone() } else { Vec::new() };
+                match bisection.advance(open, broke, step.cases.len() == 1) {
+                    BisectionStep::Continue(goes, next) => (bisection, step) = (goes, next),
+                    BisectionStep::Done { cleared, was_misled } => {
+                        cleared.iter().for_each(|case| settled[*case] = true);
                         prop_assert!(alone && !was_misled);
                         break;
                     }
@@ -154,16 +157,17 @@ mod tests {
             }
             let bound = count.next_power_of_two().trailing_zeros() + 1;
             prop_assert!(collections <= bound, "{collections} collections for {count}");
-            prop_assert!(settled.iter().enumerate().all(|(case, settled)| *settled == (case != guilty)));
+            prop_assert!(settled.iter().enumerate().all(|(case, settled)| *settled == (case != cause)));
         }
     }
 
     #[test]
-    fn a_named_suspect_runs_alone_and_the_others_go_free_once_it_has_ended() {
-        let (inquiry, step) = Bisection::begin((0, 1), vec![3, 4, 5], Some(4)).expect("there are cases");
-        assert_eq!((step.run, step.is_eliminated), (vec![4], false));
-        let BisectionStep::Ends { freed, was_misled } = inquiry.after(vec![4], true, true) else {
-            panic!("it goes on")
+    fn named_suspect_runs_alone_and_the_others_are_cleared_after_it() {
+        let (bisection, step) = Bisection::start((0, 1), vec![3, 4, 5], Some(4)).expect("there are cases");
+        assert_eq!((step.cases, step.is_eliminated), (vec![4], false));
+        let BisectionStep::Done { cleared: freed, was_misled } = bisection.advance(vec![4], true, true)
+        else {
+            panic!("the bisection continues")
         };
         assert_eq!((freed, was_misled), (vec![3, 5], false));
     }

@@ -1,98 +1,100 @@
-//! What cases and collections cost, learned from those that have ended.
+//! Costs of cases and collections, learned from completed collections.
 //!
-//! A collection takes the time until its script can use the device, the time of its cases, and the time in which
-//! the profiler's output is exported and read. The three are learned apart: the first and the third belong to the
-//! host, the second to the kernels.
+//! The time of a collection has three parts: startup until its script can use the device, its cases, and export and
+//! reading of the profile. They are learned separately: the first and the third depend on the host, the second on the
+//! kernels.
 
 use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
 use crate::domain::CollectionPurpose;
 
-/// How much the last observation counts.
+/// Weight of the last observation.
 const WEIGHT: f64 = 0.25;
-/// One observation may not move an estimate by more than this factor.
-const LEAP: f64 = 20.0;
+/// Maximum ratio of an observation to the estimate; larger ones are clamped.
+const MAX_STEP: f64 = 20.0;
 
-/// What has been learned.
+/// Learned costs.
 #[derive(Clone, Debug)]
 pub(super) struct LearnedCosts {
-    start: Seconds,
+    startup: Seconds,
     export: FittedLine,
-    /// By kernel: how long its cases take, as a multiple of what was thought; `None` where none has ended.
+    /// Ratio of measured to initially predicted seconds by kernel; `None` if none has ended.
     kernels: Vec<Option<f64>>,
-    /// The same over all kernels, for those that are not known.
-    all: f64,
-    /// How much longer collections took than predicted, as a mean of relative errors above 0.
+    /// The same over all kernels, for kernels without an observation.
+    overall: f64,
+    /// Moving mean of the positive relative errors of predicted collection times.
     excess: f64,
-    /// Collections that have come to their end.
-    ends: u32,
-    patience: Seconds,
+    /// Number of completed collections.
+    completed: u32,
+    hang_timeout: Seconds,
 }
 
 impl LearnedCosts {
     pub(super) fn new(kernels: usize, prior: &PriorCosts) -> Self {
         Self {
-            start: prior.start,
+            startup: prior.startup,
             export: FittedLine::new(prior.export, prior.export_launch),
-            patience: prior.patience,
+            hang_timeout: prior.hang_timeout,
             kernels: vec![None; kernels],
-            all: 1.0,
+            overall: 1.0,
             excess: 0.2,
-            ends: 0,
+            completed: 0,
         }
     }
 
-    /// Number of the kernels.
-    pub(super) const fn kernels(&self) -> usize {
+    /// Returns the number of kernels.
+    pub(super) const fn kernel_count(&self) -> usize {
         self.kernels.len()
     }
 
-    /// Predicted seconds of one case in a collection.
-    pub(super) fn case(&self, job: &SchedCase) -> Seconds {
-        self.sum(job.kernel, job.seconds, u64::from(job.launches))
+    /// Returns the predicted seconds of a case in a collection.
+    pub(super) fn case_seconds(&self, job: &SchedCase) -> Seconds {
+        self.kernel_seconds(job.kernel, job.seconds, u64::from(job.launches))
     }
 
-    /// Predicted seconds of cases of a kernel that were thought to take `seconds` in all.
+    /// Returns the predicted seconds of cases of a kernel, from the sum of their initial predictions.
     #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
-    pub(super) fn sum(&self, kernel: usize, seconds: Seconds, launches: u64) -> Seconds {
-        let factor = self.kernels.get(kernel).copied().flatten().unwrap_or(self.all);
+    pub(super) fn kernel_seconds(&self, kernel: usize, seconds: Seconds, launches: u64) -> Seconds {
+        let factor = self.kernels.get(kernel).copied().flatten().unwrap_or(self.overall);
         seconds * factor + self.export.slope * launches as f64
     }
 
-    /// Predicted seconds of a collection besides its cases.
-    pub(super) const fn collection(&self) -> Seconds {
-        self.start + self.export.base
+    /// Returns the predicted seconds of a collection without its cases.
+    pub(super) const fn overhead_seconds(&self) -> Seconds {
+        self.startup + self.export.base
     }
 
-    /// How many cases a collection may have: few while nothing is known, for then predictions may be wrong by orders.
-    pub(super) fn cases(&self, most: usize) -> usize {
+    /// Returns the maximum number of cases of a collection, at most `most`: few at first, because the first predictions
+    /// may be wrong by orders of magnitude.
+    pub(super) fn max_cases(&self, most: usize) -> usize {
         const FIRST: usize = 32;
-        most.min(FIRST << self.ends.min(16))
+        most.min(FIRST << self.completed.min(16))
     }
 
-    /// By what a prediction is multiplied where being late is worse than being idle.
-    pub(super) fn caution(&self) -> f64 {
+    /// Returns the factor on predictions near the deadline, where a late end is worse than an idle device.
+    pub(super) fn safety_factor(&self) -> f64 {
         (1.0 + 2.0 * self.excess).clamp(1.05, 2.0)
     }
 
-    /// How long a collection may take before it counts as hung.
-    pub(super) fn limit(&self, predicted: Seconds) -> Seconds {
-        if self.ends > 0 {
-            (10.0 * self.collection()).clamp(self.patience / 10.0, self.patience) + 3.0 * predicted
+    /// Returns the seconds after which a collection counts as hung.
+    pub(super) fn time_limit(&self, predicted: Seconds) -> Seconds {
+        if self.completed > 0 {
+            (10.0 * self.overhead_seconds()).clamp(self.hang_timeout / 10.0, self.hang_timeout)
+                + 3.0 * predicted
         } else {
-            self.patience + 10.0 * predicted
+            self.hang_timeout + 10.0 * predicted
         }
     }
 
-    /// Takes note of a collection that came to its end.
-    pub(super) fn learn(
+    /// Updates the estimates by a completed collection.
+    pub(super) fn record_collection(
         &mut self,
         jobs: &[SchedCase],
         ended: &CollectionFinished,
         purpose: CollectionPurpose,
         predicted: Seconds,
     ) {
-        let Some(start) = ended.start else { return };
-        self.start = moved(self.start, start);
+        let Some(start) = ended.startup else { return };
+        self.startup = smoothed(self.startup, start);
         let mut cases = 0.0;
         let mut launches = 0.0;
         for result in &ended.results {
@@ -101,13 +103,13 @@ impl LearnedCosts {
             launches += f64::from(job.launches);
             if job.seconds > 0.0 {
                 let ratio = seconds / job.seconds;
-                self.all = moved(self.all, ratio);
+                self.overall = smoothed(self.overall, ratio);
                 let known = &mut self.kernels[job.kernel];
-                *known = Some(known.map_or(ratio, |known| moved(known, ratio)));
+                *known = Some(known.map_or(ratio, |known| smoothed(known, ratio)));
             }
         }
-        self.export.learn(launches, (ended.total - start - cases).max(0.0));
-        self.ends += 1;
+        self.export.observe_point(launches, (ended.total - start - cases).max(0.0));
+        self.completed += 1;
         if purpose == CollectionPurpose::Measure && predicted > 0.0 {
             let error = (ended.total / predicted - 1.0).max(0.0);
             self.excess += WEIGHT * (error.min(2.0) - self.excess);
@@ -115,18 +117,17 @@ impl LearnedCosts {
     }
 }
 
-/// An estimate after one more observation, in logarithms: costs are wrong by factors.
-fn moved(estimate: f64, observed: f64) -> f64 {
+/// Returns the estimate moved towards an observation, in logarithms: costs are wrong by factors.
+fn smoothed(estimate: f64, observed: f64) -> f64 {
     if !(observed > 0.0 && estimate > 0.0) {
         return estimate;
     }
-    let leap = (observed / estimate).clamp(1.0 / LEAP, LEAP);
+    let leap = (observed / estimate).clamp(1.0 / MAX_STEP, MAX_STEP);
     estimate * leap.powf(WEIGHT)
 }
 
-/// A base and a slope, by least squares over what was observed and two pretended observations of what was thought
-/// before: the base counts for half an observation, the slope for next to none, so that the first real one, far from
-/// the origin, decides it.
+/// Line fitted by least squares to observations and two artificial points of the initial prediction: the one at 0 has
+/// weight 0.5, the one at 2000 has weight 0.01, so that the first real observation decides the slope.
 #[derive(Clone, Debug)]
 struct FittedLine {
     base: f64,
@@ -142,12 +143,12 @@ impl FittedLine {
     fn new(base: f64, slope: f64) -> Self {
         let mut line = Self { base, slope, count: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0 };
         for (x, weight) in [(0.0, 0.5), (2000.0, 0.01)] {
-            line.add(x, base + slope * x, weight);
+            line.add_point(x, base + slope * x, weight);
         }
         line
     }
 
-    fn add(&mut self, x: f64, y: f64, weight: f64) {
+    fn add_point(&mut self, x: f64, y: f64, weight: f64) {
         self.count += weight;
         self.x += weight * x;
         self.y += weight * y;
@@ -155,12 +156,12 @@ impl FittedLine {
         self.xy += weight * x * y;
     }
 
-    fn learn(&mut self, x: f64, y: f64) {
-        // What was long ago counts less: hosts change over a night.
+    fn observe_point(&mut self, x: f64, y: f64) {
+        // Older observations lose weight: hosts change over a night.
         for sum in [&mut self.count, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy] {
             *sum *= 0.9;
         }
-        self.add(x, y, 1.0);
+        self.add_point(x, y, 1.0);
         let spread = self.count * self.xx - self.x * self.x;
         if spread > 1e-9 * self.xx.max(1.0) {
             self.slope = ((self.count * self.xy - self.x * self.y) / spread).max(0.0);
@@ -181,60 +182,71 @@ mod tests {
         SchedCase { kernel, seconds: 0.1, launches: 25, value: 1.0, devices: 1, memory: 0 }
     }
 
-    /// A host on which a start takes 3 s, an export 2 s and 0.4 ms a launch, and a case `factor` times as long
-    /// as was thought.
+    /// A collection with a startup of 3 s, an export of 2 s and 0.4 ms per launch, and cases that take `factor` times
+    /// their prediction.
     fn ended(cases: usize, factor: f64) -> CollectionFinished {
         let result = |case| CaseResult {
             case,
-            finding: CaseOutcome::new(Verdict::Ok, ""),
+            outcome: CaseOutcome::new(Verdict::Ok, ""),
             seconds: Some(0.1 * factor),
         };
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        #[expect(clippy::cast_precision_loss, reason = "a small count")]
         let count = cases as f64;
         CollectionFinished {
             collection: 1,
             results: (0..cases).map(result).collect(),
-            end: CollectionExit::Clean,
-            start: Some(3.0),
+            exit: CollectionExit::Completed,
+            startup: Some(3.0),
             total: 3.0 + count * 0.1 * factor + 2.0 + 4e-4 * 25.0 * count,
-            outcome: String::new(),
+            message: String::new(),
         }
     }
 
     #[test]
-    fn costs_of_starts_cases_and_exports_are_learned_apart() {
+    fn costs_of_startup_cases_and_export_are_learned_separately() {
         let jobs: Vec<SchedCase> = (0..200).map(|_| job(0)).collect();
         let mut costs = LearnedCosts::new(2, &PriorCosts::default());
         for round in 0..60 {
-            costs.learn(&jobs, &ended(20 + 37 * round % 180, 3.0), CollectionPurpose::Measure, 0.0);
+            costs.record_collection(
+                &jobs,
+                &ended(20 + 37 * round % 180, 3.0),
+                CollectionPurpose::Measure,
+                0.0,
+            );
         }
-        let near = |is: f64, should: f64| assert!((is / should - 1.0).abs() < 0.05, "{is} is not {should}");
-        near(costs.start, 3.0);
-        near(costs.collection(), 5.0);
-        near(costs.case(&jobs[0]), 0.3 + 0.01);
-        // A kernel that nobody has seen is expected to be as the others are.
-        near(costs.case(&job(1)), 0.3 + 0.01);
+        let near = |found: f64, expected: f64| {
+            assert!((found / expected - 1.0).abs() < 0.05, "{found} is not {expected}")
+        };
+        near(costs.startup, 3.0);
+        near(costs.overhead_seconds(), 5.0);
+        near(costs.case_seconds(&jobs[0]), 0.3 + 0.01);
+        // A kernel without an observation has the factor of all kernels.
+        near(costs.case_seconds(&job(1)), 0.3 + 0.01);
     }
 
     #[test]
-    fn one_odd_collection_does_not_turn_the_plan_over() {
+    fn one_outlier_moves_an_estimate_by_less_than_a_factor_of_three() {
         let jobs = [job(0)];
         let mut costs = LearnedCosts::new(1, &PriorCosts::default());
         for _ in 0..20 {
-            costs.learn(&jobs, &ended(1, 1.0), CollectionPurpose::Measure, 0.0);
+            costs.record_collection(&jobs, &ended(1, 1.0), CollectionPurpose::Measure, 0.0);
         }
-        let before = costs.case(&jobs[0]);
-        costs.learn(&jobs, &ended(1, 10_000.0), CollectionPurpose::Measure, 0.0);
-        assert!(costs.case(&jobs[0]) < 3.0 * before, "{} after {before}", costs.case(&jobs[0]));
+        let before = costs.case_seconds(&jobs[0]);
+        costs.record_collection(&jobs, &ended(1, 10_000.0), CollectionPurpose::Measure, 0.0);
+        assert!(
+            costs.case_seconds(&jobs[0]) < 3.0 * before,
+            "{} after {before}",
+            costs.case_seconds(&jobs[0])
+        );
     }
 
     #[test]
-    fn cases_that_did_not_end_teach_nothing_of_the_export() {
+    fn collection_with_an_unfinished_case_does_not_change_the_export_costs() {
         let mut costs = LearnedCosts::new(1, &PriorCosts::default());
         let mut broken = ended(1, 1.0);
         broken.results[0].seconds = None;
         let before = costs.export.base;
-        costs.learn(&[job(0)], &broken, CollectionPurpose::Measure, 0.0);
+        costs.record_collection(&[job(0)], &broken, CollectionPurpose::Measure, 0.0);
         assert!((costs.export.base - before).abs() < f64::EPSILON);
     }
 }

@@ -1,83 +1,84 @@
-//! What the scheduler knows of a device: whether it is free, and whether it can be trusted.
+//! Availability and fault record of a device.
 
 use super::Seconds;
 
-/// A device whose controls fail is tried again after this, then after twice as long.
-const REST: Seconds = 600.0;
-/// A device is tried again this often.
-const MOST_RESTS: u32 = 3;
+/// Length of the first quarantine; each further one is twice as long.
+const FIRST_QUARANTINE: Seconds = 600.0;
+/// Number of quarantines after which a device is excluded.
+const MAX_QUARANTINES: u32 = 3;
 
-/// One device.
+/// State of one device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRecord {
-    /// The collection that runs on it.
+    /// Number of its running collection.
     pub(super) running: Option<u32>,
-    /// Whether somebody else has it.
-    pub(super) is_lent: bool,
-    /// Whether controls are to show that it works before anything else runs on it.
-    pub(super) is_doubted: bool,
-    aside: Option<QuarantinedUntil>,
-    /// Whether it has been set aside and has not proved to work since.
-    is_on_trial: bool,
-    rests: u32,
-    strikes: u32,
+    /// True if it is reserved by others.
+    pub(super) is_reserved: bool,
+    /// True if a control collection must succeed before any other collection is started on it.
+    pub(super) needs_control: bool,
+    quarantine: Option<QuarantinedUntil>,
+    /// True if it was quarantined and no control has succeeded since.
+    was_quarantined: bool,
+    quarantines: u32,
+    faults: u32,
 }
 
-/// A device that is not used, and until when.
+/// End of a quarantine; `None` if the device is excluded for the rest of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct QuarantinedUntil {
     until: Option<Seconds>,
 }
 
 impl DeviceRecord {
-    /// Whether a collection may begin on it.
+    /// Returns true if a collection can be started on it now.
     pub(super) const fn is_free(&self) -> bool {
-        self.running.is_none() && !self.is_lent && self.aside.is_none()
+        self.running.is_none() && !self.is_reserved && self.quarantine.is_none()
     }
 
-    /// Whether collections may begin on it now or when it is free.
+    /// Returns true if collections can be started on it now or after its running one.
     pub(super) const fn is_usable(&self) -> bool {
-        !self.is_lent && self.aside.is_none()
+        !self.is_reserved && self.quarantine.is_none()
     }
 
-    /// Whether it will never be used again in this run.
-    pub(super) fn is_gone(&self) -> bool {
-        self.aside.is_some_and(|aside| aside.until.is_none())
+    /// Returns true if it is excluded for the rest of the run.
+    pub(super) fn is_excluded(&self) -> bool {
+        self.quarantine.is_some_and(|quarantine| quarantine.until.is_none())
     }
 
-    /// When it is to be tried again.
-    pub(super) fn wakes_at(&self) -> Option<Seconds> {
-        self.aside.and_then(|aside| aside.until)
+    /// Returns the time of the next try.
+    pub(super) fn quarantine_end(&self) -> Option<Seconds> {
+        self.quarantine.and_then(|quarantine| quarantine.until)
     }
 
-    /// A fault that no case explains; says how many there were since it last proved to work.
-    pub(super) fn strike(&mut self) -> u32 {
-        self.is_doubted = true;
-        self.strikes += 1;
-        self.strikes
+    /// Records a fault that no case explains. Returns the number of faults since the last successful control.
+    pub(super) fn record_fault(&mut self) -> u32 {
+        self.needs_control = true;
+        self.faults += 1;
+        self.faults
     }
 
-    /// It has proved to work; says whether it had been set aside before.
-    pub(super) fn clear(&mut self) -> bool {
-        self.is_doubted = false;
-        self.strikes = 0;
-        std::mem::take(&mut self.is_on_trial)
+    /// Records a successful control. Returns true if the device had been quarantined.
+    pub(super) fn record_working(&mut self) -> bool {
+        self.needs_control = false;
+        self.faults = 0;
+        std::mem::take(&mut self.was_quarantined)
     }
 
-    /// It is not used for a while, or not any more; says until when.
-    pub(super) fn set_aside(&mut self, now: Seconds) -> Option<Seconds> {
-        self.rests += 1;
-        let until = (self.rests <= MOST_RESTS).then(|| now + REST * f64::from(1_u32 << (self.rests - 1)));
-        self.aside = Some(QuarantinedUntil { until });
-        self.is_doubted = true;
-        self.is_on_trial = true;
+    /// Quarantines the device. Returns the end of the quarantine; `None` if it is excluded.
+    pub(super) fn start_quarantine(&mut self, now: Seconds) -> Option<Seconds> {
+        self.quarantines += 1;
+        let until = (self.quarantines <= MAX_QUARANTINES)
+            .then(|| now + FIRST_QUARANTINE * f64::from(1_u32 << (self.quarantines - 1)));
+        self.quarantine = Some(QuarantinedUntil { until });
+        self.needs_control = true;
+        self.was_quarantined = true;
         until
     }
 
-    /// Its rest is over: it may be tried.
-    pub(super) fn wake(&mut self, now: Seconds) {
-        if self.wakes_at().is_some_and(|until| until <= now) {
-            self.aside = None;
+    /// Ends the quarantine if its time has passed.
+    pub(super) fn end_quarantine(&mut self, now: Seconds) {
+        if self.quarantine_end().is_some_and(|until| until <= now) {
+            self.quarantine = None;
         }
     }
 }
@@ -87,20 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_never_works_is_given_up_after_three_rests() {
+    fn device_is_excluded_after_three_quarantines() {
         let mut device = DeviceRecord::default();
         let mut now = 0.0;
-        for rest in [600.0, 1200.0, 2400.0] {
-            assert_eq!(device.set_aside(now), Some(now + rest));
-            device.wake(now + rest - 1.0);
+        for length in [600.0, 1200.0, 2400.0] {
+            assert_eq!(device.start_quarantine(now), Some(now + length));
+            device.end_quarantine(now + length - 1.0);
             assert!(!device.is_usable());
-            now += rest;
-            device.wake(now);
-            assert!(device.is_free() && device.is_doubted);
+            now += length;
+            device.end_quarantine(now);
+            assert!(device.is_free() && device.needs_control);
         }
-        assert_eq!(device.set_aside(now), None);
-        assert!(device.is_gone());
-        device.wake(1e9);
+        assert_eq!(device.start_quarantine(now), None);
+        assert!(device.is_excluded());
+        device.end_quarantine(1e9);
         assert!(!device.is_usable());
     }
 }

@@ -1,11 +1,11 @@
-//! The scheduler: a pure state machine that is told what happened and answers what to do.
+//! The scheduler: a pure state machine from events to actions.
 //!
-//! Layer 3: imports `model` only. It has no clock, no threads and does no IO; the engine carries its actions out.
-//! Cases are known by their index in the plan, collections by their number, moments by the seconds since the run
-//! began. Nothing depends on the order of a hash map: the same events at the same moments give the same actions.
+//! Layer 4: imports `domain`. It has no clock, no threads and no IO; the engine executes its actions. Cases are
+//! identified by their index in the plan, collections by their number, times by the seconds since the start of the run.
+//! No hash map is iterated: the same events at the same times give the same actions.
 //!
-//! A case is at any moment in one place: it waits ([`queue`]), it is tried alone, it waits for a search
-//! ([`bisect`]), it runs, or it has its verdict.
+//! A case is in exactly one state: waiting ([`queue`]), queued to run alone, waiting for a bisection ([`bisect`]),
+//! running, or concluded.
 
 mod bisect;
 mod costs;

@@ -1,38 +1,38 @@
-//! What follows from the end of a collection: verdicts, new attempts, searches, doubts about a device.
+//! Handles the end of a collection: verdicts, new attempts, bisections, device faults.
 
 use super::{
     CaseQueue, CaseResult, CollectionExit, CollectionFinished, SchedAction, Seconds,
     bisect::{Bisection, BisectionRequest, BisectionStep},
-    state::{RunningCases, SchedulerState, SoloCases},
+    state::{QueuedCollection, RunningCases, SchedulerState},
 };
 use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
-/// An attempt that says something of its case is made this often, the last time alone.
-const TRIES: u32 = 3;
-/// A case whose turn never came gets this many collections.
-const SKIPS: u32 = 40;
+/// Maximum number of attempts that are evidence about a case; the last one runs alone.
+const MAX_ATTEMPTS: u32 = 3;
+/// Maximum number of collections that end before the turn of a case.
+const MAX_SKIPS: u32 = 40;
 
-/// What is to become of a case after a collection.
+/// Decision about a case after a collection.
 enum CaseDisposition {
-    /// This is its verdict.
+    /// The result is its verdict.
     Final,
-    /// The fault may lie in the collection: it is measured again.
-    Again,
-    /// It is tried alone, on a clean process.
+    /// The collection may be at fault: the case is measured again.
+    Retry,
+    /// The case runs alone in a process of its own.
     Alone,
-    /// It may have broken the collection.
+    /// The case may have broken the collection.
     Suspect,
-    /// Nothing was learned of it.
-    Untouched,
+    /// The collection is no evidence about the case.
+    NotReached,
 }
 
-/// What a collection left behind.
+/// State after a collection.
 struct CollectionAftermath {
-    /// Its first device, and its number.
-    place: (u32, u32),
+    /// First device and number of the collection.
+    origin: (u32, u32),
     is_alone: bool,
     broke: bool,
-    /// Cases without a verdict.
+    /// Cases that have no verdict yet.
     open: Vec<usize>,
 }
 
@@ -49,37 +49,38 @@ impl SchedulerState {
                 device.running = None;
             }
         }
-        if ended.end == CollectionExit::Clean {
-            self.costs.learn(&self.jobs, ended, running.purpose, running.predicted);
+        if ended.exit == CollectionExit::Completed {
+            self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
         }
         if running.purpose == CollectionPurpose::Control {
-            self.after_control(now, &running, ended, actions);
+            self.on_control_finished(now, &running, ended, actions);
             return;
         }
-        let has_launched = ended.end != CollectionExit::NothingLaunched;
-        self.note_launch(has_launched, &ended.outcome, actions);
-        let named = ended.results.iter().find(|result| is_suspect(&result.finding)).map(|result| result.case);
-        let broke = ended.end == CollectionExit::Broken || named.is_some();
+        let has_launched = ended.exit != CollectionExit::NothingLaunched;
+        self.record_launch(has_launched, &ended.message, actions);
+        let named =
+            ended.results.iter().find(|result| is_suspect_outcome(&result.outcome)).map(|result| result.case);
+        let broke = ended.exit == CollectionExit::Broken || named.is_some();
         let open = self.settle_cases(&running, ended, broke, actions);
         if self.is_stopping {
             return;
         }
-        if !has_launched || (!broke && is_lost(&ended.results)) {
-            self.record_device_fault(now, &running.devices, &ended.outcome, actions);
+        if !has_launched || (!broke && is_profile_useless(&ended.results)) {
+            self.record_device_fault(now, &running.devices, &ended.message, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);
         let is_alone = running.cases.len() == 1;
-        let left = CollectionAftermath { place, is_alone, broke, open };
-        if let Some(inquiry) = running.inquiry.and_then(|id| self.inquiries.remove(&id)) {
-            self.go_on_searching(now, inquiry, left, actions);
+        let left = CollectionAftermath { origin: place, is_alone, broke, open };
+        if let Some(bisection) = running.bisection.and_then(|id| self.bisections.remove(&id)) {
+            self.advance_bisection(now, bisection, left, actions);
         } else if broke && has_launched {
-            self.begin_to_search(left, named, actions);
+            self.start_bisection(left, named, actions);
         } else {
-            left.open.into_iter().for_each(|case| self.requeue(case));
+            left.open.into_iter().for_each(|case| self.requeue_case(case));
         }
     }
 
-    /// Gives verdicts where there is one; gives back the cases that need more.
+    /// Concludes the cases with a final result; returns the others.
     fn settle_cases(
         &mut self,
         running: &RunningCases,
@@ -88,15 +89,15 @@ impl SchedulerState {
         actions: &mut Vec<SchedAction>,
     ) -> Vec<usize> {
         let mut open = Vec::new();
-        for CaseResult { case, finding, .. } in &ended.results {
+        for CaseResult { case, outcome, .. } in &ended.results {
             let case = *case;
-            let fate = self.fate(case, finding, running, broke);
-            self.progress[case].last = Some(finding.clone());
-            match fate {
-                CaseDisposition::Final => self.settle(case, finding, broke, actions),
-                _ if self.is_stopping => self.conclude(case, finding.clone(), actions),
+            let disposition = self.disposition(case, outcome, running, broke);
+            self.progress[case].last = Some(outcome.clone());
+            match disposition {
+                CaseDisposition::Final => self.finish_case(case, outcome, broke, actions),
+                _ if self.is_stopping => self.conclude_case(case, outcome.clone(), actions),
                 CaseDisposition::Alone => self.run_alone(case, &running.devices),
-                CaseDisposition::Again | CaseDisposition::Untouched | CaseDisposition::Suspect => {
+                CaseDisposition::Retry | CaseDisposition::NotReached | CaseDisposition::Suspect => {
                     open.push(case);
                 }
             }
@@ -104,25 +105,33 @@ impl SchedulerState {
         open
     }
 
-    fn fate(
+    fn disposition(
         &mut self,
         case: usize,
-        finding: &CaseOutcome,
+        outcome: &CaseOutcome,
         running: &RunningCases,
         broke: bool,
     ) -> CaseDisposition {
         let is_alone = running.cases.len() == 1;
         let progress = &mut self.progress[case];
-        match finding.verdict {
+        match outcome.verdict {
             Verdict::Crashed | Verdict::Hung => CaseDisposition::Suspect,
             Verdict::NotRun => {
                 progress.skipped += 1;
-                if progress.skipped > SKIPS { CaseDisposition::Final } else { CaseDisposition::Untouched }
+                if progress.skipped > MAX_SKIPS {
+                    CaseDisposition::Final
+                } else {
+                    CaseDisposition::NotReached
+                }
             }
-            // A process that ends early leaves no records of what it launched.
+            // A process that ends early leaves no records of its launches.
             Verdict::LostRecords if broke => {
                 progress.skipped += 1;
-                if progress.skipped > SKIPS { CaseDisposition::Final } else { CaseDisposition::Untouched }
+                if progress.skipped > MAX_SKIPS {
+                    CaseDisposition::Final
+                } else {
+                    CaseDisposition::NotReached
+                }
             }
             Verdict::Oom if !is_alone => CaseDisposition::Alone,
             Verdict::Oom => {
@@ -132,29 +141,35 @@ impl SchedulerState {
             }
             verdict if verdict.is_worth_a_retry() => {
                 progress.tries += 1;
-                match TRIES.saturating_sub(progress.tries) {
+                match MAX_ATTEMPTS.saturating_sub(progress.tries) {
                     0 => CaseDisposition::Final,
                     1 if !is_alone => CaseDisposition::Alone,
-                    _ => CaseDisposition::Again,
+                    _ => CaseDisposition::Retry,
                 }
             }
             _ => CaseDisposition::Final,
         }
     }
 
-    fn settle(&mut self, case: usize, finding: &CaseOutcome, broke: bool, actions: &mut Vec<SchedAction>) {
-        if matches!(finding.verdict, Verdict::Ok | Verdict::Noisy) {
-            self.record_success(case);
+    fn finish_case(
+        &mut self,
+        case: usize,
+        outcome: &CaseOutcome,
+        broke: bool,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        if matches!(outcome.verdict, Verdict::Ok | Verdict::Noisy) {
+            self.add_control_case(case);
             self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
             if !broke {
-                self.mark_control_case(case);
+                self.record_success(case);
             }
         }
-        self.conclude(case, finding.clone(), actions);
+        self.conclude_case(case, outcome.clone(), actions);
     }
 
-    /// Remembers the cheapest of the cases that ended well.
-    fn record_success(&mut self, case: usize) {
+    /// Keeps the cheapest successful cases for control collections.
+    fn add_control_case(&mut self, case: usize) {
         const CONTROLS: usize = 2;
         let jobs = &self.jobs;
         if jobs[case].devices > 1 {
@@ -165,29 +180,31 @@ impl SchedulerState {
         self.control_cases.truncate(CONTROLS);
     }
 
-    fn mark_control_case(&mut self, case: usize) {
-        let (kernel, most) = (self.jobs[case].kernel, self.limits.most_cases);
-        if let Some(queue) = self.queue_of(case) {
+    fn record_success(&mut self, case: usize) {
+        let (kernel, most) = (self.jobs[case].kernel, self.limits.max_cases);
+        if let Some(queue) = self.queue_for(case) {
             queue.grow_batch(kernel, most);
         }
     }
 
-    /// Where a case waits: with those of one device, or with the gangs of its size.
-    fn queue_of(&mut self, case: usize) -> Option<&mut CaseQueue> {
+    /// Returns the queue of a case: of single devices, or of gangs of its size.
+    fn queue_for(&mut self, case: usize) -> Option<&mut CaseQueue> {
         match self.jobs[case].devices {
             0 | 1 => Some(&mut self.ready),
             devices => self.gangs.get_mut(&devices),
         }
     }
 
-    /// Tries a case alone, on another device than the one on which it has just failed.
+    /// Queues a case to run alone, on another device than the one on which it failed.
     fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
-        let task =
-            SoloCases { avoid: failed_on.to_vec(), ..SoloCases::new(vec![case], CollectionPurpose::Alone) };
-        self.tasks.push_back(task);
+        let task = QueuedCollection {
+            avoid: failed_on.to_vec(),
+            ..QueuedCollection::new(vec![case], CollectionPurpose::Alone)
+        };
+        self.queued.push_back(task);
     }
 
-    fn begin_to_search(
+    fn start_bisection(
         &mut self,
         left: CollectionAftermath,
         named: Option<usize>,
@@ -195,97 +212,101 @@ impl SchedulerState {
     ) {
         if let Some(case) = named {
             let kernel = self.jobs[case].kernel;
-            if let Some(queue) = self.queue_of(case) {
+            if let Some(queue) = self.queue_for(case) {
                 queue.shrink_batch(kernel);
             }
-            self.progress[case].broke.push(left.place);
-            // It was alone: nobody else can be meant.
+            self.progress[case].broken_on.push(left.origin);
+            // The only case of its collection is the cause.
             if left.is_alone {
-                self.judge_suspect(case, actions);
+                self.assess_suspect(case, actions);
                 return;
             }
         }
-        let misled = left.open.iter().any(|case| self.progress[*case].is_doubted);
-        if let Some((inquiry, step)) = Bisection::begin(left.place, left.open, named.filter(|_| !misled)) {
-            self.continue_bisection(inquiry, step);
+        let was_misnamed = left.open.iter().any(|case| self.progress[*case].was_misnamed);
+        if let Some((bisection, step)) =
+            Bisection::start(left.origin, left.open, named.filter(|_| !was_misnamed))
+        {
+            self.continue_bisection(bisection, step);
         }
     }
 
-    fn go_on_searching(
+    fn advance_bisection(
         &mut self,
         now: Seconds,
-        inquiry: Bisection,
+        bisection: Bisection,
         left: CollectionAftermath,
         actions: &mut Vec<SchedAction>,
     ) {
-        let (broke_on, _) = inquiry.broke;
-        let CollectionAftermath { place, is_alone, broke, open } = left;
+        let (broke_on, _) = bisection.broken_on;
+        let CollectionAftermath { origin: place, is_alone, broke, open } = left;
         let suspects = if broke { open.clone() } else { Vec::new() };
         if is_alone && broke {
-            // A suspect that is alone answers for itself.
+            // A suspect that broke its collection alone is the cause.
             for case in open {
-                self.progress[case].broke.push(place);
-                self.judge_suspect(case, actions);
+                self.progress[case].broken_on.push(place);
+                self.assess_suspect(case, actions);
             }
         } else if !broke {
-            open.into_iter().for_each(|case| self.requeue(case));
+            open.into_iter().for_each(|case| self.requeue_case(case));
         }
-        match inquiry.after(suspects, broke, is_alone) {
-            BisectionStep::Goes(inquiry, step) => self.continue_bisection(inquiry, step),
-            BisectionStep::Ends { freed, was_misled } => {
-                freed.iter().for_each(|case| self.progress[*case].is_doubted |= was_misled);
+        match bisection.advance(suspects, broke, is_alone) {
+            BisectionStep::Continue(bisection, step) => self.continue_bisection(bisection, step),
+            BisectionStep::Done { cleared: freed, was_misled } => {
+                freed.iter().for_each(|case| self.progress[*case].was_misnamed |= was_misled);
                 self.requeue_all(freed);
                 if was_misled {
-                    let reason = "a case broke a collection on it and ended well elsewhere";
+                    let reason = "a case broke a collection on it and succeeded elsewhere";
                     self.record_device_fault(now, &[broke_on], reason, actions);
                 }
             }
         }
     }
 
-    /// Cases that need not wait for a search any longer share collections with those that wait; where none does,
-    /// they share one.
+    /// Requeues cases cleared by a bisection; if no other case waits, they share one collection.
     fn requeue_all(&mut self, cases: Vec<usize>) {
         let is_gang = cases.iter().any(|case| self.jobs[*case].devices > 1);
         if cases.is_empty() || is_gang || !self.ready.is_empty() {
-            cases.into_iter().for_each(|case| self.requeue(case));
+            cases.into_iter().for_each(|case| self.requeue_case(case));
         } else {
-            self.tasks.push_back(SoloCases::new(cases, CollectionPurpose::Measure));
+            self.queued.push_back(QueuedCollection::new(cases, CollectionPurpose::Measure));
         }
     }
 
-    fn continue_bisection(&mut self, inquiry: Bisection, step: BisectionRequest) {
-        let BisectionRequest { run, is_eliminated } = step;
-        let (device, _) = inquiry.broke;
+    fn continue_bisection(&mut self, bisection: Bisection, step: BisectionRequest) {
+        let BisectionRequest { cases: run, is_eliminated } = step;
+        let (device, _) = bisection.broken_on;
         let mut avoid = vec![device];
         if let (true, [case]) = (is_eliminated, run.as_slice()) {
-            self.progress[*case].broke.push(inquiry.broke);
+            self.progress[*case].broken_on.push(bisection.broken_on);
         }
         let purpose = if let [case] = run.as_slice() {
-            avoid.extend(self.progress[*case].broke.iter().map(|(device, _)| *device));
+            avoid.extend(self.progress[*case].broken_on.iter().map(|(device, _)| *device));
             CollectionPurpose::Alone
         } else {
             CollectionPurpose::Search
         };
-        let id = self.next_inquiry;
-        self.next_inquiry += 1;
-        self.inquiries.insert(id, inquiry);
-        self.tasks.push_back(SoloCases { cases: run, purpose, avoid, inquiry: Some(id) });
+        let id = self.next_bisection;
+        self.next_bisection += 1;
+        self.bisections.insert(id, bisection);
+        self.queued.push_back(QueuedCollection { cases: run, purpose, avoid, bisection: Some(id) });
     }
 
-    /// A case that broke a collection alone: it is quarantined once two collections have broken on it.
-    fn judge_suspect(&mut self, case: usize, actions: &mut Vec<SchedAction>) {
+    /// Concludes a case as quarantined once it broke two collections; before that, it runs alone again.
+    fn assess_suspect(&mut self, case: usize, actions: &mut Vec<SchedAction>) {
         let progress = &self.progress[case];
-        let avoid: Vec<u32> = progress.broke.iter().map(|(device, _)| *device).collect();
+        let avoid: Vec<u32> = progress.broken_on.iter().map(|(device, _)| *device).collect();
         if avoid.len() < 2 {
-            self.tasks.push_back(SoloCases { avoid, ..SoloCases::new(vec![case], CollectionPurpose::Alone) });
+            self.queued.push_back(QueuedCollection {
+                avoid,
+                ..QueuedCollection::new(vec![case], CollectionPurpose::Alone)
+            });
             return;
         }
-        let finding = quarantined(&progress.broke, progress.last.as_ref());
-        self.conclude(case, finding, actions);
+        let outcome = quarantine_outcome(&progress.broken_on, progress.last.as_ref());
+        self.conclude_case(case, outcome, actions);
     }
 
-    /// A fault that no case explains. The device has to show that it works, on cases that are known to.
+    /// Records a device fault that no case explains. The device then needs a successful control collection.
     pub(super) fn record_device_fault(
         &mut self,
         now: Seconds,
@@ -297,52 +318,52 @@ impl SchedulerState {
             let has_controls = !self.control_cases.is_empty();
             let others = self.devices.values().filter(|device| device.is_usable()).count() > 1;
             let Some(device) = self.devices.get_mut(id) else { continue };
-            // Where nothing is known to work, another device may do better; the only one goes on.
-            if device.strike() > 1 && !has_controls && others && device.is_usable() {
-                let until = device.set_aside(now);
+            // Without a control case, a faulty device is quarantined if another one is usable.
+            if device.record_fault() > 1 && !has_controls && others && device.is_usable() {
+                let until = device.start_quarantine(now);
                 actions.push(SchedAction::Quarantine { device: *id, reason: outcome.to_owned(), until });
             }
         }
     }
 
-    fn after_control(
+    fn on_control_finished(
         &mut self,
         now: Seconds,
         running: &RunningCases,
         ended: &CollectionFinished,
         actions: &mut Vec<SchedAction>,
     ) {
-        let is_good = |result: &CaseResult| matches!(result.finding.verdict, Verdict::Ok | Verdict::Noisy);
-        let works = ended.results.iter().any(is_good);
+        let succeeded = |result: &CaseResult| matches!(result.outcome.verdict, Verdict::Ok | Verdict::Noisy);
+        let works = ended.results.iter().any(succeeded);
         for id in &running.devices {
             let Some(device) = self.devices.get_mut(id) else { continue };
             if works {
-                if device.clear() {
+                if device.record_working() {
                     actions.push(SchedAction::Readmit { device: *id });
                 }
                 continue;
             }
-            let until = device.set_aside(now);
-            let said = ended.results.first().map_or(ended.outcome.as_str(), |first| &first.finding.reason);
-            let reason = format!("cases that ended well elsewhere fail on it: {said}");
+            let until = device.start_quarantine(now);
+            let message = ended.results.first().map_or(ended.message.as_str(), |first| &first.outcome.reason);
+            let reason = format!("cases that succeeded elsewhere fail on it: {message}");
             actions.push(SchedAction::Quarantine { device: *id, reason, until });
         }
     }
 }
 
-const fn is_suspect(finding: &CaseOutcome) -> bool {
-    matches!(finding.verdict, Verdict::Crashed | Verdict::Hung)
+const fn is_suspect_outcome(outcome: &CaseOutcome) -> bool {
+    matches!(outcome.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
-/// Whether the profile of several cases is of no use for any of them: no case explains that.
-fn is_lost(results: &[CaseResult]) -> bool {
+/// Returns true if the profile of several cases is useless for all of them, which no single case explains.
+fn is_profile_useless(results: &[CaseResult]) -> bool {
     let useless =
-        |result: &CaseResult| matches!(result.finding.verdict, Verdict::LostRecords | Verdict::Implausible);
+        |result: &CaseResult| matches!(result.outcome.verdict, Verdict::LostRecords | Verdict::Implausible);
     results.len() > 1 && results.iter().all(useless)
 }
 
-/// The verdict of a case on which several collections broke, with where and how.
-fn quarantined(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
+/// Builds the verdict of a case that broke several collections, with their devices and numbers.
+fn quarantine_outcome(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
     let places: Vec<String> = broke
         .iter()
         .map(|(device, collection)| format!("device {device} (collection {collection})"))

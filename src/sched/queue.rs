@@ -1,15 +1,15 @@
-//! Cases that wait for a collection: by kernel, the most valuable first, the cheaper of two equals first.
+//! Priority queue of waiting cases: by kernel, the most valuable first, the cheaper of two equals first.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{LearnedCosts, SchedCase, Seconds};
 
-/// Cases of a kernel of a new run are tried a few at a time: a whole collection of them could crash.
-const FIRST: usize = 8;
-/// So many entries of a kernel are looked at where the first is too long for what is left of the time.
+/// Cases of a kernel in its first collections: a kernel that always crashes must not break a full collection.
+const INITIAL_BATCH: usize = 8;
+/// Number of cases of a kernel that are examined if the first is too long for the remaining time.
 const LOOK_AHEAD: usize = 16;
 
-/// A number that orders as it is; none is NaN.
+/// A float with total order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OrderedFloat(f64);
 
@@ -29,44 +29,44 @@ impl Ord for OrderedFloat {
 
 type QueueKey = (Reverse<OrderedFloat>, OrderedFloat, usize);
 
-/// One kernel's waiting cases.
+/// Waiting cases of one kernel.
 #[derive(Clone, Debug)]
 struct KernelQueue {
     waiting: BTreeSet<QueueKey>,
-    /// How many of its cases a collection may have.
-    trusted: usize,
+    /// Maximum number of its cases in one collection.
+    batch_limit: usize,
 }
 
-/// The waiting cases.
+/// All waiting cases.
 #[derive(Clone, Debug)]
 pub(super) struct CaseQueue {
     kernels: Vec<KernelQueue>,
     count: usize,
-    /// Prior seconds of all that wait, by kernel: predictions follow by one factor each.
+    /// Initially predicted seconds of the waiting cases by kernel; a learned factor per kernel corrects them.
     seconds: Vec<Seconds>,
     launches: Vec<u64>,
 }
 
-/// What a collection may still take.
+/// Limits of one collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CollectionBudget {
-    /// Seconds of cases.
+    /// Predicted seconds of its cases.
     pub(super) seconds: Seconds,
-    /// Seconds that even the first case may not exceed: what is left of the run.
-    pub(super) first: Seconds,
-    /// Cases.
+    /// Maximum predicted seconds of its first case: the remaining time of the run.
+    pub(super) first_case_seconds: Seconds,
+    /// Maximum number of cases.
     pub(super) cases: usize,
-    /// Launches.
+    /// Maximum number of launches.
     pub(super) launches: u32,
 }
 
-fn key(jobs: &[SchedCase], case: usize) -> QueueKey {
+fn queue_key(jobs: &[SchedCase], case: usize) -> QueueKey {
     (Reverse(OrderedFloat(jobs[case].value)), OrderedFloat(jobs[case].seconds), case)
 }
 
 impl CaseQueue {
     pub(super) fn new(kernels: usize) -> Self {
-        let empty = KernelQueue { waiting: BTreeSet::new(), trusted: FIRST };
+        let empty = KernelQueue { waiting: BTreeSet::new(), batch_limit: INITIAL_BATCH };
         Self {
             kernels: vec![empty; kernels],
             count: 0,
@@ -75,18 +75,18 @@ impl CaseQueue {
         }
     }
 
-    pub(super) fn add(&mut self, jobs: &[SchedCase], case: usize) {
+    pub(super) fn insert_case(&mut self, jobs: &[SchedCase], case: usize) {
         let job = &jobs[case];
-        if self.kernels[job.kernel].waiting.insert(key(jobs, case)) {
+        if self.kernels[job.kernel].waiting.insert(queue_key(jobs, case)) {
             self.count += 1;
             self.seconds[job.kernel] += job.seconds;
             self.launches[job.kernel] += u64::from(job.launches);
         }
     }
 
-    fn remove(&mut self, jobs: &[SchedCase], case: usize) {
+    fn remove_case(&mut self, jobs: &[SchedCase], case: usize) {
         let job = &jobs[case];
-        if self.kernels[job.kernel].waiting.remove(&key(jobs, case)) {
+        if self.kernels[job.kernel].waiting.remove(&queue_key(jobs, case)) {
             self.count -= 1;
             self.seconds[job.kernel] = (self.seconds[job.kernel] - job.seconds).max(0.0);
             self.launches[job.kernel] -= u64::from(job.launches);
@@ -97,14 +97,14 @@ impl CaseQueue {
         self.count == 0
     }
 
-    /// Predicted seconds of all that wait.
-    pub(super) fn seconds(&self, costs: &LearnedCosts) -> Seconds {
+    /// Returns the predicted seconds of all waiting cases.
+    pub(super) fn predicted_seconds(&self, costs: &LearnedCosts) -> Seconds {
         let kernels = self.seconds.iter().zip(&self.launches).enumerate();
-        kernels.map(|(kernel, (seconds, launches))| costs.sum(kernel, *seconds, *launches)).sum()
+        kernels.map(|(kernel, (seconds, launches))| costs.kernel_seconds(kernel, *seconds, *launches)).sum()
     }
 
-    /// Takes all that wait, in the order of their indices.
-    pub(super) fn drain(&mut self) -> Vec<usize> {
+    /// Removes and returns all cases, in the order of their indices.
+    pub(super) fn take_all(&mut self) -> Vec<usize> {
         let mut cases: Vec<usize> = Vec::with_capacity(self.count);
         for (kernel, waiting) in self.kernels.iter_mut().enumerate() {
             cases.extend(std::mem::take(&mut waiting.waiting).into_iter().map(|(_, _, case)| case));
@@ -115,61 +115,60 @@ impl CaseQueue {
         cases
     }
 
-    /// All that wait in the order in which they would be taken if each kernel's costs were as they were thought.
+    /// Returns all cases in the order of value and initially predicted costs.
     pub(super) fn in_order(&self) -> Vec<usize> {
         let mut keys: Vec<&QueueKey> = self.kernels.iter().flat_map(|kernel| &kernel.waiting).collect();
         keys.sort_unstable();
         keys.into_iter().map(|(_, _, case)| *case).collect()
     }
 
-    /// Takes the cases of a collection, the best first, and what they are predicted to take.
-    pub(super) fn take(
+    /// Removes the cases of one collection, the best first; returns them in the order of the plan with their predicted
+    /// seconds.
+    pub(super) fn take_batch(
         &mut self,
         jobs: &[SchedCase],
         costs: &LearnedCosts,
-        room: CollectionBudget,
+        budget: CollectionBudget,
     ) -> (Vec<usize>, Seconds) {
         let mut taken = Vec::new();
         let mut seconds = 0.0;
         let mut launches = 0;
         let mut counts = vec![0; self.kernels.len()];
-        while taken.len() < room.cases {
+        while taken.len() < budget.cases {
             let fits = |case: usize| {
-                let longer = costs.case(&jobs[case]);
-                let is_first = taken.is_empty() && longer <= room.first;
-                (is_first || seconds + longer <= room.seconds)
-                    && (taken.is_empty() || launches + jobs[case].launches <= room.launches)
+                let longer = costs.case_seconds(&jobs[case]);
+                let is_first = taken.is_empty() && longer <= budget.first_case_seconds;
+                (is_first || seconds + longer <= budget.seconds)
+                    && (taken.is_empty() || launches + jobs[case].launches <= budget.launches)
             };
-            let Some(case) = self.best(&counts, fits) else { break };
-            self.remove(jobs, case);
+            let Some(case) = self.best_case(&counts, fits) else { break };
+            self.remove_case(jobs, case);
             counts[jobs[case].kernel] += 1;
-            seconds += costs.case(&jobs[case]);
+            seconds += costs.case_seconds(&jobs[case]);
             launches += jobs[case].launches;
             taken.push(case);
         }
-        // They are launched in the order of the plan.
         taken.sort_unstable();
         (taken, seconds)
     }
 
-    fn best(&self, counts: &[usize], fits: impl Fn(usize) -> bool) -> Option<usize> {
-        let open = self.kernels.iter().zip(counts).filter(|(kernel, count)| **count < kernel.trusted);
+    fn best_case(&self, counts: &[usize], fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let open = self.kernels.iter().zip(counts).filter(|(kernel, count)| **count < kernel.batch_limit);
         let heads = open.filter_map(|(kernel, _)| {
             kernel.waiting.iter().take(LOOK_AHEAD).find(|(_, _, case)| fits(*case))
         });
         heads.min().map(|(_, _, case)| *case)
     }
 
-    /// A case of a kernel ended well: more of them may share a collection, twice as many once as many as may now
-    /// have ended well.
+    /// Raises the batch limit of a kernel by one after a successful case.
     pub(super) fn grow_batch(&mut self, kernel: usize, most: usize) {
-        let trusted = &mut self.kernels[kernel].trusted;
-        *trusted = (*trusted + 1).min(most.max(FIRST));
+        let trusted = &mut self.kernels[kernel].batch_limit;
+        *trusted = (*trusted + 1).min(most.max(INITIAL_BATCH));
     }
 
-    /// One of a kernel's cases broke a collection: fewer of them may share the next.
+    /// Halves the batch limit of a kernel after one of its cases broke a collection.
     pub(super) fn shrink_batch(&mut self, kernel: usize) {
-        let trusted = &mut self.kernels[kernel].trusted;
+        let trusted = &mut self.kernels[kernel].batch_limit;
         *trusted = (*trusted / 2).max(1);
     }
 }
@@ -185,48 +184,60 @@ mod tests {
 
     fn ready(jobs: &[SchedCase]) -> CaseQueue {
         let mut ready = CaseQueue::new(3);
-        (0..jobs.len()).for_each(|case| ready.add(jobs, case));
+        (0..jobs.len()).for_each(|case| ready.insert_case(jobs, case));
         ready
     }
 
-    const ROOM: CollectionBudget =
-        CollectionBudget { seconds: 100.0, first: 100.0, cases: 100, launches: 1000 };
+    const BUDGET: CollectionBudget =
+        CollectionBudget { seconds: 100.0, first_case_seconds: 100.0, cases: 100, launches: 1000 };
 
     #[test]
-    fn the_most_valuable_are_taken_first_and_the_cheaper_of_equals() {
+    fn most_valuable_cases_are_taken_first_and_the_cheaper_of_equals() {
         let jobs = [job(0, 1.0, 1.0), job(1, 5.0, 9.0), job(0, 1.0, 0.5), job(2, 5.0, 2.0), job(2, 0.0, 0.1)];
         let mut all = ready(&jobs);
         assert_eq!(all.in_order(), [3, 1, 2, 0, 4]);
-        let (taken, seconds) = all.take(
+        let (taken, seconds) = all.take_batch(
             &jobs,
             &LearnedCosts::new(3, &PriorCosts::default()),
-            CollectionBudget { cases: 3, ..ROOM },
+            CollectionBudget { cases: 3, ..BUDGET },
         );
         assert_eq!(taken, [1, 2, 3]);
         assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
-        assert_eq!(all.drain(), [0, 4]);
-        assert!(all.is_empty() && all.seconds(&LearnedCosts::new(3, &PriorCosts::default())).abs() < 1e-9);
+        assert_eq!(all.take_all(), [0, 4]);
+        assert!(
+            all.is_empty()
+                && all.predicted_seconds(&LearnedCosts::new(3, &PriorCosts::default())).abs() < 1e-9
+        );
     }
 
     #[test]
-    fn what_does_not_fit_is_left_and_what_fits_is_found_behind_it() {
+    fn case_that_does_not_fit_is_passed_over() {
         let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
         let mut all = ready(&jobs);
-        let room = CollectionBudget { seconds: 8.0, first: 8.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), room).0, [1, 2]);
-        // A single case may be longer than collections should be.
-        let room = CollectionBudget { seconds: 8.0, first: 60.0, ..ROOM };
-        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), room).0, [0]);
+        let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 8.0, ..BUDGET };
+        assert_eq!(all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget).0, [1, 2]);
+        // The first case may be longer than the planned length.
+        let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 60.0, ..BUDGET };
+        assert_eq!(all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget).0, [0]);
     }
 
     #[test]
-    fn few_cases_of_a_new_kernel_share_a_collection_until_they_ended_well() {
+    fn batch_limit_of_a_kernel_grows_with_successes_and_halves_after_a_break() {
         let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
-        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), FIRST);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            INITIAL_BATCH
+        );
         (0..24).for_each(|_| all.grow_batch(0, 64));
-        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 4 * FIRST);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            4 * INITIAL_BATCH
+        );
         all.shrink_batch(0);
-        assert_eq!(all.take(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), ROOM).0.len(), 2 * FIRST);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            2 * INITIAL_BATCH
+        );
     }
 }

@@ -1,31 +1,28 @@
-//! The scheduler against a pretended host, in virtual time: what a plan comes to, and how the scheduler is tested.
-//!
-//! Nothing here is measured, and nothing of it is kept.
+//! Runs the scheduler against a simulated host in virtual time: for previews of a plan and for tests. No result is
+//! stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CollectionFinished, SchedAction, SchedEvent, SchedulerState, Seconds, StartCollection};
 
-/// A host that is asked how a collection ends.
+/// Host that determines the end of each collection.
 pub trait SimulatedHost {
-    /// How a collection that begins now ends; its `total` says when.
-    fn end(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished;
+    /// Returns the end of a collection that starts at `now`; it ends after its `total` seconds.
+    fn finish_collection(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished;
 
-    /// Hears of every action.
-    fn watch(&mut self, _now: Seconds, _action: &SchedAction) {}
+    /// Called with every action of the scheduler.
+    fn on_action(&mut self, _now: Seconds, _action: &SchedAction) {}
 }
 
-/// A moment in virtual time; nanoseconds, so that moments can be keys.
+/// Virtual nanoseconds and a collection: the order in which collections end.
 type VirtualTime = (u64, u32);
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "virtual nanoseconds")]
-fn moment(at: Seconds) -> u64 {
+fn virtual_time(at: Seconds) -> u64 {
     (at.max(0.0) * 1e9) as u64
 }
 
-/// Carries a plan out on a pretended host; gives the moment at which everything had ended, and the number of events.
-///
-/// `others` are events besides the ends of collections, with their moments.
+/// Simulates a run; returns its end and the number of events. `others` are further events with their times.
 pub fn simulate(
     state: &mut SchedulerState,
     host: &mut impl SimulatedHost,
@@ -42,16 +39,16 @@ pub fn simulate(
     while let Some(event) = next.take() {
         events += 1;
         for action in state.on_event(now, event) {
-            host.watch(now, &action);
+            host.on_action(now, &action);
             match action {
                 SchedAction::Start(start) => {
-                    let end = host.end(now, &start);
+                    let end = host.finish_collection(now, &start);
                     let at = now + end.total;
-                    ends.insert((moment(at), start.collection));
+                    ends.insert((virtual_time(at), start.collection));
                     ended.insert(start.collection, (at, end));
                 }
-                SchedAction::WakeAt(at) => wakes_at = Some(at),
-                SchedAction::End => return (now, events),
+                SchedAction::SetTimer(at) => wakes_at = Some(at),
+                SchedAction::Finish => return (now, events),
                 _ => {}
             }
         }
@@ -70,7 +67,7 @@ pub fn simulate(
             next = others.pop().map(|(_, event)| event);
         } else {
             wakes_at = None;
-            next = Some(SchedEvent::Woke);
+            next = Some(SchedEvent::TimerFired);
         }
     }
     (now, events)

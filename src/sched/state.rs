@@ -1,4 +1,4 @@
-//! What the scheduler knows, and how an event changes it.
+//! State of the scheduler, and its transitions on events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,54 +8,54 @@ use super::{
 };
 use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
-/// After so many collections in a row without a single launch, and none before, the host is at fault.
-const DEAD_COLLECTIONS: u32 = 3;
+/// Number of collections in a row without a launch, and none before, after which the run gives up: the host is at fault.
+const MAX_EMPTY_COLLECTIONS: u32 = 3;
 
-/// What is known of a case.
+/// Progress of a case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseProgress {
-    /// Attempts that say something of the case.
+    /// Number of attempts that are evidence about the case.
     pub(super) tries: u32,
-    /// Collections that ended before its turn.
+    /// Number of collections that ended before its turn.
     pub(super) skipped: u32,
-    /// Device and collection of each collection that broke while it was suspected.
-    pub(super) broke: Vec<(u32, u32)>,
-    /// Whether a search that a name began has cleared the named one: names are not trusted again.
-    pub(super) is_doubted: bool,
-    /// What was found last.
+    /// Device and number of each collection that broke while the case was the suspect.
+    pub(super) broken_on: Vec<(u32, u32)>,
+    /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
+    pub(super) was_misnamed: bool,
+    /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
-    /// Whether it has its verdict.
+    /// True if it has its verdict.
     pub(super) is_concluded: bool,
 }
 
-/// Cases to run by themselves.
+/// Cases queued for a collection of their own.
 #[derive(Clone, Debug)]
-pub(super) struct SoloCases {
+pub(super) struct QueuedCollection {
     pub(super) cases: Vec<usize>,
     pub(super) purpose: CollectionPurpose,
-    /// Devices that have had their chance.
+    /// Devices on which they failed already.
     pub(super) avoid: Vec<u32>,
-    pub(super) inquiry: Option<u32>,
+    pub(super) bisection: Option<u32>,
 }
 
-impl SoloCases {
+impl QueuedCollection {
     pub(super) const fn new(cases: Vec<usize>, purpose: CollectionPurpose) -> Self {
-        Self { cases, purpose, avoid: Vec::new(), inquiry: None }
+        Self { cases, purpose, avoid: Vec::new(), bisection: None }
     }
 }
 
-/// A collection that runs.
+/// A running collection.
 #[derive(Clone, Debug)]
 pub(super) struct RunningCases {
     pub(super) devices: Vec<u32>,
     pub(super) cases: Vec<usize>,
     pub(super) purpose: CollectionPurpose,
-    pub(super) inquiry: Option<u32>,
+    pub(super) bisection: Option<u32>,
     pub(super) predicted: Seconds,
     pub(super) since: Seconds,
 }
 
-/// What the scheduler knows.
+/// State of the scheduler.
 #[derive(Clone, Debug)]
 pub struct SchedulerState {
     pub(super) jobs: Vec<SchedCase>,
@@ -63,34 +63,34 @@ pub struct SchedulerState {
     pub(super) costs: LearnedCosts,
     pub(super) progress: Vec<CaseProgress>,
     pub(super) ready: CaseQueue,
-    /// Cases that need several devices, by how many.
+    /// Cases that need several devices, by the number of devices.
     pub(super) gangs: BTreeMap<usize, CaseQueue>,
-    pub(super) tasks: VecDeque<SoloCases>,
-    pub(super) inquiries: BTreeMap<u32, Bisection>,
-    pub(super) next_inquiry: u32,
+    pub(super) queued: VecDeque<QueuedCollection>,
+    pub(super) bisections: BTreeMap<u32, Bisection>,
+    pub(super) next_bisection: u32,
     pub(super) devices: BTreeMap<u32, DeviceRecord>,
     pub(super) running: BTreeMap<u32, RunningCases>,
-    /// The last collection's number.
+    /// Number of the last collection.
     pub(super) collections: u32,
-    /// Cases that ended well, the cheapest first, for controls.
+    /// Successful cases for control collections, the cheapest first.
     pub(super) control_cases: Vec<usize>,
-    /// Least memory of a case that ran out of it alone.
+    /// Smallest predicted memory of a case that ran out of memory alone.
     pub(super) smallest_oom: Option<u64>,
-    /// Greatest memory of a case that ended well.
+    /// Largest predicted memory of a successful case.
     pub(super) largest_ok: u64,
-    /// Collections in a row that launched nothing.
-    pub(super) dead: u32,
+    /// Number of collections in a row that launched nothing.
+    pub(super) empty_collections: u32,
     pub(super) has_launched: bool,
-    pub(super) is_held: bool,
+    pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
     open: usize,
-    wakes_at: Option<Seconds>,
+    timer_at: Option<Seconds>,
     has_ended: bool,
 }
 
 impl SchedulerState {
-    /// A scheduler for these cases on these devices. The first collection gets the number behind `collections`,
-    /// those that an interrupted run has begun before.
+    /// Creates a scheduler for these cases and devices. `collections` is the number of the last collection of the
+    /// interrupted run, or 0.
     #[must_use]
     pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
         let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
@@ -98,9 +98,9 @@ impl SchedulerState {
         let mut gangs: BTreeMap<usize, CaseQueue> = BTreeMap::new();
         for (case, job) in jobs.iter().enumerate() {
             if job.devices > 1 {
-                gangs.entry(job.devices).or_insert_with(|| CaseQueue::new(kernels)).add(&jobs, case);
+                gangs.entry(job.devices).or_insert_with(|| CaseQueue::new(kernels)).insert_case(&jobs, case);
             } else {
-                ready.add(&jobs, case);
+                ready.insert_case(&jobs, case);
             }
         }
         Self {
@@ -111,150 +111,160 @@ impl SchedulerState {
             limits,
             ready,
             gangs,
-            tasks: VecDeque::new(),
-            inquiries: BTreeMap::new(),
-            next_inquiry: 0,
+            queued: VecDeque::new(),
+            bisections: BTreeMap::new(),
+            next_bisection: 0,
             devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
             running: BTreeMap::new(),
             collections,
             control_cases: Vec::new(),
             smallest_oom: None,
             largest_ok: 0,
-            dead: 0,
+            empty_collections: 0,
             has_launched: false,
-            is_held: false,
+            is_paused: false,
             is_stopping: false,
-            wakes_at: None,
+            timer_at: None,
             has_ended: false,
         }
     }
 
-    /// Collections that are running.
+    /// Returns the number of running collections.
     #[must_use]
-    pub fn running(&self) -> usize {
+    pub fn running_collections(&self) -> usize {
         self.running.len()
     }
 
-    /// Devices on which collections run.
+    /// Returns the devices with running collections.
     #[must_use]
     pub fn busy_devices(&self) -> BTreeSet<u32> {
         self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
     }
 
-    /// Whether nothing could be launched, or not any more.
+    /// Returns true if the run ended because collections in a row launched nothing.
     #[must_use]
     pub const fn gave_up(&self) -> bool {
-        self.dead >= DEAD_COLLECTIONS || (self.dead > 0 && !self.has_launched)
+        self.empty_collections >= MAX_EMPTY_COLLECTIONS || (self.empty_collections > 0 && !self.has_launched)
     }
 
-    /// Takes note of an event and says what to do, in order.
+    /// Updates the state by an event at time `now` and returns the actions to execute, in order.
     pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
         let mut actions = Vec::new();
         match event {
-            SchedEvent::Started | SchedEvent::Woke => {}
+            SchedEvent::Started | SchedEvent::TimerFired => {}
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
-            SchedEvent::StopRequested => self.stop("the run was stopped before its turn", &mut actions),
-            SchedEvent::NewWorkPaused => self.is_held = true,
-            SchedEvent::Released => self.is_held = false,
-            SchedEvent::DeviceReserved { device } => self.set_lent(device, true),
-            SchedEvent::DeviceReleased { device } => self.set_lent(device, false),
+            SchedEvent::StopRequested => {
+                self.stop_new_work("the run was stopped before its turn", &mut actions)
+            }
+            SchedEvent::NewWorkPaused => self.is_paused = true,
+            SchedEvent::NewWorkResumed => self.is_paused = false,
+            SchedEvent::DeviceReserved { device } => self.set_reserved(device, true),
+            SchedEvent::DeviceReleased { device } => self.set_reserved(device, false),
         }
         for device in self.devices.values_mut() {
-            device.wake(now);
+            device.end_quarantine(now);
         }
         if self.limits.deadline.is_some_and(|deadline| now >= deadline) {
-            self.stop("the deadline came before its turn", &mut actions);
+            self.stop_new_work("the deadline came before its turn", &mut actions);
         }
         self.fill_devices(now, &mut actions);
         self.give_up_what_cannot_run(&mut actions);
-        self.ask_to_be_woken(&mut actions);
+        self.set_timer(&mut actions);
         if self.open == 0 && self.running.is_empty() && !self.has_ended {
             self.has_ended = true;
-            actions.push(SchedAction::End);
+            actions.push(SchedAction::Finish);
         }
         actions
     }
 
-    fn set_lent(&mut self, device: u32, is_lent: bool) {
+    fn set_reserved(&mut self, device: u32, is_reserved: bool) {
         if let Some(device) = self.devices.get_mut(&device) {
-            device.is_lent = is_lent;
+            device.is_reserved = is_reserved;
         }
     }
 
-    /// Nothing new begins; what waits has its verdict.
-    pub(super) fn stop(&mut self, reason: &str, actions: &mut Vec<SchedAction>) {
+    /// Stops new collections and concludes all waiting cases.
+    pub(super) fn stop_new_work(&mut self, reason: &str, actions: &mut Vec<SchedAction>) {
         self.is_stopping = true;
         for case in self.take_waiting() {
             let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
-            let finding = last.unwrap_or_else(|| CaseOutcome::new(Verdict::NotRun, reason));
-            self.conclude(case, finding, actions);
+            let outcome = last.unwrap_or_else(|| CaseOutcome::new(Verdict::NotRun, reason));
+            self.conclude_case(case, outcome, actions);
         }
     }
 
-    /// Everything that waits, each case once, in the order of their indices.
+    /// Removes and returns all waiting cases, each once, in the order of their indices.
     fn take_waiting(&mut self) -> Vec<usize> {
-        let mut cases = self.ready.drain();
-        cases.extend(self.gangs.values_mut().flat_map(CaseQueue::drain));
-        cases.extend(self.tasks.drain(..).flat_map(|task| task.cases));
-        cases.extend(std::mem::take(&mut self.inquiries).into_values().flat_map(Bisection::into_waiting));
+        let mut cases = self.ready.take_all();
+        cases.extend(self.gangs.values_mut().flat_map(CaseQueue::take_all));
+        cases.extend(self.queued.drain(..).flat_map(|task| task.cases));
+        cases.extend(std::mem::take(&mut self.bisections).into_values().flat_map(Bisection::into_waiting));
         cases.sort_unstable();
         cases
     }
 
-    pub(super) fn conclude(&mut self, case: usize, finding: CaseOutcome, actions: &mut Vec<SchedAction>) {
+    pub(super) fn conclude_case(
+        &mut self,
+        case: usize,
+        outcome: CaseOutcome,
+        actions: &mut Vec<SchedAction>,
+    ) {
         if !std::mem::replace(&mut self.progress[case].is_concluded, true) {
             self.open -= 1;
-            actions.push(SchedAction::Conclude { case, finding });
+            actions.push(SchedAction::Conclude { case, outcome });
         }
     }
 
-    /// Puts a case back to those that wait.
-    pub(super) fn requeue(&mut self, case: usize) {
+    /// Puts a case back into its queue.
+    pub(super) fn requeue_case(&mut self, case: usize) {
         match self.jobs[case].devices {
-            0 | 1 => self.ready.add(&self.jobs, case),
+            0 | 1 => self.ready.insert_case(&self.jobs, case),
             devices => {
-                let kernels = self.costs.kernels();
-                self.gangs.entry(devices).or_insert_with(|| CaseQueue::new(kernels)).add(&self.jobs, case);
+                let kernels = self.costs.kernel_count();
+                self.gangs
+                    .entry(devices)
+                    .or_insert_with(|| CaseQueue::new(kernels))
+                    .insert_case(&self.jobs, case);
             }
         }
     }
 
-    /// Where nothing runs and nothing will change by waiting, what is left has no chance.
+    /// Stops if no collection runs and no event can free a device: the remaining cases cannot run.
     fn give_up_what_cannot_run(&mut self, actions: &mut Vec<SchedAction>) {
-        let may_change = self.is_held
+        let may_change = self.is_paused
             || !self.running.is_empty()
-            || self.devices.values().any(|device| device.is_lent || device.wakes_at().is_some());
+            || self.devices.values().any(|device| device.is_reserved || device.quarantine_end().is_some());
         if may_change || self.open == 0 {
             return;
         }
-        let all_gone = self.devices.values().all(DeviceRecord::is_gone);
-        let reason = if all_gone {
-            "no device was left that works"
+        let all_excluded = self.devices.values().all(DeviceRecord::is_excluded);
+        let reason = if all_excluded {
+            "no working device was left"
         } else if self.limits.deadline.is_some() {
             "it would not have ended before the deadline"
         } else {
             "it needs more devices than the run has"
         };
-        self.stop(reason, actions);
+        self.stop_new_work(reason, actions);
     }
 
-    fn ask_to_be_woken(&mut self, actions: &mut Vec<SchedAction>) {
-        let rests = self.devices.values().filter_map(DeviceRecord::wakes_at);
+    fn set_timer(&mut self, actions: &mut Vec<SchedAction>) {
+        let quarantines = self.devices.values().filter_map(DeviceRecord::quarantine_end);
         let deadline = self.limits.deadline.filter(|_| self.open > 0);
-        let next = rests.chain(deadline).min_by(f64::total_cmp).filter(|_| !self.is_stopping);
-        if next != self.wakes_at {
-            self.wakes_at = next;
-            actions.extend(next.map(SchedAction::WakeAt));
+        let next = quarantines.chain(deadline).min_by(f64::total_cmp).filter(|_| !self.is_stopping);
+        if next != self.timer_at {
+            self.timer_at = next;
+            actions.extend(next.map(SchedAction::SetTimer));
         }
     }
 
-    /// The host is at fault where nothing is ever launched.
-    pub(super) fn note_launch(&mut self, launched: bool, outcome: &str, actions: &mut Vec<SchedAction>) {
+    /// Records whether a collection launched any case; the run gives up if none ever does.
+    pub(super) fn record_launch(&mut self, launched: bool, outcome: &str, actions: &mut Vec<SchedAction>) {
         self.has_launched |= launched;
-        self.dead = if launched { 0 } else { self.dead + 1 };
-        if self.dead >= DEAD_COLLECTIONS && !self.has_launched {
-            let count = self.dead;
-            self.stop(&format!("{count} collections in a row launched nothing: {outcome}"), actions);
+        self.empty_collections = if launched { 0 } else { self.empty_collections + 1 };
+        if self.empty_collections >= MAX_EMPTY_COLLECTIONS && !self.has_launched {
+            let count = self.empty_collections;
+            self.stop_new_work(&format!("{count} collections in a row launched nothing: {outcome}"), actions);
         }
     }
 }

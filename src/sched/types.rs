@@ -1,191 +1,192 @@
-//! What the scheduler is told, and what it answers.
+//! Input and output types of the scheduler.
 
 use crate::domain::{CaseOutcome, CollectionPurpose};
 
-/// Seconds since the run began, or a length of time.
+/// Seconds since the start of the run, or a duration in seconds.
 pub type Seconds = f64;
 
-/// A case as the scheduler knows it; cases are named by their index.
+/// A case as the scheduler sees it, identified by its index.
 #[derive(Clone, Debug)]
 pub struct SchedCase {
-    /// Number of its kernel. What is learned of one case of a kernel is expected of the others.
+    /// Number of its kernel. Costs are learned per kernel.
     pub kernel: usize,
-    /// What building its tensors and launching it is thought to take before anything is known.
+    /// Initial prediction of the seconds for building its tensors and launching it.
     pub seconds: Seconds,
     /// Launches, warm-up included.
     pub launches: u32,
-    /// What its result is worth; the greatest come first.
+    /// Priority: the greatest value comes first.
     pub value: f64,
-    /// Devices that it needs at once.
+    /// Number of devices that it needs at once.
     pub devices: usize,
-    /// Bytes of device memory that it is thought to need.
+    /// Predicted bytes of device memory.
     pub memory: u64,
 }
 
-/// What bounds collections and the run.
+/// Limits of collections and of the run.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedLimits {
-    /// When everything must have ended.
+    /// Time at which everything must have ended.
     pub deadline: Option<Seconds>,
-    /// A collection is planned to be no longer than this, unless a single case is.
-    pub longest: Seconds,
-    /// Cases of a collection.
-    pub most_cases: usize,
-    /// Launches of a collection: what the profiler writes grows with them.
-    pub most_launches: u32,
-    /// What is thought before anything is known.
+    /// Planned maximum length of a collection; a single longer case has a collection of its own.
+    pub longest_collection: Seconds,
+    /// Maximum number of cases of a collection.
+    pub max_cases: usize,
+    /// Maximum number of launches of a collection: the profiler's output grows with them.
+    pub max_launches: u32,
+    /// Predicted costs before the first collection has ended.
     pub prior: PriorCosts,
 }
 
-/// What a collection is thought to take before one has come to its end.
+/// Predicted costs of a collection before the first has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct PriorCosts {
-    /// Until its script can use the device: starting Python, torch, CANN and msprof.
-    pub start: Seconds,
-    /// Exporting and reading, besides what grows with the launches.
+    /// Time until its script can use the device: start of Python, torch, CANN and msprof.
+    pub startup: Seconds,
+    /// Export and reading of the profile, without the part that grows with the launches.
     pub export: Seconds,
-    /// Exporting and reading one launch.
+    /// Export and reading per launch.
     pub export_launch: Seconds,
-    /// Besides its prediction, until it counts as hung: a first start loads libraries from a cold disk, and a first
-    /// launch may compile.
-    pub patience: Seconds,
+    /// Time beyond the prediction after which a collection counts as hung: a first start loads libraries from a cold
+    /// disk, and a first launch may compile.
+    pub hang_timeout: Seconds,
 }
 
 impl Default for PriorCosts {
-    /// Of an Atlas host whose libraries are on a local disk.
+    /// Values for an Atlas host with its libraries on a local disk.
     fn default() -> Self {
-        Self { start: 10.0, export: 5.0, export_launch: 1e-3, patience: 300.0 }
+        Self { startup: 10.0, export: 5.0, export_launch: 1e-3, hang_timeout: 300.0 }
     }
 }
 
 impl Default for SchedLimits {
-    /// msprof wants collections under five minutes; one that fails should cost less than that.
+    /// msprof recommends collections under five minutes; a failed one should cost less than that.
     fn default() -> Self {
         Self {
             deadline: None,
-            longest: 240.0,
-            most_cases: 256,
-            most_launches: 50_000,
+            longest_collection: 240.0,
+            max_cases: 256,
+            max_launches: 50_000,
             prior: PriorCosts::default(),
         }
     }
 }
 
-/// What happened.
+/// Input of the scheduler.
 #[derive(Clone, Debug)]
 pub enum SchedEvent {
-    /// The run begins.
+    /// The run starts.
     Started,
-    /// A collection has ended.
+    /// A collection ended.
     Finished(CollectionFinished),
-    /// Nothing new is to begin.
+    /// No new collection may be started.
     StopRequested,
-    /// Nothing is to begin for a while, such as on a full disk.
+    /// No new collection may be started for now, such as on a full disk.
     NewWorkPaused,
-    /// What held the run has passed.
-    Released,
-    /// A device is lent to somebody else from its running collection's end on.
+    /// The reason for [`SchedEvent::NewWorkPaused`] is gone.
+    NewWorkResumed,
+    /// A device is reserved by others after the end of its running collection.
     DeviceReserved {
         /// The device.
         device: u32,
     },
-    /// A lent device is ours again.
+    /// A reserved device can be used again.
     DeviceReleased {
         /// The device.
         device: u32,
     },
-    /// A moment that [`SchedAction::WakeAt`] asked for has come.
-    Woke,
+    /// The time of [`SchedAction::SetTimer`] has passed.
+    TimerFired,
 }
 
-/// How a collection ended.
+/// End of a collection.
 #[derive(Clone, Debug)]
 pub struct CollectionFinished {
-    /// Its number.
+    /// Number of the collection.
     pub collection: u32,
-    /// Its cases, each with what was found.
+    /// Results of its cases.
     pub results: Vec<CaseResult>,
-    /// How its process ended.
-    pub end: CollectionExit,
-    /// Seconds from its start to the moment at which its script could use the device; `None` where it could not.
-    pub start: Option<Seconds>,
-    /// Seconds from its start to its results.
+    /// Exit of its process.
+    pub exit: CollectionExit,
+    /// Seconds until its script could use the device; `None` if it could not.
+    pub startup: Option<Seconds>,
+    /// Seconds from start to results.
     pub total: Seconds,
-    /// In words, for reasons.
-    pub outcome: String,
+    /// Description, for reasons.
+    pub message: String,
 }
 
-/// What was found of a case.
+/// Result of a case in a collection.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
     /// The case.
     pub case: usize,
-    /// What was found.
-    pub finding: CaseOutcome,
-    /// Seconds that it took, its tensors included; `None` where it did not end.
+    /// Verdict and reason.
+    pub outcome: CaseOutcome,
+    /// Seconds including the construction of its tensors; `None` if it did not end.
     pub seconds: Option<Seconds>,
 }
 
-/// How a collection's process ended.
+/// Exit of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionExit {
-    /// Its script came to its end.
-    Clean,
-    /// It crashed, hung, or was ended by something else.
+    /// Its script finished.
+    Completed,
+    /// It crashed, hung, or was ended by another program.
     Broken,
-    /// Not a single case was launched.
+    /// No case was launched.
     NothingLaunched,
-    /// It was ended for want of time, which says nothing against its cases.
+    /// It was ended by a stop request or the deadline, which is no evidence against its cases.
     Stopped,
 }
 
-/// What to do.
+/// Output of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedAction {
-    /// Begin a collection.
+    /// Start a collection.
     Start(StartCollection),
-    /// Give a case its verdict; it comes once for every case.
+    /// Conclude a case; emitted once for every case.
     Conclude {
         /// The case.
         case: usize,
         /// Its verdict.
-        finding: CaseOutcome,
+        outcome: CaseOutcome,
     },
-    /// Say that a device is not used for now.
+    /// Report that a device is quarantined.
     Quarantine {
         /// The device.
         device: u32,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// When it is tried again; `None` where it is not.
+        /// Time of the next try; `None` if it is excluded for the rest of the run.
         until: Option<Seconds>,
     },
-    /// Say that a device that was set aside is used again.
+    /// Report that a quarantined device is used again.
     Readmit {
         /// The device.
         device: u32,
     },
-    /// Tell [`SchedEvent::Woke`] at this moment, in place of an earlier wish.
-    WakeAt(Seconds),
-    /// Everything has ended.
-    End,
+    /// Send [`SchedEvent::TimerFired`] at this time; replaces an earlier timer.
+    SetTimer(Seconds),
+    /// All cases are concluded and no collection runs.
+    Finish,
 }
 
-/// A collection to begin.
+/// A collection to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartCollection {
-    /// Its number, from 1.
+    /// Number of the collection, from 1.
     pub collection: u32,
-    /// On these devices, which are free; on the first where it needs one.
+    /// Its devices, which are free: one, or those of a gang.
     pub devices: Vec<u32>,
     /// Its cases.
     pub cases: Vec<usize>,
-    /// Why it is begun.
+    /// Purpose of the collection.
     pub purpose: CollectionPurpose,
-    /// What it is predicted to take.
+    /// Predicted seconds.
     pub predicted: Seconds,
-    /// After this it is ended. On a busy host, time in which it waits for a core does not count.
+    /// Seconds after which it is ended, without the time in which it waits for a core of a busy host.
     pub limit: Seconds,
-    /// Wall time until the run's deadline, at which it is ended in any case. That says nothing against its cases.
+    /// Seconds of wall time until the deadline of the run, at which it is ended in any case; no evidence against its
+    /// cases.
     pub cut_off: Option<Seconds>,
 }

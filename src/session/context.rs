@@ -52,7 +52,7 @@ impl RunContext {
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
         let environment = program_environment(options, scratch.path(), &database)?;
-        let info = device::discover(&environment, scratch.path())?;
+        let info = device::query_npu_smi(&environment, scratch.path())?;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
         if options.busy == BusyArg::Skip {
             selected = device::leave_out_busy(&info, selected)?;
@@ -100,14 +100,14 @@ impl RunContext {
             catalogue,
             assets,
         };
-        let tried = resumed.as_ref().map(|resumed| resumed.tried.clone()).unwrap_or_default();
+        let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let request = engine::RunRequest {
             database: &database,
             ledger: &mut ledger,
             plan,
             devices: options.devices.clone(),
             options: serde_json::to_string(&options).unwrap_or_default(),
-            host: serde_json::to_string(&HostFingerprint::collect(&info, &chips)).unwrap_or_default(),
+            host: serde_json::to_string(&HostFingerprint::of_host(&info, &chips)).unwrap_or_default(),
             info,
             settings,
             budget: deadline.seconds(),
@@ -117,11 +117,11 @@ impl RunContext {
             OutputFormat::Plain => Box::new(TextReporter::for_stderr()),
             OutputFormat::Json => Box::new(JsonLines),
         };
-        let mut sink = RunRecorder::new(screen, &folder, &tried);
-        let outcome = engine::run(request, &mut |event: &RunEvent| sink.on_event(event))?;
+        let mut sink = RunRecorder::new(screen, &folder, &attempted);
+        let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
         if format == OutputFormat::Plain {
-            if !outcome.findings.is_empty() {
-                print_data(&verdict_table(&outcome.findings));
+            if !outcome.outcomes.is_empty() {
+                print_data(&verdict_table(&outcome.outcomes));
             }
             let is_rehearsal = database.kind() == DataKind::Rehearsal;
             let mark = if is_rehearsal { " (rehearsal: simulated durations)" } else { "" };

@@ -8,7 +8,7 @@ use std::{
 use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
-    device::{custom_operators, environment_of},
+    device::{custom_operators, operator_environment},
     domain::DataKind,
     rehearsal,
     vendor_check::package_folders,
@@ -52,7 +52,7 @@ pub(super) fn program_environment(
         // CANN does not find custom operators that are installed with a Python package by itself.
         let variable = |name: &str| std::env::var(name).ok();
         let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
-        return Ok(environment_of(&packages, variable));
+        return Ok(operator_environment(&packages, variable));
     }
     fs::create_dir_all(folder).map_err(|error| {
         CommandError::bad_input(

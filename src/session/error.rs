@@ -10,7 +10,7 @@ use crate::{
     engine::EngineError,
     exit::ExitStatus,
     files::FileError,
-    grid::GridWriteError,
+    grid::MutationCasesError,
     ledger::LedgerError,
     plan::PlanError,
     profile::ProfileError,
@@ -60,7 +60,7 @@ macro_rules! bad_input {
 bad_input!(
     DatabaseError,
     FileError,
-    GridWriteError,
+    MutationCasesError,
     ImageFileError,
     LedgerError,
     PlanError,
@@ -71,7 +71,7 @@ bad_input!(
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {
-        Self { message: error.to_string(), hint: error.hint(), exit: error.exit() }
+        Self { message: error.to_string(), hint: error.hint(), exit: error.exit_status() }
     }
 }
 

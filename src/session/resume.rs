@@ -26,10 +26,10 @@ impl ResumeState {
     pub(crate) fn new(plan: RunPlan, records: &[CaseRecord], last_collection: u32) -> Self {
         let by_case: BTreeMap<&CaseId, &CaseRecord> =
             records.iter().map(|record| (&record.case, record)).collect();
-        let mut findings = Vec::new();
+        let mut outcomes = Vec::new();
         let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
             Some(outcome) => {
-                findings.push((case, outcome));
+                outcomes.push((case, outcome));
                 None
             }
             None => Some(case),
@@ -37,9 +37,9 @@ impl ResumeState {
         let mut open = Vec::new();
         for planned in plan.cases {
             let Some(record) = by_case.get(planned.case.id()) else { continue };
-            let PlannedCase { case, reading, fastest, value, devices } = planned;
+            let PlannedCase { case, call, fastest, value, devices } = planned;
             let case = keep_open(case, record);
-            open.extend(case.map(|case| PlannedCase { case, reading, fastest, value, devices }));
+            open.extend(case.map(|case| PlannedCase { case, call, fastest, value, devices }));
         }
         let mut rejected = Vec::new();
         for (case, outcome) in plan.rejected {
@@ -47,10 +47,10 @@ impl ResumeState {
             rejected.extend(keep_open(case, record).map(|case| (case, outcome)));
         }
         let unfinished = records.iter().filter(|record| record.finding.is_none());
-        let tried = unfinished.flat_map(|record| {
+        let attempted = unfinished.flat_map(|record| {
             record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection))
         });
-        let resumed = ResumedRun { collections: last_collection, findings, tried: tried.collect() };
+        let resumed = ResumedRun { collections: last_collection, outcomes, attempted: attempted.collect() };
         Self { plan: RunPlan { cases: open, rejected, already_measured: 0, ..plan }, resumed }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
         let names: Vec<&str> = plan.rejected.iter().map(|(case, _)| case.kernel.as_str()).collect();
         assert_eq!((names, plan.already_measured), (vec!["Open"], 0));
         assert_eq!(resumed.collections, 4);
-        assert_eq!(resumed.findings.len(), 1);
-        assert_eq!(resumed.tried, [(case("Open").id(), 1)]);
+        assert_eq!(resumed.outcomes.len(), 1);
+        assert_eq!(resumed.attempted, [(case("Open").id(), 1)]);
     }
 }

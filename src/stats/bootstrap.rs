@@ -1,28 +1,27 @@
-//! Uncertainty of the median when the samples come from several collections.
+//! Uncertainty of the median of samples from several collections: hierarchical bootstrap.
 //!
-//! Launches of one collection share its offset (process, clocks, memory layout), so that thirty
-//! launches of one are not thirty independent samples. Resampling follows the nesting: collections
-//! first, then launches within each.
+//! Launches of one collection share its offset (process, clocks, memory layout), so that they are not independent
+//! samples. Resampling follows the nesting: first collections, then launches within each.
 
 use super::{
     random::SplitMix64,
     summary::{quantile_of_sorted, twice_median_of_sorted},
 };
 
-/// Resamples: enough for a 95 % percentile interval of a median.
+/// Number of resamples, enough for a 95 % percentile interval of a median.
 const RESAMPLES: usize = 2000;
-/// The interval's ends in thousandths: 95 % lie between.
+/// Ends of the interval in thousandths: 95 % lie between.
 const ENDS: (usize, usize) = (25, 975);
 
-/// The 95 % percentile bootstrap interval of the median of all launches, in nanoseconds; `None` for
-/// fewer than two collections that hold a launch.
+/// Returns the 95 % percentile bootstrap interval of the median of all launches, in nanoseconds; `None` for fewer than
+/// two collections with a launch.
 ///
 /// The order of collections and of launches does not matter, and the same seed gives the same bits
 /// on every machine.
 ///
-/// With few collections it is narrower than it says. Simulated with 10 to 30 normal launches each,
-/// it covers at least 95 % where collections do not differ, but where their offsets vary as much as
-/// launches do: 2 collections about 70 %, 3 about 80 %, 5 about 90 %, 8 about 93 %.
+/// With few collections its coverage is below 95 %. Simulated with 10 to 30 normal launches each, it covers at least
+/// 95 % if collections do not differ; if their offsets vary as much as launches do: 2 collections about 70 %, 3 about
+/// 80 %, 5 about 90 %, 8 about 93 %.
 #[must_use]
 pub fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let mut sorted: Vec<Vec<i64>> =
@@ -38,8 +37,8 @@ pub fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64) -> Op
     for _ in 0..RESAMPLES {
         pool.clear();
         for _ in 0..sorted.len() {
-            let launches = random.pick(&sorted);
-            pool.extend((0..launches.len()).map(|_| *random.pick(launches)));
+            let launches = random.choose(&sorted);
+            pool.extend((0..launches.len()).map(|_| *random.choose(launches)));
         }
         pool.sort_unstable();
         medians.push(twice_median_of_sorted(&pool)?);
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn one_collection_says_nothing_about_the_next() {
+    fn fewer_than_two_collections_have_no_interval() {
         assert_eq!(median_interval_of_collections(&[], 1), None);
         assert_eq!(median_interval_of_collections(&[vec![5; 30]], 1), None);
         assert_eq!(median_interval_of_collections(&[vec![5; 30], vec![], vec![]], 1), None);
@@ -72,7 +71,7 @@ mod tests {
 
     #[test]
     fn published_intervals_do_not_change() {
-        // Written into users' CSVs: a change here changes rows that nobody measured again. A second
+        // Intervals are stored in users' CSVs: a change here would change rows without a new measurement. A second
         // implementation, in Python with fractions, gave the same ends.
         let launches =
             |offset: i64| (0..12).map(|i| 10_000 + offset + i * i * 377 % 1009).collect::<Vec<i64>>();
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_launch_per_collection_is_the_plain_bootstrap() {
+    fn one_launch_per_collection_gives_the_plain_bootstrap() {
         // The median of five draws from five: P(at most the i-th) = P(Binomial(5, i/5) ≥ 3), which
         // is 0.058, 0.317, 0.683, 0.942: 2.5 % fall to the first sample, 97.5 % to the last.
         let collections: Vec<Vec<i64>> = [10, 20, 30, 40, 50].map(|sample| vec![sample]).into();
@@ -107,7 +106,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn order_does_not_matter(collections in collections(), seed in any::<u64>()) {
+        fn bootstrap_is_independent_of_order(collections in collections(), seed in any::<u64>()) {
             let mut turned = collections.clone();
             turned.reverse();
             turned.iter_mut().for_each(|launches| launches.reverse());
@@ -118,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn the_median_is_inside_and_the_ends_are_too(collections in collections(), seed in any::<u64>()) {
+        fn interval_contains_the_median_and_lies_within_the_samples(collections in collections(), seed in any::<u64>()) {
             let (low, high) = median_interval_of_collections(&collections, seed).expect("two");
             let mut all = collections.concat();
             all.sort_unstable();
@@ -127,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn a_shift_shifts(collections in collections(), seed in any::<u64>(), by in 0_i64..1 << 30) {
+        fn shifted_samples_shift_the_interval(collections in collections(), seed in any::<u64>(), by in 0_i64..1 << 30) {
             let (low, high) = median_interval_of_collections(&collections, seed).expect("two");
             let moved: Vec<Vec<i64>> = collections.iter().map(|c| c.iter().map(|x| x + by).collect()).collect();
             let (there_low, there_high) = median_interval_of_collections(&moved, seed).expect("two");

@@ -1,25 +1,25 @@
 //! Confidence intervals of the median by ranks: no assumption about the distribution.
 //!
-//! They hold for independent samples. Launches of one collection share its offset, and there the
-//! interval is too narrow; `bootstrap` is for several collections.
+//! They are valid for independent samples. Launches of one collection share its offset, for which the interval is too
+//! narrow; `bootstrap` is for several collections.
 
-/// How far above the limit a tail still counts as equal to it. A tail that hits the limit exactly
-/// (confidences such as 1 - 2/64) would otherwise be decided by rounding.
+/// Relative excess over the limit at which a tail still counts as equal to it. Otherwise rounding would decide about a
+/// tail that equals the limit exactly (confidences such as 1 - 2/64).
 const SLACK: f64 = 1e-12;
 
-/// The ranks, from 1, between which the median lies at this confidence: the largest `l` with
+/// Returns the ranks, from 1, between which the median lies at this confidence: the largest `l` with
 /// P(B < l) ≤ (1 - confidence) / 2 for B from Binomial(count, 1/2), and `count - l + 1`.
 ///
-/// `None` when even the extremes do not reach the confidence (at 95 %: below 6 samples), or when the
-/// confidence is not between 0 and 1.
+/// `None` if the extremes do not reach the confidence (at 95 %: below 6 samples), or the confidence is not between 0
+/// and 1.
 #[must_use]
 pub fn rank_interval(count: usize, confidence: f64) -> Option<(usize, usize)> {
     if !(confidence > 0.0 && confidence < 1.0) {
         return None;
     }
-    // Weights in proportion to P(B = k), from the centre down to where they leave the range of
-    // floats: about 19·√count terms, made by one multiplication and one division each, where a
-    // library's incomplete beta function would lean on logarithms that differ between platforms.
+    // Weights proportional to P(B = k), from the centre down to the smallest normal float: about 19·√count terms of
+    // one multiplication and one division each. The incomplete beta function of a library would use logarithms that
+    // differ between platforms.
     let middle = count / 2;
     let next = |&(rank, weight): &(usize, f64)| {
         let below: usize = rank.checked_sub(1)?;
@@ -36,12 +36,12 @@ pub fn rank_interval(count: usize, confidence: f64) -> Option<(usize, usize)> {
         tail += weight;
         tail > limit
     };
-    // The first rank whose own weight breaks the limit: everything below it does not.
+    // The first rank whose cumulative weight exceeds the limit.
     let low = weights.iter().rev().find(reaches).map_or(middle + 1, |&(rank, _)| rank);
     (low > 0).then(|| (low, count - low + 1))
 }
 
-/// The samples at the ranks of [`rank_interval`], of samples in ascending order.
+/// Returns the samples at the ranks of [`rank_interval`]; `sorted` is in ascending order.
 #[must_use]
 pub fn median_interval(sorted: &[i64], confidence: f64) -> Option<(i64, i64)> {
     debug_assert!(sorted.is_sorted(), "the caller sorts");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_the_published_table() {
+    fn ranks_match_the_published_table() {
         let table = [
             (6, 1, 6),
             (8, 1, 8),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_whole_number_sums() {
+    fn ranks_match_exact_integer_sums() {
         // Tails in 2^20ths: exact floats, so that ties are ties on both sides. 2^15 of them is a
         // tail of 1/32, which 5 samples hit exactly.
         for part in [1_u128, 1 << 13, 26_214, 1 << 15, 52_428, 1 << 17, 1 << 18, (1 << 19) - 1] {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_hits_the_limit_exactly_is_inside() {
+    fn tail_equal_to_the_limit_is_inside() {
         for count in 2..=20 {
             let row = pascal(count);
             for low in 1..count.div_ceil(2) {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_agree_with_another_library() {
+    fn ranks_match_statrs() {
         for count in [61_u64, 100, 101, 999, 1000, 2500] {
             let binomial = Binomial::new(0.5, count).expect("a distribution");
             let low = (1..=count).take_while(|low| binomial.cdf(low - 1) <= 0.025).last().expect("a rank");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn confidences_outside_are_refused() {
+    fn confidence_outside_0_to_1_has_no_interval() {
         for confidence in [0.0, 1.0, -0.5, 95.0, f64::NAN] {
             assert_eq!(rank_interval(100, confidence), None, "{confidence}");
         }
@@ -153,7 +153,7 @@ mod tests {
         let median = (1_i64 << 29).pow(2);
         let trials = 20_000;
         let covered = (0..trials).filter(|_| {
-            let mut samples: Vec<i64> = (0..10).map(|_| (random.below(1 << 30) as i64).pow(2)).collect();
+            let mut samples: Vec<i64> = (0..10).map(|_| (random.next_below(1 << 30) as i64).pow(2)).collect();
             samples.sort_unstable();
             let (low, high) = median_interval(&samples, 0.95).expect("ten are enough");
             low <= median && median <= high
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_median_is_inside(mut samples in proptest::collection::vec(any::<i64>(), 6..80), confidence in 0.01..0.96) {
+        fn interval_contains_the_median(mut samples in proptest::collection::vec(any::<i64>(), 6..80), confidence in 0.01..0.96) {
             samples.sort_unstable();
             let (low, high) = median_interval(&samples, confidence).expect("enough samples");
             let median = median_of_sorted(&samples).expect("samples");
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn a_shift_shifts(mut samples in proptest::collection::vec(0_i64..1 << 40, 6..80), by in -(1_i64 << 40)..1 << 40) {
+        fn shifted_samples_shift_the_rank_interval(mut samples in proptest::collection::vec(0_i64..1 << 40, 6..80), by in -(1_i64 << 40)..1 << 40) {
             samples.sort_unstable();
             let (low, high) = median_interval(&samples, 0.95).expect("enough samples");
             let moved: Vec<i64> = samples.iter().map(|sample| sample + by).collect();
@@ -181,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn more_confidence_is_never_narrower(count in 10_usize..3000, a in 0.01..0.99, b in 0.01..0.99) {
+        fn higher_confidence_is_never_narrower(count in 10_usize..3000, a in 0.01..0.99, b in 0.01..0.99) {
             let (less, more) = if a < b { (a, b) } else { (b, a) };
             let (inner, outer) = (rank_interval(count, less).expect("l"), rank_interval(count, more).expect("m"));
             prop_assert!(outer.0 <= inner.0 && inner.1 <= outer.1);

@@ -1,18 +1,18 @@
-//! Labels for samples far from the median. Nothing is removed here: who reads the labels decides.
+//! Labels of samples far from the median. No sample is removed here; the caller decides.
 
 use super::summary::{median_of_sorted, twice_median_of_sorted};
 
-/// Makes the median absolute deviation of a normal distribution its standard deviation.
+/// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
 /// Modified z-score beyond which a sample is a mild outlier (Iglewicz and Hoaglin).
 const MILD: f64 = 3.5;
 /// Modified z-score beyond which a sample is a severe outlier (hyperfine's level).
 const SEVERE: f64 = 10.0;
 
-/// How far a sample lies from the others.
+/// Label of a sample by its distance from the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutlierKind {
-    /// Among the others.
+    /// No outlier.
     None,
     /// Modified z-score above 3.5.
     Mild,
@@ -20,19 +20,18 @@ pub enum OutlierKind {
     Severe,
 }
 
-/// Where outliers begin, on both sides of the median.
+/// Fence beyond which samples are outliers, on both sides of the median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutlierFence {
     /// Median of the samples, nanoseconds.
     pub median: f64,
-    /// Robust standard deviation in nanoseconds, 1.4826 · MAD, never below what half a step of
-    /// the timer makes of it: otherwise a timer that answers the same number most of the time
-    /// (MAD 0) would turn its own next step into an outlier.
+    /// Robust standard deviation in nanoseconds: 1.4826 · max(MAD, half a timer step). With a MAD of 0, the next step
+    /// of the timer would otherwise be an outlier.
     pub sigma: f64,
 }
 
 impl OutlierFence {
-    /// The fence of these samples, in any order; `None` when there are none.
+    /// Computes the fence of samples in any order; `None` without samples.
     ///
     /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
     #[must_use]
@@ -48,9 +47,9 @@ impl OutlierFence {
         Some(Self { median: median_of_sorted(&sorted)?, sigma: MAD_TO_SIGMA * mad.max(floor) })
     }
 
-    /// The label of one sample.
+    /// Returns the label of one sample.
     #[must_use]
-    pub fn label(&self, sample: i64) -> OutlierKind {
+    pub fn label_sample(&self, sample: i64) -> OutlierKind {
         let distance = (sample as f64 - self.median).abs();
         if distance > SEVERE * self.sigma {
             OutlierKind::Severe
@@ -62,11 +61,11 @@ impl OutlierFence {
     }
 }
 
-/// The label of every sample, in the order of the samples; see [`OutlierFence::of`] for `quantum_ns`.
+/// Returns the label of every sample, in their order; see [`OutlierFence::from_samples`] for `quantum_ns`.
 #[must_use]
-pub fn classify(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
+pub fn label_samples(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
     let fence = OutlierFence::from_samples(samples, quantum_ns);
-    fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label(sample)).collect())
+    fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label_sample(sample)).collect())
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
         let last = |distance: i64| {
             [1, -1].map(|side| {
                 let samples = [10_000 + side * distance, 10_000 - side * 2000, 9000, 10_000, 11_000];
-                classify(&samples, 20)[0]
+                label_samples(&samples, 20)[0]
             })
         };
         assert_eq!(last(5189), [OutlierKind::None; 2]);
@@ -101,22 +100,22 @@ mod tests {
     fn a_timer_that_repeats_itself_makes_no_outliers_of_its_steps() {
         // Half a step is 10, so sigma is 14.826: three steps are mild, eight are severe.
         let samples = [5000, 5000, 5000, 5000, 5000, 5000, 5020, 5040, 5060, 5160];
-        let labels = classify(&samples, 20);
+        let labels = label_samples(&samples, 20);
         assert_eq!(&labels[..8], [OutlierKind::None; 8]);
         assert_eq!(&labels[8..], [OutlierKind::Mild, OutlierKind::Severe]);
         for quantum in [i64::MIN, 0, 1] {
-            assert_eq!(classify(&[5, 5, 5, 5, 7], quantum)[4], OutlierKind::None, "{quantum}");
-            assert_eq!(classify(&[5, 5, 5, 5, 13], quantum)[4], OutlierKind::Severe, "{quantum}");
+            assert_eq!(label_samples(&[5, 5, 5, 5, 7], quantum)[4], OutlierKind::None, "{quantum}");
+            assert_eq!(label_samples(&[5, 5, 5, 5, 13], quantum)[4], OutlierKind::Severe, "{quantum}");
         }
     }
 
     #[test]
-    fn odd_input_is_handled() {
+    fn empty_and_extreme_samples_have_labels() {
         assert_eq!(OutlierFence::from_samples(&[], 20), None);
-        assert_eq!(classify(&[], 20), []);
-        assert_eq!(classify(&[42], 20), [OutlierKind::None]);
-        assert_eq!(classify(&[i64::MIN, i64::MAX], 20), [OutlierKind::None; 2]);
-        assert_eq!(classify(&[0, 0, 0, i64::MAX, i64::MIN], i64::MAX), [OutlierKind::None; 5]);
+        assert_eq!(label_samples(&[], 20), []);
+        assert_eq!(label_samples(&[42], 20), [OutlierKind::None]);
+        assert_eq!(label_samples(&[i64::MIN, i64::MAX], 20), [OutlierKind::None; 2]);
+        assert_eq!(label_samples(&[0, 0, 0, i64::MAX, i64::MIN], i64::MAX), [OutlierKind::None; 5]);
     }
 
     proptest! {
@@ -124,7 +123,7 @@ mod tests {
         fn labels_follow_the_modified_z_score(samples in proptest::collection::vec(0_i64..3000, 1..30), quantum in 1_i64..200) {
             let centre = median(samples.iter().map(|&x| x as f64).collect());
             let mad = median(samples.iter().map(|&x| (x as f64 - centre).abs()).collect());
-            for (&sample, label) in samples.iter().zip(classify(&samples, quantum)) {
+            for (&sample, label) in samples.iter().zip(label_samples(&samples, quantum)) {
                 let z = (sample as f64 - centre).abs() / (1.4826 * mad.max(quantum as f64 / 2.0));
                 // On the fence itself rounding decides.
                 if (z - 3.5).abs() > 1e-9 && (z - 10.0).abs() > 1e-9 {
@@ -136,16 +135,16 @@ mod tests {
         #[test]
         fn labels_stay_with_their_samples(samples in proptest::collection::vec(0_i64..3000, 1..30), by in 0_usize..30) {
             let by = by % samples.len();
-            let (mut turned, mut labels) = (samples.clone(), classify(&samples, 20));
+            let (mut turned, mut labels) = (samples.clone(), label_samples(&samples, 20));
             turned.rotate_left(by);
             labels.rotate_left(by);
-            prop_assert_eq!(classify(&turned, 20), labels);
+            prop_assert_eq!(label_samples(&turned, 20), labels);
         }
 
         #[test]
-        fn a_shift_changes_no_label(samples in proptest::collection::vec(0_i64..3000, 1..30), by in 0_i64..1 << 40) {
+        fn shifted_samples_keep_their_labels(samples in proptest::collection::vec(0_i64..3000, 1..30), by in 0_i64..1 << 40) {
             let moved: Vec<i64> = samples.iter().map(|sample| sample + by).collect();
-            prop_assert_eq!(classify(&moved, 20), classify(&samples, 20));
+            prop_assert_eq!(label_samples(&moved, 20), label_samples(&samples, 20));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Centre, spread and tail of a set of samples, from exact integer sums.
+//! Summary statistics of samples, from exact integer sums.
 
-/// What a set of samples looks like; everything but the count in nanoseconds.
+/// Summary of samples; all values except the count in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleSummary {
     /// Number of samples, at least 1.
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Median; of an even count the mean of the two in the middle.
+    /// Median; for an even count the mean of the middle two.
     pub median: f64,
     /// Sample standard deviation (divisor `count - 1`); `None` for a single sample.
     pub std: Option<f64>,
@@ -20,7 +20,7 @@ pub struct SampleSummary {
 }
 
 impl SampleSummary {
-    /// Summarises samples, which are sorted in place; `None` when there are none.
+    /// Summarises samples, which are sorted in place; `None` without samples.
     #[must_use]
     pub fn from_samples(samples: &mut [i64]) -> Option<Self> {
         samples.sort_unstable();
@@ -37,69 +37,69 @@ impl SampleSummary {
     }
 }
 
-/// The arithmetic mean, rounded once from the exact quotient; `None` of nothing.
+/// Returns the arithmetic mean, rounded once from the exact quotient; `None` without samples.
 #[must_use]
 pub fn mean_of(samples: &[i64]) -> Option<f64> {
     let sum: i128 = samples.iter().copied().map(i128::from).sum();
-    (!samples.is_empty()).then(|| quotient(sum, samples.len() as u64))
+    (!samples.is_empty()).then(|| rounded_quotient(sum, samples.len() as u64))
 }
 
-/// The median of samples in ascending order, rounded once; `None` of nothing.
+/// Returns the median of samples in ascending order, rounded once; `None` without samples.
 #[must_use]
 pub fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
-    twice_median_of_sorted(sorted).map(|twice| quotient(twice, 2))
+    twice_median_of_sorted(sorted).map(|twice| rounded_quotient(twice, 2))
 }
 
-/// Twice the median of values in ascending order: always a whole number.
+/// Returns twice the median of values in ascending order, which is always an integer.
 pub(super) fn twice_median_of_sorted<T: Copy + Into<i128> + PartialOrd>(sorted: &[T]) -> Option<i128> {
     debug_assert!(sorted.is_sorted(), "the caller sorts");
     let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
     Some((*low).into() + (*high).into())
 }
 
-/// The type-7 quantile at `permille` thousandths of values in ascending order, rounded once.
+/// Returns the type-7 quantile at `permille` thousandths of values in ascending order, rounded once.
 pub(super) fn quantile_of_sorted<T: Copy + Into<i128>>(sorted: &[T], permille: usize) -> Option<f64> {
     let position = sorted.len().checked_sub(1)? * permille;
     let (index, part) = (position / 1000, position % 1000);
     let low: i128 = (*sorted.get(index)?).into();
-    // Nothing stands above the last value, and nothing is interpolated there.
+    // At the last value no interpolation is needed.
     let high: i128 = sorted.get(index + 1).map_or(low, |&value| value.into());
-    Some(quotient(1000 * low + part as i128 * (high - low), 1000))
+    Some(rounded_quotient(1000 * low + part as i128 * (high - low), 1000))
 }
 
-/// The sample standard deviation, `None` below two samples.
+/// Returns the sample standard deviation; `None` for fewer than two samples.
 fn std_of(samples: &[i64]) -> Option<f64> {
     let count = samples.len() as u64;
     let degrees = count.checked_sub(2)? + 1;
     let sum: i128 = samples.iter().copied().map(i128::from).sum();
-    // Deviations are taken from the whole number below the mean: small, so that their squares fit,
-    // and exact, so that the difference below cancels nothing that matters.
+    // Deviations from the integer below the mean are small, so that their squares fit, and exact, so that the
+    // subtraction below loses no precision.
     let centre = sum.div_euclid(i128::from(count));
     let rest = sum.rem_euclid(i128::from(count)).unsigned_abs();
     let deviations = samples.iter().map(|&sample| (i128::from(sample) - centre).unsigned_abs());
     let squares = deviations.clone().try_fold(0_u128, |total, d| total.checked_add(d.checked_mul(d)?));
     let exact = squares.and_then(|squares| {
         let numerator = squares.checked_mul(count.into())? - rest * rest;
-        Some(quotient(i128::try_from(numerator).ok()?, count.checked_mul(degrees)?))
+        Some(rounded_quotient(i128::try_from(numerator).ok()?, count.checked_mul(degrees)?))
     });
     let variance = exact.unwrap_or_else(|| {
-        // Samples centuries apart overflow 128 bits; there the fraction of a nanosecond between
-        // centre and mean is far below the last digit, and two passes in floats are enough.
+        // Samples centuries apart overflow 128 bits; the fraction of a nanosecond between centre and mean is then far
+        // below the last digit, and floats are precise enough.
         deviations.map(|d| (d as f64) * (d as f64)).sum::<f64>() / degrees as f64
     });
     Some(variance.sqrt())
 }
 
-/// The quotient, rounded once to the nearest float, ties to even.
+/// Returns the quotient, rounded once to the nearest float, ties to even.
 ///
-/// Dividing two floats rounds up to three times as soon as one does not fit 53 bits.
-fn quotient(numerator: i128, denominator: u64) -> f64 {
+/// A division of two floats rounds up to three times if one of them does not fit 53 bits.
+fn rounded_quotient(numerator: i128, denominator: u64) -> f64 {
     let magnitude = numerator.unsigned_abs();
     let shift = magnitude.leading_zeros().min(127);
     let scaled = magnitude << shift;
     let divisor = u128::from(denominator);
-    // At least 64 bits are left. A last bit that says "and something more" keeps a quotient beyond
-    // a tie from being taken for one, and the power of two that is divided out again is exact.
+    // At least 64 bits remain. A sticky last bit for the remainder keeps a quotient above a tie from being rounded as a
+    // tie; the division by the power of two is exact.
     let whole = (scaled / divisor) | u128::from(!scaled.is_multiple_of(divisor));
     let value = whole as f64 / (1_u128 << shift) as f64;
     if numerator < 0 { -value } else { value }
@@ -115,7 +115,7 @@ mod tests {
         SampleSummary::from_samples(&mut samples.to_vec()).expect("samples")
     }
 
-    /// By the textbook, in floats: mean, then squared deviations.
+    /// Textbook formula in floats: mean, then squared deviations.
     fn naive_std(samples: &[i64]) -> f64 {
         let count = samples.len() as f64;
         let mean = samples.iter().map(|&x| x as f64).sum::<f64>() / count;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_worked_by_hand() {
+    fn summary_matches_a_manual_calculation() {
         // Sum 40; squared deviations sum to 32; place 0.95·7 = 6.65 lies between 7 and 9.
         let mut samples = [9, 2, 4, 4, 5, 4, 7, 5];
         let summary = SampleSummary::from_samples(&mut samples).expect("samples");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_say_what_they_can() {
+    fn missing_statistics_of_few_samples_are_none() {
         assert_eq!(SampleSummary::from_samples(&mut []), None);
         assert_eq!((mean_of(&[]), median_of_sorted(&[])), (None, None));
         let one = of(&[7]);
@@ -159,27 +159,27 @@ mod tests {
     fn quotients_are_rounded_once() {
         // 2^53 + 1 is a tie as a float; a third beyond it is not, and goes up.
         let tie = (1_i128 << 53) + 1;
-        assert_eq!(quotient(tie, 1), 2.0_f64.powi(53));
-        assert_eq!(quotient(3 * tie + 1, 3), 2.0_f64.powi(53) + 2.0);
-        assert_eq!(quotient(-(3 * tie + 1), 3), -2.0_f64.powi(53) - 2.0);
-        assert_eq!(quotient(0, 7), 0.0);
-        // The same where only the remainder tells, beyond the bits that the quotient keeps.
+        assert_eq!(rounded_quotient(tie, 1), 2.0_f64.powi(53));
+        assert_eq!(rounded_quotient(3 * tie + 1, 3), 2.0_f64.powi(53) + 2.0);
+        assert_eq!(rounded_quotient(-(3 * tie + 1), 3), -2.0_f64.powi(53) - 2.0);
+        assert_eq!(rounded_quotient(0, 7), 0.0);
+        // Here only the remainder decides, beyond the bits of the quotient.
         let divisor = (1_u64 << 40) - 1;
         let tied = i128::from(divisor) * (tie << 27);
-        assert_eq!(quotient(tied, divisor), 2.0_f64.powi(80));
-        assert_eq!(quotient(tied + 1, divisor), 2.0_f64.powi(80) + 2.0_f64.powi(28));
+        assert_eq!(rounded_quotient(tied, divisor), 2.0_f64.powi(80));
+        assert_eq!(rounded_quotient(tied + 1, divisor), 2.0_f64.powi(80) + 2.0_f64.powi(28));
     }
 
     proptest! {
         #[test]
-        fn small_quotients_are_what_the_processor_divides(n in -(1_i64 << 53)..(1 << 53), d in 1_u64..1 << 53) {
-            prop_assert_eq!(quotient(n.into(), d), n as f64 / d as f64);
+        fn small_quotients_equal_float_division(n in -(1_i64 << 53)..(1 << 53), d in 1_u64..1 << 53) {
+            prop_assert_eq!(rounded_quotient(n.into(), d), n as f64 / d as f64);
         }
 
         #[test]
         fn large_quotients_lie_within_half_a_step(n in any::<i64>(), scale in 1_i64.., d in 1_u64..1 << 30) {
             let numerator = i128::from(n) * i128::from(scale >> 8);
-            let value = quotient(numerator, d);
+            let value = rounded_quotient(numerator, d);
             // Exact where the value is whole, which it is from 2^53 on.
             prop_assume!(value.abs() >= 2.0_f64.powi(54));
             let step = value.abs().next_up() - value.abs();
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn order_does_not_matter(samples in proptest::collection::vec(any::<i64>(), 1..40), by in 0_usize..40) {
+        fn summary_is_independent_of_order(samples in proptest::collection::vec(any::<i64>(), 1..40), by in 0_usize..40) {
             let mut turned = samples.clone();
             turned.rotate_left(by % samples.len());
             turned.reverse();
@@ -196,13 +196,13 @@ mod tests {
         }
 
         #[test]
-        fn std_is_the_textbook_one(samples in proptest::collection::vec(0_i64..10_000_000, 2..60)) {
+        fn std_matches_the_textbook_formula(samples in proptest::collection::vec(0_i64..10_000_000, 2..60)) {
             let (std, naive) = (of(&samples).std.expect("two"), naive_std(&samples));
             prop_assert!((std - naive).abs() <= 1e-9 * naive.max(1.0), "{std} {naive}");
         }
 
         #[test]
-        fn a_shift_shifts(samples in proptest::collection::vec(0_i64..1 << 30, 2..60), by in 0_i64..1 << 40) {
+        fn shifted_samples_shift_the_summary(samples in proptest::collection::vec(0_i64..1 << 30, 2..60), by in 0_i64..1 << 40) {
             let (here, there) = (of(&samples), of(&samples.iter().map(|x| x + by).collect::<Vec<_>>()));
             let by = by as f64;
             prop_assert_eq!(there.std, here.std);
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn the_percentile_follows_its_definition(mut samples in proptest::collection::vec(0_i64..1 << 30, 1..200)) {
+        fn percentile_matches_its_definition(mut samples in proptest::collection::vec(0_i64..1 << 30, 1..200)) {
             let p95 = of(&samples).p95;
             samples.sort_unstable();
             let place = (samples.len() - 1) as f64 * 0.95;

@@ -113,7 +113,7 @@ fn run_process(
     let halt = AtomicBool::new(false);
     let mut is_stalled = false;
     let ended = thread::scope(|scope| {
-        let process = scope.spawn(|| process::run(&job, &halt));
+        let process = scope.spawn(|| process::run_command(&job, &halt));
         let mut last_output = Instant::now();
         while !process.is_finished() {
             thread::sleep(POLL_INTERVAL);
@@ -168,7 +168,7 @@ fn write_scripts(
         cases: indices
             .iter()
             .zip(0..)
-            .map(|(&index, ordinal)| ManifestCase::new(ordinal, &cases[index].case, &cases[index].reading, 0))
+            .map(|(&index, ordinal)| ManifestCase::new(ordinal, &cases[index].case, &cases[index].call, 0))
             .collect(),
     };
     let files = [

@@ -137,7 +137,7 @@ pub fn check_cases(
 /// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
 #[must_use]
 pub fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
-    call_digest(&planned.case, &planned.reading, catalogue.entry(&planned.case.kernel))
+    call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
 }
 
 /// Returns the text of each slot; empty for an omitted optional tensor.

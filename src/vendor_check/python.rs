@@ -97,7 +97,7 @@ fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
         stdin: None,
         record: None,
     };
-    let ended = process::run(&job, &AtomicBool::new(false))?;
+    let ended = process::run_command(&job, &AtomicBool::new(false))?;
     let last = last_line(&log);
     if ended == ExitKind::Exited(0) { Ok(last) } else { Err(unusable(last)) }
 }

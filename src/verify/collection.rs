@@ -1,4 +1,4 @@
-//! Judges every case of a collection by its records.
+//! Assesses every case of a collection by its records.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     JournalLine, LaunchJournal,
-    ranks::{RankLaunches, RankOutput, merge_ranks, ranks, slowest},
-    samples::{accepted, noise},
+    ranks::{RankLaunches, RankOutput, merge_ranks, slowest_records, split_by_rank},
+    samples::{accepted_samples, noise_reason},
 };
 use crate::{
     domain::{
@@ -21,15 +21,15 @@ use crate::{
 /// A kernel record of a collection.
 #[derive(Clone, Debug)]
 pub struct RawRecord {
-    /// The kernel's type.
+    /// Type of the kernel.
     pub kernel: String,
-    /// When it started.
+    /// Start time.
     pub start: Nanos,
-    /// How long it ran.
+    /// Device time.
     pub duration: Nanos,
-    /// On which device.
+    /// Logical device.
     pub device: Option<u32>,
-    /// Input slots; empty where the profiler shows none.
+    /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     /// Output slots.
     pub outputs: Vec<Slot>,
@@ -37,40 +37,40 @@ pub struct RawRecord {
     pub counters: Vec<Option<f64>>,
 }
 
-/// What a case's records are held against.
+/// Expected records of a case.
 #[derive(Clone, Debug)]
 pub struct ExpectedLaunches<'a> {
     /// The case.
     pub case: &'a Case,
-    /// Names under which the profiler may show the kernel.
+    /// Names of the kernel in profiles.
     pub names: Vec<&'a str>,
-    /// Kernels that the same call launches besides.
-    pub beside: &'a [String],
-    /// The shortest time that the device allows.
+    /// Other kernels that the same call launches.
+    pub also_launched: &'a [String],
+    /// Roofline bound of the duration.
     pub fastest: Nanos,
-    /// What the shapes left open, for the reason.
+    /// Assumptions about values that shapes do not determine, added to the reason.
     pub notes: &'a [String],
-    /// Input slots that the kernel reads from the host: how the profiler shows them depends on the
-    /// library that launches, not on the work.
+    /// Input slots that the kernel reads from the host: their form in the profile depends on the launching library, not
+    /// on the work.
     pub host_slots: Vec<usize>,
 }
 
-/// How the collection's process ended.
+/// Termination of the process of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CollectionVerdicts {
-    /// By itself; its exit status proves nothing.
-    ByItself,
-    /// By its time limit.
+pub enum CollectionTermination {
+    /// It exited; its exit status is unreliable.
+    Exited,
+    /// It was ended at its time limit.
     TimedOut,
-    /// Because the run was stopped at once.
+    /// It was ended by a stop request or at the deadline.
     Stopped,
 }
 
-/// Durations shorter than this part of the fastest possible are refused; the margin is for clocks above
-/// their rating and for rounding.
+/// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
+/// and rounding.
 const PLAUSIBLE: f64 = 0.95;
 
-/// Reads all kernel records that msprof left below a folder, in the order of their start.
+/// Reads all kernel records below the profile folder, sorted by start time.
 ///
 /// # Errors
 /// [`ProfileError`] with file and line.
@@ -84,7 +84,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
         while let Some(record) = reader.read_record()? {
             let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
             records.push(RawRecord {
-                kernel: kernel_of(record.kernel()),
+                kernel: kernel_name(record.kernel()),
                 start,
                 duration,
                 device: record.device(),
@@ -95,29 +95,29 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
             });
         }
     }
-    // The profiler sorts by text, devices and starts alike.
+    // The profiler sorts devices and start times as text.
     records.sort_by_key(|record| record.start);
     Ok(records)
 }
 
-/// The kernel's name as cases have it, which shorten over-long ones.
-fn kernel_of(text: &[u8]) -> String {
+/// Returns the kernel's name in the form of cases, which shorten long names.
+fn kernel_name(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     KernelName::new(&text).map_or_else(|_| text.clone().into_owned(), |name| name.as_str().to_owned())
 }
 
-/// Judges every case of a manifest. `expected` holds the cases in the manifest's order, `journals` one of each
-/// process, by rank. Every process has to account for its launches by itself.
+/// Assesses every case of a manifest. `expected` has the cases in the order of the manifest, `journals` one journal per
+/// process, by rank. The launches of every process must be recorded.
 #[must_use]
-pub fn assess(
+pub fn assess_collection(
     manifest: &Manifest,
     expected: &[ExpectedLaunches<'_>],
     journals: &[LaunchJournal],
     records: &[RawRecord],
-    end: CollectionVerdicts,
+    end: CollectionTermination,
 ) -> Vec<Attempt> {
-    let ranks = ranks(manifest, journals, records);
-    let brackets: Vec<_> = ranks.iter().map(|rank| brackets(manifest, &rank.records)).collect();
+    let ranks = split_by_rank(manifest, journals, records);
+    let brackets: Vec<_> = ranks.iter().map(|rank| sentinel_brackets(manifest, &rank.records)).collect();
     let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
@@ -127,28 +127,28 @@ pub fn assess(
             let Some(line) = rank.journal.lines.get(&ordinal) else {
                 return Err(not_launched(ordinal, running, all.is_started, end));
             };
-            if let Some(finding) = raised(line) {
+            if let Some(finding) = exception_outcome(line) {
                 return Err(finding);
             }
             match brackets.get(&ordinal) {
-                Some(&(from, to)) => evidence(rank, expected, line, &rank.records[from..to]),
+                Some(&(from, to)) => rank_launches(rank, expected, line, &rank.records[from..to]),
                 None => Err(without_bracket(line, &rank.records, end)),
             }
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
-            Ok(evidence) => judge_case(manifest, case, expected, &evidence),
+            Ok(evidence) => assess_case(manifest, case, expected, &evidence),
             Err(finding) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
-                attempt(case, launched, Vec::new(), Vec::new(), finding)
+                case_attempt(case, launched, Vec::new(), Vec::new(), finding)
             }
         }
     });
     cases.collect()
 }
 
-/// Where each case's records are: between its opening and its closing sentinel.
-fn brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize, usize)> {
+/// Returns the range of the records of each case: between its opening and its closing sentinel.
+fn sentinel_brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize, usize)> {
     let sentinels = &manifest.sentinels;
     let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
@@ -178,45 +178,47 @@ fn not_launched(
     ordinal: u32,
     running: Option<u32>,
     is_started: bool,
-    end: CollectionVerdicts,
+    end: CollectionTermination,
 ) -> CaseOutcome {
     if Some(ordinal) != running {
         return CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
     }
     match end {
-        CollectionVerdicts::Stopped => CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran"),
-        _ if !is_started => {
-            CaseOutcome::new(Verdict::NotRun, "the script could not use its device; its log says why")
+        CollectionTermination::Stopped => {
+            CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran")
         }
-        CollectionVerdicts::TimedOut => {
+        _ if !is_started => {
+            CaseOutcome::new(Verdict::NotRun, "the script could not use its device; see its log")
+        }
+        CollectionTermination::TimedOut => {
             CaseOutcome::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
         }
-        CollectionVerdicts::ByItself => CaseOutcome::new(Verdict::Crashed, "the process ended while it ran"),
+        CollectionTermination::Exited => CaseOutcome::new(Verdict::Crashed, "the process ended while it ran"),
     }
 }
 
-/// A case that was launched, and whose sentinels are not in the profile.
-fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionVerdicts) -> CaseOutcome {
+/// Returns the outcome of a launched case whose sentinels are not in the profile.
+fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
     match (end, records.is_empty()) {
-        (CollectionVerdicts::ByItself, true) => {
+        (CollectionTermination::Exited, true) => {
             CaseOutcome::new(Verdict::LostRecords, "msprof left no records")
         }
-        (CollectionVerdicts::ByItself, false) => {
+        (CollectionTermination::Exited, false) => {
             let launched = line.launched;
             let reason = format!("{launched} launches, but their sentinels are not in the profile");
             CaseOutcome::new(Verdict::LostRecords, reason)
         }
-        // Its records were never exported; nothing is wrong with it.
-        (CollectionVerdicts::TimedOut, _) => {
+        // Its records were not exported, which is no fault of the case.
+        (CollectionTermination::TimedOut, _) => {
             CaseOutcome::new(Verdict::NotRun, "the collection was ended before its records were exported")
         }
-        (CollectionVerdicts::Stopped, _) => {
+        (CollectionTermination::Stopped, _) => {
             CaseOutcome::new(Verdict::NotRun, "the run was stopped before its records were exported")
         }
     }
 }
 
-fn raised(line: &JournalLine) -> Option<CaseOutcome> {
+fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
     let error = line.error.as_ref()?;
     let verdict = if error.is_of_another_rank() {
         Verdict::NotRun
@@ -230,7 +232,7 @@ fn raised(line: &JournalLine) -> Option<CaseOutcome> {
     Some(CaseOutcome::new(verdict, format!("{}: {}", error.class, error.message)))
 }
 
-fn attempt(
+fn case_attempt(
     case: &ManifestCase,
     launched: u32,
     launches: Vec<Launch>,
@@ -240,8 +242,8 @@ fn attempt(
     Attempt { case: case.case.clone(), launched, launches, counters, finding }
 }
 
-/// The launches of a case by one process, where its records can be those.
-fn evidence<'a>(
+/// Returns the launches of a case by one process, or the reason why its records do not match.
+fn rank_launches<'a>(
     rank: &RankOutput<'_>,
     expected: &ExpectedLaunches<'_>,
     line: &JournalLine,
@@ -255,17 +257,17 @@ fn evidence<'a>(
     }
 }
 
-fn judge_case(
+fn assess_case(
     manifest: &Manifest,
     case: &ManifestCase,
     expected: &ExpectedLaunches<'_>,
     evidence: &[RankLaunches<'_>],
 ) -> Attempt {
-    let own = slowest(evidence);
+    let own = slowest_records(evidence);
     let launched = evidence.first().map_or(0, |first| first.launched);
     let is_sample = |number: usize| number >= manifest.warm_up as usize;
     let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
-    let mut keep = accepted(&samples).into_iter();
+    let mut keep = accepted_samples(&samples).into_iter();
     let launches: Vec<Launch> = own
         .iter()
         .enumerate()
@@ -286,11 +288,11 @@ fn judge_case(
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
     let outliers = samples.len() - durations.len();
-    let finding = dispersion(&durations, outliers, expected, evidence);
-    attempt(case, launched, launches, counters, finding)
+    let finding = noise_outcome(&durations, outliers, expected, evidence);
+    case_attempt(case, launched, launches, counters, finding)
 }
 
-/// The first reason why the records cannot be the launches of the case.
+/// Returns the first reason why the records cannot be the launches of the case.
 fn wrong_records(
     device: u32,
     expected: &ExpectedLaunches<'_>,
@@ -343,7 +345,7 @@ fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
     (0..COUNTERS.len()).map(mean).collect()
 }
 
-fn dispersion(
+fn noise_outcome(
     durations: &[i64],
     outliers: usize,
     expected: &ExpectedLaunches<'_>,
@@ -358,14 +360,14 @@ fn dispersion(
         .flat_map(|evidence| evidence.records)
         .map(|record| record.kernel.as_str())
         .filter(|kernel| {
-            !expected.names.contains(kernel) && !expected.beside.iter().any(|known| known == kernel)
+            !expected.names.contains(kernel) && !expected.also_launched.iter().any(|known| known == kernel)
         })
         .collect();
     if !foreign.is_empty() {
         let kernels: Vec<&str> = foreign.into_iter().collect();
         remarks.push(format!("the call also launched {}", kernels.join(", ")));
     }
-    let (verdict, first) = match noise(&[durations.to_vec()], outliers, 0) {
+    let (verdict, first) = match noise_reason(&[durations.to_vec()], outliers, 0) {
         Some(why) => (Verdict::Noisy, why),
         None => (Verdict::Ok, "every launch recorded".to_owned()),
     };

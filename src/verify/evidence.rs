@@ -1,14 +1,13 @@
-//! From the evidence in the ledger to the numbers of a row.
+//! Pools the attempts in the ledger into the numbers of a row.
 
-use super::samples::{interval, noise};
+use super::samples::{noise_reason, published_interval};
 use crate::{
     domain::{AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict},
     stats::SampleSummary,
 };
 
-/// What a row shows for all evidence there is of a case: attempts that ended `ok`, or noisy ones where
-/// there are no others. `None` without evidence. The row's verdict is about all of it: collections that
-/// were steady one by one may differ from each other.
+/// Pools all attempts at a case into a row: attempts that ended `ok`, or noisy ones if there are no others. `None`
+/// without attempts. The verdict is that of the pooled samples: collections that are steady individually may differ.
 #[must_use]
 pub fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
     let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
@@ -18,12 +17,12 @@ pub fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowRe
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = SampleSummary::from_samples(&mut pooled)?;
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
-    let interval = interval(&collections, case.seed());
+    let interval = published_interval(&collections, case.seed());
     let samples = pooled.len();
     let measurement =
         Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
-    // Together they may be steadier than one by one, or differ from each other.
-    let finding = match noise(&collections, 0, case.seed()) {
+    // Pooled samples may be steadier than individual collections, or less steady.
+    let finding = match noise_reason(&collections, 0, case.seed()) {
         _ if used.len() == 1 => CaseOutcome::new(best, last.reason.clone()),
         Some(why) => CaseOutcome::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
         None if best == Verdict::Ok => CaseOutcome::new(Verdict::Ok, last.reason.clone()),
@@ -32,7 +31,7 @@ pub fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowRe
     Some(RowResult { case: case.clone(), run: last.run.clone(), finding, measurement: Some(measurement) })
 }
 
-/// Means of the counters over all launches, each attempt weighing by its samples.
+/// Returns the means of the counters over all launches; attempts are weighted by their samples.
 fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
     let width = used.iter().map(|attempt| attempt.counters.len()).max().unwrap_or_default();
     let mean = |index: usize| {
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_of_several_collections_is_pooled() {
+    fn attempts_of_several_collections_are_pooled() {
         let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10, 20, 30], 1.0), attempt(Verdict::Ok, &[40], 5.0)];
         let row = pool_attempts(&case, &attempts).expect("evidence");
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn noisy_evidence_does_not_dilute_good_evidence() {
+    fn noisy_attempts_are_left_out_beside_ok_ones() {
         let case = CaseId::from_stored("00000000000000ff");
         let good = attempt(Verdict::Ok, &[10, 10], 1.0);
         let noisy = attempt(Verdict::Noisy, &[1000, 90], 1.0);

@@ -1,19 +1,19 @@
-//! What the replay script says it launched.
+//! Journal of the replay script: the launches of each case.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
-/// One case's line.
+/// Line of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct JournalLine {
-    /// Place of the case in its collection.
+    /// Position of the case in its collection.
     pub ordinal: u32,
-    /// Calls that returned.
+    /// Number of calls that returned.
     pub launched: u32,
-    /// What was raised.
+    /// Exception raised by the call.
     pub error: Option<PythonException>,
-    /// Seconds that it took, its tensors included.
+    /// Seconds of the case, including the construction of its tensors.
     #[serde(default)]
     pub seconds: Option<f64>,
 }
@@ -21,28 +21,28 @@ pub struct JournalLine {
 /// A Python exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PythonException {
-    /// Its class.
+    /// Class name.
     #[serde(rename = "type")]
     pub class: String,
-    /// Its text.
+    /// Message.
     pub message: String,
 }
 
 impl PythonException {
-    /// Whether device memory ran out.
+    /// Returns true if device memory ran out.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         self.class.ends_with("OutOfMemoryError") || message.contains("out of memory")
     }
 
-    /// Whether another process could not launch the case, so that this one did not either.
+    /// Returns true if this process skipped the case because another rank could not launch it.
     #[must_use]
     pub fn is_of_another_rank(&self) -> bool {
         self.class == "OtherRank"
     }
 
-    /// Whether the device, rather than the call, failed: error codes 107xxx and 507xxx of the runtime.
+    /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
     #[must_use]
     pub fn is_device_fault(&self) -> bool {
         let mut codes = self.message.split("error code is ").skip(1);
@@ -53,23 +53,23 @@ impl PythonException {
     }
 }
 
-/// A whole journal.
+/// Journal of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LaunchJournal {
-    /// By ordinal; a case without a line was not reached.
+    /// Lines by ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
-    /// Whether the script could use its device.
+    /// True if the script could use its device.
     pub is_started: bool,
-    /// When it could, in seconds since the epoch by the host's clock.
+    /// Time at which it could, in seconds since the epoch by the host's clock.
     pub started_at: Option<f64>,
-    /// Whether the script launched all its cases.
+    /// True if the script launched all its cases.
     pub is_done: bool,
-    /// Whether the script ended by itself, as it also does where a case leaves the device unusable: nothing ran then.
+    /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
     pub has_ended: bool,
 }
 
 impl LaunchJournal {
-    /// The journals of several processes as one: what all of them did, and when the last of them did it.
+    /// Merges the journals of several processes: what all of them did, with the time of the last.
     #[must_use]
     pub fn merge_all(journals: &[Self]) -> Self {
         let [first, others @ ..] = journals else { return Self::default() };
@@ -89,7 +89,7 @@ impl LaunchJournal {
     }
 }
 
-/// Reads a journal; a missing one is empty, and a line that was cut short ends it.
+/// Reads a journal; a missing file is an empty journal, and a truncated line ends it.
 #[must_use]
 pub fn read_journal(path: &Path) -> LaunchJournal {
     #[derive(Deserialize)]
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_line_ends_the_journal() {
+    fn truncated_line_ends_the_journal() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("j");
         fs::write(&path, "{\"ordinal\":0,\"launched\":5,\"error\":null}\n{\"ordinal\":1,\"laun")
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_device_are_told_from_wrong_calls() {
+    fn device_faults_differ_from_wrong_calls() {
         let raised =
             |message: &str| PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
         assert!(raised("NPU function error: aclrtSynchronizeStream, error code is 507015").is_device_fault());

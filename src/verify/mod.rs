@@ -1,8 +1,8 @@
-//! From raw records to a verdict: the launch count must close, the right kernel must have run, on the
-//! right device, no faster than physics allows, and steadily.
+//! Assessment of a collection, from raw records to verdicts: every launch must be recorded, as the right kernel, on the
+//! right device, no faster than the roofline bound, with small dispersion.
 //!
-//! Layer 3: imports `model`, `stats`, `spec`, `profile`, `render` and `store`. It reads what a
-//! collection left behind and writes nothing.
+//! Layer 4: imports `domain`, `stats`, `profile` and `render`. It reads the output of a
+//! collection and writes no file.
 
 mod collection;
 mod evidence;
@@ -10,7 +10,7 @@ mod journal;
 mod ranks;
 mod samples;
 
-pub use collection::{CollectionVerdicts, ExpectedLaunches, RawRecord, assess, read_records};
+pub use collection::{CollectionTermination, ExpectedLaunches, RawRecord, assess_collection, read_records};
 pub use evidence::pool_attempts;
 pub use journal::{JournalLine, LaunchJournal, read_journal};
 pub use samples::{NOISE_TARGET, TIMER_QUANTUM_NS};

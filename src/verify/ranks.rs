@@ -1,7 +1,7 @@
-//! The processes of a collection: one, or one per device of a gang.
+//! Results of the processes of a collection: one, or one per device of a gang.
 //!
-//! Each has its journal and the records of its device. A gang's kernel is done when its slowest rank is: a sample
-//! is the longest of the ranks' durations of one launch.
+//! Each process has a journal and the records of its device. The kernel of a gang ends with its slowest rank: a sample is
+//! the maximum of the ranks' durations of one launch.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,25 @@ use crate::{
     render::Manifest,
 };
 
-/// What one process left.
+/// Journal and records of one process.
 pub(super) struct RankOutput<'a> {
     pub(super) device: u32,
     pub(super) journal: &'a LaunchJournal,
-    /// In the order of their start.
+    /// Sorted by start time.
     pub(super) records: Cow<'a, [RawRecord]>,
 }
 
-/// A case's launches by one process, which account for themselves.
+/// Launches of a case by one process, all of them recorded.
 pub(super) struct RankLaunches<'a> {
     pub(super) launched: u32,
-    /// Everything between the case's sentinels.
+    /// All records between the sentinels of the case.
     pub(super) records: &'a [RawRecord],
-    /// Those of the case's kernel, one per launch.
+    /// Records of the case's kernel, one per launch.
     pub(super) own: Vec<&'a RawRecord>,
 }
 
-/// Gives each process the records of its device.
-pub(super) fn ranks<'a>(
+/// Splits the records by process, that is by device.
+pub(super) fn split_by_rank<'a>(
     manifest: &Manifest,
     journals: &'a [LaunchJournal],
     records: &'a [RawRecord],
@@ -43,14 +43,14 @@ pub(super) fn ranks<'a>(
             records.iter().filter(|record| record.device.is_some_and(wanted)).cloned().collect()
         };
         let own = of_device(&|other| other == device);
-        // A process that has left nothing where it should may have left it where nobody should.
+        // A process without records on its device may have used a device outside the gang.
         Cow::Owned(if own.is_empty() { of_device(&|other| !devices.contains(&other)) } else { own })
     };
     let each = devices.iter().zip(journals);
     each.map(|(&device, journal)| RankOutput { device, journal, records: of(device) }).collect()
 }
 
-/// Which finding explains the others, the first of these: what a process met keeps the others from their work.
+/// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
 const BLAME_ORDER: [Verdict; 8] = [
     Verdict::Oom,
     Verdict::InvalidArgs,
@@ -62,7 +62,7 @@ const BLAME_ORDER: [Verdict; 8] = [
     Verdict::NotRun,
 ];
 
-/// The evidence of all processes of the case at a place, where all have some and launched as often.
+/// Merges the launches of all processes of a case, if all have them and launched equally often.
 pub(super) fn merge_ranks<'a>(
     ordinal: u32,
     ranks: &[RankOutput<'_>],
@@ -72,11 +72,11 @@ pub(super) fn merge_ranks<'a>(
     let findings: Vec<RankFailure<'_>> = findings
         .filter_map(|(number, (evidence, rank))| {
             let is_silent = !rank.journal.lines.contains_key(&ordinal);
-            Some(RankFailure { number, device: rank.device, is_silent, finding: evidence.as_ref().err()? })
+            Some(RankFailure { number, device: rank.device, is_silent, outcome: evidence.as_ref().err()? })
         })
         .collect();
-    if let Some(finding) = explanation(&findings, ranks.len()) {
-        return Err(finding);
+    if let Some(outcome) = blamed_outcome(&findings, ranks.len()) {
+        return Err(outcome);
     }
     let evidence: Vec<RankLaunches<'a>> = evidence.into_iter().flatten().collect();
     let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
@@ -88,36 +88,38 @@ pub(super) fn merge_ranks<'a>(
     Ok(evidence)
 }
 
-/// What one process met.
+/// Failure of one process.
 struct RankFailure<'a> {
     number: usize,
     device: u32,
-    /// Whether it was ended before it could say so.
+    /// True if it was ended before it wrote its journal line.
     is_silent: bool,
-    finding: &'a CaseOutcome,
+    outcome: &'a CaseOutcome,
 }
 
-/// The finding that explains the others, with the rank that met it.
-fn explanation(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
-    let weight =
-        |met: &&RankFailure<'_>| BLAME_ORDER.iter().position(|verdict| *verdict == met.finding.verdict);
-    // Where a process was ended in the middle, errors of others may follow from that; but for want of memory.
-    let is_cut = findings.iter().any(|met| met.is_silent);
-    let counts = |met: &&RankFailure<'_>| met.is_silent || !is_cut || met.finding.verdict == Verdict::Oom;
-    let verdict = findings.iter().filter(counts).min_by_key(weight)?.finding.verdict;
-    // One that could still say what it met says more than those that torchrun ended because of it.
-    let found = findings.iter().filter(|met| met.finding.verdict == verdict);
-    let RankFailure { number, device, finding, .. } = found.min_by_key(|met| met.is_silent)?;
-    // What all of them met is none's own, and what did not run is none's fault.
-    let by_all = findings.iter().filter(|met| met.finding == *finding).count() == ranks;
+/// Returns the failure that caused the others, with its rank.
+fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
+    let weight = |failure: &&RankFailure<'_>| {
+        BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
+    };
+    // If a process was ended during the case, errors of other processes may follow from that, except out of memory.
+    let is_cut = findings.iter().any(|failure| failure.is_silent);
+    let counts =
+        |failure: &&RankFailure<'_>| failure.is_silent || !is_cut || failure.outcome.verdict == Verdict::Oom;
+    let verdict = findings.iter().filter(counts).min_by_key(weight)?.outcome.verdict;
+    // A process that reported its error is more informative than those that torchrun ended because of it.
+    let found = findings.iter().filter(|failure| failure.outcome.verdict == verdict);
+    let RankFailure { number, device, outcome, .. } = found.min_by_key(|failure| failure.is_silent)?;
+    // A failure of all ranks, and a case that did not run, are not attributed to one rank.
+    let by_all = findings.iter().filter(|failure| failure.outcome == *outcome).count() == ranks;
     if by_all || verdict == Verdict::NotRun {
-        return Some((*finding).clone());
+        return Some((*outcome).clone());
     }
-    Some(CaseOutcome::new(verdict, format!("rank {number} (device {device}): {}", finding.reason)))
+    Some(CaseOutcome::new(verdict, format!("rank {number} (device {device}): {}", outcome.reason)))
 }
 
-/// The slowest rank's record of each launch; the first rank's of equals.
-pub(super) fn slowest<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
+/// Returns the record of the slowest rank for each launch; of equal ones, that of the first rank.
+pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
     let [first, others @ ..] = evidence else { return Vec::new() };
     let mut slowest = first.own.clone();
     for rank in others {

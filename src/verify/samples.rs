@@ -1,27 +1,27 @@
-//! Which samples are accepted, what interval is published, and whether it is narrow enough.
+//! Acceptance of samples, the published interval, and the limit of its width.
 
 use crate::stats::{
     OutlierFence, OutlierKind, median_interval, median_interval_of_collections, median_of_sorted,
 };
 
-/// A case is `noisy` where half the 95 % interval of its median is wider than this part of it.
+/// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
 pub const NOISE_TARGET: f64 = 0.05;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
 pub const TIMER_QUANTUM_NS: i64 = 20;
-/// More samples than this part beyond the severe fence are no outliers but another mode.
+/// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
 const MOST_OUTLIERS: f64 = 0.1;
 
-/// Which of the samples are inside the severe outlier fence.
-pub(super) fn accepted(samples: &[i64]) -> Vec<bool> {
+/// Returns for each sample whether it is inside the severe outlier fence.
+pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
     OutlierFence::from_samples(samples, TIMER_QUANTUM_NS).map_or_else(
         || vec![true; samples.len()],
-        |fence| samples.iter().map(|&sample| fence.label(sample) != OutlierKind::Severe).collect(),
+        |fence| samples.iter().map(|&sample| fence.label_sample(sample) != OutlierKind::Severe).collect(),
     )
 }
 
-/// The published 95 % interval of the median: from ranks for one collection, by the hierarchical
-/// bootstrap for several.
-pub(super) fn interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
+/// Returns the published 95 % interval of the median: by ranks for one collection, by the hierarchical bootstrap for
+/// several.
+pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let [one] = collections else {
         let count: usize = collections.iter().map(Vec::len).sum();
         return if count < 6 { None } else { median_interval_of_collections(collections, seed) };
@@ -32,11 +32,11 @@ pub(super) fn interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)
     median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
 }
 
-/// Why the samples are too noisy, in words; `None` where they are steady. `outliers` were left out.
-pub(super) fn noise(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
+/// Returns the reason why the samples are too noisy; `None` if they are not. `outliers` samples were left out.
+pub(super) fn noise_reason(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
     let mut pooled: Vec<i64> = collections.concat();
     pooled.sort_unstable();
-    let Some((low, high)) = interval(collections, seed) else {
+    let Some((low, high)) = published_interval(collections, seed) else {
         return Some(format!("{} samples are too few for an interval", pooled.len()));
     };
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
@@ -57,36 +57,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_step_is_not_noise() {
-        assert_eq!(noise(&[vec![100, 120, 100, 120, 100, 120, 120, 100]], 0, 1), None);
-        let wide = noise(&[vec![1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]], 0, 1).expect("noise");
+    fn timer_step_is_not_noise() {
+        assert_eq!(noise_reason(&[vec![100, 120, 100, 120, 100, 120, 120, 100]], 0, 1), None);
+        let wide =
+            noise_reason(&[vec![1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]], 0, 1).expect("noise");
         assert!(wide.starts_with("median known to 1") || wide.starts_with("median known to 2"), "{wide}");
     }
 
     #[test]
-    fn collections_that_differ_are_noise() {
+    fn differing_collections_are_noisy() {
         let around = |middle: i64| (0..20).map(|step| middle + step * 2).collect::<Vec<_>>();
-        assert_eq!(noise(&[around(10_000)], 0, 1), None);
-        assert_eq!(noise(&[around(10_000), around(10_010)], 0, 1), None);
-        assert!(noise(&[around(10_000), around(13_000)], 0, 1).is_some());
+        assert_eq!(noise_reason(&[around(10_000)], 0, 1), None);
+        assert_eq!(noise_reason(&[around(10_000), around(10_010)], 0, 1), None);
+        assert!(noise_reason(&[around(10_000), around(13_000)], 0, 1).is_some());
     }
 
     #[test]
-    fn a_second_mode_is_not_a_few_outliers() {
+    fn second_mode_is_noise() {
         let samples: Vec<i64> = std::iter::repeat_n(1000, 12).chain(std::iter::repeat_n(2000, 8)).collect();
-        let kept = accepted(&samples).iter().filter(|kept| **kept).count();
+        let kept = accepted_samples(&samples).iter().filter(|kept| **kept).count();
         assert_eq!(
-            noise(&[vec![1000; kept]], 20 - kept, 1).as_deref(),
+            noise_reason(&[vec![1000; kept]], 20 - kept, 1).as_deref(),
             Some("40 % of the samples are severe outliers")
         );
-        assert_eq!(noise(&[vec![1000; 5]], 0, 1).as_deref(), Some("5 samples are too few for an interval"));
+        assert_eq!(
+            noise_reason(&[vec![1000; 5]], 0, 1).as_deref(),
+            Some("5 samples are too few for an interval")
+        );
     }
 
     #[test]
     fn only_severe_outliers_are_left_out() {
         let mut samples = vec![1000, 1020, 980, 1000, 1040, 960, 1020, 980, 1000];
         samples.push(9000);
-        let kept = accepted(&samples);
+        let kept = accepted_samples(&samples);
         assert_eq!(kept.iter().filter(|kept| !**kept).count(), 1);
         assert!(!kept[9]);
     }

@@ -1,5 +1,4 @@
-//! `npubench grid audit`: where values fall short of the density standard, and what is said of a standard that is
-//! wrong.
+//! `npubench grid audit`: missing points, and errors in the density standard.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -11,8 +10,8 @@ use crate::context::{Context, Ran, profile};
 const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us)\n";
 
-/// A table of products `m,k; n,k -> m,n`, each with what stands in its cell of the duration.
-fn products(context: &Context, rows: &[(u64, u64, u64, &str)]) {
+/// Writes a table of products `m,k; n,k -> m,n`, each with the text of its duration cell.
+fn write_products(context: &Context, rows: &[(u64, u64, u64, &str)]) {
     let rows = rows.iter().map(|(m, n, k, duration)| {
         let types = "DT_BF16;DT_BF16,ND;ND";
         format!("\"{m},{k};{n},{k}\",{types},\"{m},{n}\",DT_BF16,ND,{duration}\n")
@@ -24,13 +23,13 @@ fn audit(context: &Context, arguments: &[&str]) -> Ran {
     context.run(&[&["grid", "audit"], arguments].concat())
 }
 
-fn lines(ran: &Ran) -> Vec<Value> {
+fn json_lines(ran: &Ran) -> Vec<Value> {
     ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Ends, gaps, required points, rows without a latency, and pairs of N and K that lack rows.
+/// Endpoints, gaps, required points, rows without a latency, and pairs of N and K without rows are listed.
 #[test]
-fn a_database_is_told_what_it_lacks() {
+fn audit_lists_missing_points_of_database() {
     let context = Context::new();
     let mut rows = Vec::new();
     let ladder = (1..=8).chain((10..=16).step_by(2)).chain((20..=32).step_by(4)).chain((40..=64).step_by(8));
@@ -41,11 +40,11 @@ fn a_database_is_told_what_it_lacks() {
     rows.push((16384, 1024, 7168, ""));
     rows.extend([(1, 512, 7168, "3"), (16, 512, 7168, "4"), (64, 512, 7168, "5")]);
     rows.extend([(2, 512, 7168, "0"), (4, 512, 7168, "inf"), (8, 512, 7168, "nan")]);
-    products(&context, &rows);
+    write_products(&context, &rows);
     let ran = audit(&context, &["--db", "db"]);
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(format!("{}\n{}", ran.stdout, ran.stderr));
-    let json = lines(&audit(&context, &["MatMulV2", "--db", "db", "--format", "json"]));
+    let json = json_lines(&audit(&context, &["MatMulV2", "--db", "db", "--format", "json"]));
     let m = &json[0];
     assert_eq!((&m["axis"], &m["least"], &m["greatest"]), (&"m".into(), &1.into(), &8192.into()));
     assert_eq!(m["missing"], serde_json::json!([16384, 32768]));
@@ -53,27 +52,31 @@ fn a_database_is_told_what_it_lacks() {
     assert_eq!(m["gaps"], serde_json::json!([{"from": 8192, "to": 32768, "allowed": "ratio 2"}]));
     let incomplete = m["groups"]["incomplete"].as_array().expect("two pairs");
     assert_eq!(incomplete[0]["key"], serde_json::json!([512, 7168]), "the worst first");
-    assert_eq!(incomplete[0]["values"], 3, "zeros, infinities and what is no number do not count");
+    assert_eq!(incomplete[0]["values"], 3, "zeros, infinities and NaN do not count");
     let closed: BTreeSet<i64> =
         incomplete[0]["proposed"].as_array().expect("points").iter().filter_map(Value::as_i64).collect();
     assert!(!closed.contains(&2), "it is planned");
     assert!([3, 5, 10, 20, 32768].iter().all(|point| closed.contains(point)), "{closed:?}");
 }
 
-/// Rows count in whatever rank they were profiled, and what is grown and measured is complete.
+/// Rows count in any profiled rank, and rows of grids count as planned.
 #[test]
-fn rows_of_profiles_count_as_their_rule_reads_them() {
+fn audit_counts_profile_rows_by_shape_rule() {
     let context = Context::new();
     let record = "RmsNorm,5,\"\"\"4,2,2,3072;3072\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"4,2,2,3072;4,2,2,1\"\"\",\
                   DT_BF16;FLOAT,ND;ND";
     context.write("k.csv", &profile(&[record]));
     assert_eq!(context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
-    let of =
-        |ran: &Ran| lines(ran).iter().map(|line| line["proposed"].as_array().map_or(0, Vec::len)).collect();
+    let of = |ran: &Ran| {
+        json_lines(ran).iter().map(|line| line["proposed"].as_array().map_or(0, Vec::len)).collect()
+    };
     let ran = audit(&context, &["--db", "db", "--format", "json"]);
-    assert_eq!((lines(&ran)[0]["least"].as_i64(), lines(&ran)[1]["least"].as_i64()), (Some(16), Some(3072)));
+    assert_eq!(
+        (json_lines(&ran)[0]["least"].as_i64(), json_lines(&ran)[1]["least"].as_i64()),
+        (Some(16), Some(3072))
+    );
     assert_eq!(ran.code, 1);
-    // What the grid adds is planned: nothing more is to be added, and nothing is measured.
+    // Rows of the grid are planned: no point is left to add, and none is measured.
     let grown = context.run(&["grid", "RmsNorm", "--db", "db", "--rows", "0", "--max-hbm-gib", "60"]);
     assert_eq!(grown.code, 0, "{}", grown.stderr);
     let ran = audit(&context, &["--db", "db", "--format", "json"]);
@@ -81,12 +84,12 @@ fn rows_of_profiles_count_as_their_rule_reads_them() {
     assert_eq!((ran.code, left), (1, vec![0, 0]));
 }
 
-/// The grids that ship meet the standard but for attention, whose scenes are those of two models.
+/// All built-in grids but attention, whose scenes are those of two models, meet the standard.
 #[test]
-fn the_grids_are_as_dense_as_the_standard_asks() {
+fn built_in_grids_meet_density_standard() {
     let context = Context::new();
     let ran = audit(&context, &["--format", "json"]);
-    let lines = lines(&ran);
+    let lines = json_lines(&ran);
     let short: BTreeSet<&str> = lines
         .iter()
         .filter(|line| line["complete"] == false)
@@ -97,23 +100,23 @@ fn the_grids_are_as_dense_as_the_standard_asks() {
     assert!(lines.iter().all(|line| line["unread_rows"] == 0));
     assert!(lines.iter().all(|line| line["values"].as_u64() > Some(0)), "an axis without a value");
     assert_eq!(audit(&context, &["Add,QuantBatchMatmulV3"]).code, 0);
-    // One's own grid stands alone.
+    // A given grid file is used alone.
     context.write(
         "own.yaml",
         "summary: few\npatterns:\n  add:\n    kernels: [Add]\n    axes: {t: [16, 32], d: [128]}\n    inputs: {shapes: \"t,d; \
          t,d\", dtypes: DT_BF16}\n    outputs: {shapes: \"t,d\", dtypes: DT_BF16}\n",
     );
     let ran = audit(&context, &["--grids", "own.yaml", "--format", "json"]);
-    let own = self::lines(&ran);
+    let own = json_lines(&ran);
     assert!(own.iter().all(|line| line["kernel"] == "Add" && line["complete"] == false), "{}", ran.stderr);
-    // Layers of a model are no ladder of widths, but have all rows.
+    // The layers of a model do not cover the ladder of widths, but all numbers of rows.
     let ran = audit(&context, &["MatMulV2", "--models", "Qwen3-32B", "--format", "json"]);
-    let of_model = self::lines(&ran);
+    let of_model = json_lines(&ran);
     assert_eq!((&of_model[0]["complete"], &of_model[1]["complete"]), (&true.into(), &false.into()));
 }
 
 #[test]
-fn bad_standards_are_named_with_line_and_column() {
+fn density_file_errors_have_line_and_column() {
     let good = "summary: a test\nstandards:\n  tokens:\n    segments: [1..16 ratio 4, 16..64 ratio 4]\n    required: \
                 [4]\nkernels:\n  norms:\n    kernels: [RmsNorm]\n    axes:\n      t: {standard: tokens, value: B, \
                 in_form: {last dimension: B}, for_each: {d: D}}\n";
@@ -142,34 +145,34 @@ fn bad_standards_are_named_with_line_and_column() {
         ("form", "last dimension", "last dimensions"),
         ("group", "{d: D}", "{d: E}"),
     ];
-    let said = wrong.iter().map(|(name, right, wrong)| {
+    let errors = wrong.iter().map(|(name, right, wrong)| {
         assert!(good.contains(right), "{name}");
         let ran = run(name, &good.replacen(right, wrong, 1));
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{name}: {}", ran.stderr);
         ran.stderr
     });
-    insta::assert_snapshot!(said.collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(errors.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
-fn what_cannot_be_audited_is_said() {
+fn invalid_audit_requests_are_reported() {
     let context = Context::new();
-    products(&context, &[(1, 512, 512, "3")]);
-    let said =
+    write_products(&context, &[(1, 512, 512, "3")]);
+    let errors =
         [&["SwiGlu", "--db", "db"][..], &["MatMulV3", "--db", "db"], &["AsStrided"], &["--db", "nowhere"]]
             .map(|arguments| {
                 let ran = audit(&context, arguments);
                 assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{arguments:?}");
                 ran.stderr
             });
-    insta::assert_snapshot!(said.concat());
+    insta::assert_snapshot!(errors.concat());
     assert_eq!(audit(&context, &["--db", "db", "--grids", "own.yaml"]).code, 2);
     assert_eq!(context.run(&["grid"]).code, 2);
 }
 
-/// What editors complete is what is read.
+/// The schema for editors has the keys that the parser accepts.
 #[test]
-fn the_schema_of_the_standard_has_the_keys_that_are_read() {
+fn density_schema_lists_all_accepted_keys() {
     let schema: Value =
         serde_json::from_str(include_str!("../../grids/density-schema.json")).expect("a schema");
     let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");

@@ -166,8 +166,8 @@ fn missing_python_is_reported() {
     assert_eq!(ran.code, 3);
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no program `python3`, which runs the replay scripts
-    hint: install Python 3.8 or later, or name it with `--python PROGRAM`
+    error: program `python3`, which runs the replay scripts, was not found
+    hint: install Python 3.8 or later, or give another interpreter with `--python PROGRAM`
     ");
 }
 
@@ -205,7 +205,7 @@ fn invalid_option_values_are_rejected() {
     assert_eq!(kernel.code, 3);
     insta::assert_snapshot!(format!("{}\n{}", device.stderr, kernel.stderr), @r"
     error: this host has no device 16; it has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    hint: choose from these with `--devices`
+    hint: select from these with `--devices`
 
     error: the database has no rows of `SwiGLU`
     hint: did you mean `SwiGlu`?
@@ -295,7 +295,7 @@ fn unusable_python_changes_no_rows() {
     ]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("the script did not come to its end: no torch here (ROOT/db/.npubench/runs/"),
+        ran.stderr.contains("the script did not finish: no torch here (ROOT/db/.npubench/runs/"),
         "{}",
         ran.stderr
     );

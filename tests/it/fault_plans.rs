@@ -1,5 +1,5 @@
-//! Every fault of the rehearsal host, alone and mixed: each case has one verdict, only the guilty are quarantined,
-//! the others are measured, and nothing is left running.
+//! Every fault of the rehearsal host, alone and mixed: each case has one verdict, only faulty cases are quarantined,
+//! the others are measured, and no process is left running.
 
 use std::{collections::BTreeMap, fs};
 
@@ -8,10 +8,10 @@ use rusqlite::Connection;
 
 use crate::kill_resume::{ingested, processes_in};
 
-/// What a plan of faults does to cases: the kernels that end otherwise than `ok`, and how.
+/// A fault plan, and the kernels that do not end `ok` with their verdicts.
 type Guilty = &'static [(&'static str, &'static str)];
 
-/// Faults that strike again and again, or once, and what must come of them.
+/// Repeated and single faults, with the expected verdicts.
 const ALONE: [(&str, &str, Guilty); 19] = [
     ("exit code", "- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
     (
@@ -46,7 +46,7 @@ const ALONE: [(&str, &str, Guilty); 19] = [
     ("leftover", "- leftover_process: {seconds: 2}\n  where: {devices: [1, 2]}", &[]),
 ];
 
-/// Runs under a plan; gives the verdicts by kernel, and what was said.
+/// Runs with a fault plan; returns the verdicts by kernel, and standard error.
 fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) {
     let context = ingested();
     context.write("plan.yaml", plan);
@@ -84,14 +84,14 @@ fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) 
     (verdicts, said)
 }
 
-fn check(plan: &str, guilty: &[(&str, &str)]) {
+fn check(plan: &str, expected: &[(&str, &str)]) {
     let (verdicts, said) = verdicts(plan, "lifelike");
     for (kernel, found) in verdicts {
-        // A case that crashes and runs out of memory ends as either.
-        let ends = guilty.iter().filter(|(guilty, _)| *guilty == kernel).map(|(_, verdict)| *verdict);
+        // A case that crashes and runs out of memory gets one of both verdicts.
+        let ends = expected.iter().filter(|(expected, _)| *expected == kernel).map(|(_, verdict)| *verdict);
         let mut ends: Vec<&str> = ends.collect();
         if ends.is_empty() {
-            // Noise of the lifelike host is no fault.
+            // Noise of the lifelike model is not a fault.
             ends = vec!["ok", "noisy"];
         }
         let fits = |verdict: &String| ends.contains(&verdict.as_str());
@@ -100,9 +100,9 @@ fn check(plan: &str, guilty: &[(&str, &str)]) {
 }
 
 #[test]
-fn each_fault_alone_costs_only_the_guilty() {
-    for (name, fault, guilty) in ALONE {
-        check(&format!("# {name}\nfaults:\n{}", indented(fault)), guilty);
+fn each_fault_alone_affects_only_its_cases() {
+    for (name, fault, expected) in ALONE {
+        check(&format!("# {name}\nfaults:\n{}", indented(fault)), expected);
     }
 }
 
@@ -111,24 +111,24 @@ fn indented(fault: &str) -> String {
 }
 
 #[test]
-fn mixed_faults_cost_only_the_guilty() {
+fn mixed_faults_affect_only_their_cases() {
     let mixes = std::env::var("NPUBENCH_MIXES").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     for seed in 0..mixes {
         let mut random = SplitMix64::new(seed);
-        // Not the slow ones: a hang costs its limit, and is tried alone above.
+        // Without the slow faults: a hang lasts until its limit, and is tested alone above.
         let mut chosen: Vec<usize> = (0..ALONE.len()).filter(|index| ALONE[*index].0 != "hang").collect();
         while chosen.len() > 4 {
-            let drop = usize::try_from(random.below(chosen.len() as u64)).expect("an index");
+            let drop = usize::try_from(random.next_below(chosen.len() as u64)).expect("an index");
             chosen.remove(drop);
         }
         let faults: String = chosen.iter().map(|index| indented(ALONE[*index].1)).collect();
-        let guilty: Vec<_> = chosen.iter().flat_map(|index| ALONE[*index].2).copied().collect();
-        check(&format!("# mix {seed}\nseed: {seed}\nfaults:\n{faults}"), &guilty);
+        let expected: Vec<_> = chosen.iter().flat_map(|index| ALONE[*index].2).copied().collect();
+        check(&format!("# mix {seed}\nseed: {seed}\nfaults:\n{faults}"), &expected);
     }
 }
 
 #[test]
-fn a_device_in_use_is_waited_for_or_left_out() {
+fn device_in_use_is_waited_for_or_left_out() {
     let context = ingested();
     let used = "faults:\n  - leftover_process: {seconds: 600}\n    where: {devices: [1]}\n";
     context.write("plan.yaml", used);

@@ -1,4 +1,4 @@
-//! Kernels that talk to other devices: a process per device, all of them or none.
+//! Kernels that communicate with other devices: one process per device, all of them or none.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::context::{ADD, Context, Ran, SWIGLU, profile};
 
 const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs");
 
-/// A record of DispatchFFNCombine: so many tokens, 8 of 16 experts a rank each.
+/// A record of DispatchFFNCombine with this number of tokens and 8 of 16 experts per rank.
 fn dispatch(tokens: u64) -> String {
     format!(
         "DispatchFFNCombine,50,\"\"\"{tokens},1024;16,1024,512;16,256,1024;{tokens},8;1;1;{tokens},8\"\"\",\
@@ -23,7 +23,7 @@ fn dispatch(tokens: u64) -> String {
     )
 }
 
-/// A database `db` with cases of these numbers of tokens at each of these EP sizes, and two ordinary ones.
+/// A database `db` with cases of these numbers of tokens at each of these EP sizes, and two single-device cases.
 fn database(tokens: &[u64], sizes: &[&str]) -> Context {
     let context = Context::new();
     let records: Vec<String> = tokens.iter().map(|&tokens| dispatch(tokens)).collect();
@@ -60,7 +60,7 @@ fn rows(context: &Context) -> Vec<(String, String, String, String)> {
     rows
 }
 
-/// The collections' folders in their order.
+/// Folders of the collections, in order.
 fn collections(context: &Context) -> Vec<PathBuf> {
     let folders = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -76,7 +76,7 @@ fn manifest(folder: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).expect("text")).expect("JSON")
 }
 
-/// Processes whose command names a folder.
+/// Processes with a folder in their command line.
 fn processes_of(folder: &Path) -> Vec<i32> {
     let folder = folder.canonicalize().expect("a folder");
     let entries = fs::read_dir("/proc").expect("listed").flatten();
@@ -87,7 +87,7 @@ fn processes_of(folder: &Path) -> Vec<i32> {
     working.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// A replay script that does something else where it is ready to launch a case.
+/// Replaces the launch of a case in the replay script.
 fn with_fault(context: &Context, fault: &str) {
     let template = fs::read_to_string(TEMPLATE).expect("it ships");
     let before = "        error = place.agree(ordinal, error)\n";
@@ -98,7 +98,7 @@ fn with_fault(context: &Context, fault: &str) {
 }
 
 #[test]
-fn a_gang_is_measured_beside_ordinary_cases_on_whichever_devices() {
+fn gang_is_measured_beside_single_device_cases_on_any_devices() {
     let mut durations = Vec::new();
     for devices in ["4-7", "0-3"] {
         let context = database(&[64, 128], &["2", "4"]);
@@ -121,7 +121,7 @@ fn a_gang_is_measured_beside_ordinary_cases_on_whichever_devices() {
 }
 
 #[test]
-fn every_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
+fn each_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
     let context = database(&[64], &["4"]);
     assert_eq!(rehearse(&context, &["--devices", "8-11"]).code, 0);
     let folders = collections(&context);
@@ -138,7 +138,7 @@ fn every_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
 }
 
 #[test]
-fn what_needs_more_devices_than_there_are_is_not_begun() {
+fn gang_larger_than_the_host_is_not_started() {
     let context = database(&[64], &["2", "16"]);
     let ran = rehearse(&context, &["--devices", "0-3"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
@@ -158,7 +158,7 @@ fn what_needs_more_devices_than_there_are_is_not_begun() {
 }
 
 #[test]
-fn one_rank_is_a_group_too() {
+fn one_rank_forms_a_group() {
     let context = database(&[64], &["1"]);
     let ran = rehearse(&context, &["--devices", "3"]);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
@@ -166,7 +166,7 @@ fn one_rank_is_a_group_too() {
 }
 
 #[test]
-fn the_stand_in_refuses_local_experts_that_are_none_and_ranks_that_disagree() {
+fn rehearsal_rejects_invalid_experts_and_ranks_that_disagree() {
     // Ids beyond those of all ranks.
     let context = database(&[64], &["2"]);
     let template = fs::read_to_string(TEMPLATE).expect("it ships");
@@ -201,7 +201,7 @@ fn the_stand_in_refuses_local_experts_that_are_none_and_ranks_that_disagree() {
 }
 
 #[test]
-fn a_rank_that_crashes_costs_its_case_and_nothing_else() {
+fn crash_of_a_rank_affects_only_its_case() {
     let context = database(&[32, 64, 128], &["2"]);
     with_fault(&context, "place.rank == 1 and tokens == 64 and os.kill(os.getpid(), 9)");
     let ran = rehearse(&context, &["--devices", "4-7", "--assets", "assets"]);
@@ -211,17 +211,17 @@ fn a_rank_that_crashes_costs_its_case_and_nothing_else() {
     assert_eq!(ended, ["128 ok 20", "32 ok 20", "64 quarantined "]);
     let guilty = &context.rows("db", "DispatchFFNCombine");
     let guilty = guilty.iter().find(|row| row["MicroBench Verdict"] == "quarantined").expect("one");
-    // torchrun ends the others too: its own words tell which of them failed.
+    // torchrun ends the other ranks too: its summary names the one that failed.
     assert!(guilty["MicroBench Reason"].ends_with("the process ended while it ran"), "{guilty:?}");
     assert!(ran.stderr.contains("failed (exitcode: -9) local_rank: 1"), "{}", ran.stderr);
     assert_eq!(context.rows("db", "SwiGlu")[0]["MicroBench Verdict"], "ok");
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
-    // The gang's devices are free again.
+    // The devices of the gang are free again.
     assert_eq!(rehearse(&context, &["--devices", "4-7", "--update", "all", "--kernels", "Add"]).code, 0);
 }
 
 #[test]
-fn a_rank_without_memory_leaves_the_others_to_the_next_case() {
+fn rank_out_of_memory_does_not_affect_the_next_case() {
     let context = database(&[32, 64], &["2"]);
     with_fault(
         &context,
@@ -236,14 +236,14 @@ fn a_rank_without_memory_leaves_the_others_to_the_next_case() {
 }
 
 #[test]
-fn a_killed_run_s_gang_keeps_its_devices_until_the_next_ends_it() {
+fn gang_of_a_killed_run_keeps_its_devices_until_the_next_run_ends_it() {
     let context = database(&[64], &["4"]);
     with_fault(&context, "tokens == 64 and not os.path.exists(\"../go\") and time.sleep(1000)");
     let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
     let mut command = context.command(&[&RUN[..], &options].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let deadline = Instant::now() + Duration::from_secs(60);
-    // msprof, torchrun and four ranks, of which the last has said that it can use its device.
+    // msprof, torchrun and four ranks, all of which can use their device.
     let is_up = || {
         let journal =
             |folder: &PathBuf| fs::read_to_string(folder.join("launched.3.jsonl")).unwrap_or_default();
@@ -270,9 +270,9 @@ fn a_killed_run_s_gang_keeps_its_devices_until_the_next_ends_it() {
 }
 
 #[test]
-fn a_gang_that_is_stopped_at_once_leaves_nothing_and_blames_nobody() {
+fn gang_that_is_stopped_at_once_leaves_no_process_and_no_verdict() {
     let context = database(&[64], &["4"]);
-    // A rank that does not even hear SIGTERM, in the middle of a case.
+    // A rank that ignores SIGTERM during a case.
     let deaf = "place.rank == 1 and (__import__(\"signal\").signal(15, __import__(\"signal\").SIG_IGN), open(\"deaf\", \"w\"), time.sleep(1000))";
     with_fault(&context, deaf);
     let options = ["--devices", "4-7", "--kernels", "DispatchFFNCombine", "--assets", "assets"];
@@ -286,7 +286,7 @@ fn a_gang_that_is_stopped_at_once_leaves_nothing_and_blames_nobody() {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("an id"));
     for _ in 0..2 {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("sent");
-        // Closer together they are one request.
+        // Closer together they count as one request.
         thread::sleep(Duration::from_millis(300));
     }
     let ran = context.ran(&child.wait_with_output().expect("reaped"));

@@ -1,4 +1,4 @@
-//! Grids: what is declared, what of it becomes rows, and what is said of files that are wrong.
+//! Grids: declared candidates, selected rows, and errors in grid files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,12 +8,12 @@ use std::{
 use npubench::{
     catalogue::Catalogue,
     config::AssetFiles,
-    domain::KernelName,
+    domain::{KernelName, MemoryFootprint, default_memory_budget},
     grid::{
-        Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedCandidates, SelectionRequest,
-        default_budget,
+        CandidateSource, Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedRows,
+        SelectionRequest,
         definition::{GridFiles, GridModels, ModelValues, ValueTable},
-        select_candidates,
+        select_rows,
     },
     llm::LlmModel,
 };
@@ -35,7 +35,7 @@ fn kernel(name: &str) -> KernelName {
     KernelName::new(name).expect("a name")
 }
 
-/// Candidates of a pattern for a kernel that no constraint of the grid refuses.
+/// Returns the number of candidates of a pattern that meet all constraints.
 fn declared(grids: &GridFiles, name: &str, pattern: &str) -> usize {
     let kernel = kernel(name);
     let spaces = grids.spaces_of_kernel(&kernel).filter(|space| space.pattern == pattern);
@@ -51,9 +51,9 @@ fn declared(grids: &GridFiles, name: &str, pattern: &str) -> usize {
         .sum()
 }
 
-/// The table of counts of the tool that this one replaces, for its full grids.
+/// Compares with the counts of the superseded tool's full grids.
 #[test]
-fn the_patterns_declare_as_many_candidates_as_before() {
+fn patterns_declare_expected_candidate_counts() {
     const COUNTS: [(&str, &str, usize); 50] = [
         ("MatMulV2", "matmul", 50653),
         ("MatMulV3", "matmul", 50653),
@@ -99,13 +99,13 @@ fn the_patterns_declare_as_many_candidates_as_before() {
         ("ApplyTopKTopPCustom", "apply_topk_top_p", 56),
         ("ReshapeAndCacheNdKernel", "reshape_and_cache", 234),
         ("MoeGatingTopK", "moe_gating_topk", 117),
-        // It made 340: one width, cut by `tp` in both dimensions, where a layer has two products.
+        // The superseded tool had 340: one width, divided by `tp` in both dimensions, where a layer has two products.
         ("GroupedMatmul", "grouped_matmul", 680),
         ("GroupedMatmulSwigluQuant", "grouped_matmul_swiglu_quant", 340),
         ("DispatchFFNCombine", "dispatch_ffn_combine", 275),
         ("FusedInferAttentionScore", "prefill", 200),
         ("FusedInferAttentionScore", "decode", 480),
-        // It made 102: lengths that need the same blocks counted as one, though their times differ.
+        // The superseded tool had 102: it merged lengths that need the same blocks, though their times differ.
         ("FusedInferAttentionScore", "latent_prefill", 36),
         ("FusedInferAttentionScore", "latent_decode", 72),
     ];
@@ -119,17 +119,18 @@ fn the_patterns_declare_as_many_candidates_as_before() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The tool that this one replaces made 916 cases of fused attention: 680 of Qwen, 102 of DeepSeek-V3, 54 of latent
-/// attention at generic lengths, and of Llama at those 80 that Qwen did not have. It took lengths that need the same
-/// blocks for one: 6 of DeepSeek-V3.
+/// The superseded tool had 916 cases of fused attention: 680 of Qwen, 102 of DeepSeek-V3, 54 of latent attention at generic
+/// lengths, and 80 of Llama at generic lengths that Qwen did not have. It merged lengths that need the same blocks: 6 of
+/// DeepSeek-V3.
 #[test]
-fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
+fn attention_grids_declare_expected_case_counts() {
     let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
     let name = kernel("FusedInferAttentionScore");
-    let order = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
+    let request = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
     let of = |patterns: &[&str]| {
         let spaces = grids.spaces_of_kernel(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
-        select_candidates(spaces.collect(), &order, &ExistingCases::default()).rows()
+        let source = CandidateSource::Grid(spaces.collect());
+        select_rows(&name, source, &request, &ExistingCases::default()).rows()
     };
     let (qwen, latent) = (["prefill", "decode"], ["latent_prefill", "latent_decode"]);
     let (llama, glm) =
@@ -137,52 +138,44 @@ fn attention_has_the_scenes_it_had_and_those_that_were_taken_for_others() {
     assert_eq!([of(&qwen), of(&latent), of(&glm)], [680, 102 + 6, 54]);
     assert_eq!(of(&[qwen, llama].concat()), 680 + 80);
     assert_eq!(of(&[qwen, latent, llama, glm].concat()), 916 + 6);
-    // Blocks do not tell 4100 from 4224; their lengths do.
+    // 4100 and 4224 need the same number of blocks and differ only in their lengths.
     let blocks = |length: u64| length.div_ceil(128);
     assert_eq!(blocks(4100), blocks(4224));
 }
 
-/// Every row of every kernel is read by the catalogue again, stays inside the memory and stands there once.
+/// Every row of every kernel passes the shape rule, fits the memory and is unique.
 #[test]
-fn rows_pass_the_rule_and_fit_the_memory() {
+fn selected_rows_pass_shape_rule_and_fit_memory() {
     let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
-    let budget = default_budget(64 << 30);
+    let budget = default_memory_budget(64 << 30);
     let mut rows = 0;
     for kernel in grids.kernels() {
         let entry = catalogue.entry(&kernel);
-        let order = SelectionRequest { entry, budget, rows: Some(120), seed: 11 };
-        let grown =
-            select_candidates(grids.spaces_of_kernel(&kernel).collect(), &order, &ExistingCases::default());
+        let request = SelectionRequest { entry, budget, rows: Some(120), seed: 11 };
+        let source = CandidateSource::Grid(grids.spaces_of_kernel(&kernel).collect());
+        let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
         let mut signatures = BTreeSet::new();
-        grown
-            .for_each(|space, numbers, draft| {
-                let footprint = draft.fill(numbers).expect("dimensions");
-                let case = draft.case(numbers).expect("attributes");
-                assert!(
-                    footprint.bytes() <= budget && footprint.bytes() >= case.bytes(),
-                    "{}",
-                    case.shapes()
-                );
-                if let Err(refusal) = entry.expect("an entry").resolve_call(case) {
-                    panic!("{} of {}: {refusal}", case.shapes(), space.pattern);
-                }
-                assert!(signatures.insert(case.signature()), "{} twice", case.shapes());
-                Ok::<(), ()>(())
-            })
-            .expect("visited");
-        assert_eq!(entry.is_none(), grown.rows() == 0, "{kernel}");
-        let refused: u64 = grown.refused().values().map(|refusals| refusals.count).sum();
-        assert_eq!(refused + grown.rows() as u64, grown.candidates, "{kernel}: each is counted once");
-        rows += grown.rows();
+        selected.for_each(|row| {
+            let (case, bytes) = (row.case, MemoryFootprint::from_case(row.case).bytes());
+            assert!(bytes <= budget && bytes >= case.bytes(), "{}", case.shapes());
+            if let Err(refusal) = entry.expect("an entry").resolve_call(case) {
+                panic!("{} of {}: {refusal}", case.shapes(), row.provenance());
+            }
+            assert!(signatures.insert(case.signature()), "{} twice", case.shapes());
+        });
+        assert_eq!(entry.is_none(), selected.rows() == 0, "{kernel}");
+        let rejected: u64 = selected.rejected().values().map(|rejected| rejected.count).sum();
+        assert_eq!(rejected + selected.rows() as u64, selected.candidates, "{kernel}: each is counted once");
+        rows += selected.rows();
     }
     assert!(rows >= 8_500, "{rows} rows; there were 8,805");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// As many rows as are asked for, or all; the same again; and none again where they are there.
+    /// A selection has the requested number of rows or all, is repeatable, and skips existing rows.
     #[test]
-    fn growing_is_repeatable_and_adds_what_is_missing(
+    fn grid_selection_is_repeatable_and_adds_missing_rows(
         name in prop::sample::select(vec!["PadV3", "Slice", "FusedInferAttentionScore", "InterleaveRope"]),
         (first, second) in (0_usize..400, 0_usize..400),
         seed in any::<u64>(),
@@ -191,34 +184,32 @@ proptest! {
         let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
         let kernel = kernel(name);
         let spaces = || grids.spaces_of_kernel(&kernel).collect::<Vec<_>>();
-        let order = |rows| SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
-        let all = select_candidates(spaces(), &order(None), &ExistingCases::default()).rows();
-        let grown = select_candidates(spaces(), &order(Some(first)), &ExistingCases::default());
-        prop_assert_eq!(grown.rows(), first.min(all));
-        prop_assert_eq!(&select_candidates(spaces(), &order(Some(first)), &ExistingCases::default()).taken, &grown.taken);
-        let counts = grown.spaces.iter().zip(&grown.taken);
-        let mut known = ExistingCases::with_rows(counts.map(|(space, taken)| (space.origin(), taken.len())).collect());
-        grown.for_each(|_, _, draft: &mut CaseBuilder<'_>| {
-            assert!(known.insert(draft.filled()), "{} twice", draft.filled().shapes());
-            Ok::<(), ()>(())
-        }).expect("visited");
-        let more = select_candidates(spaces(), &order(Some(second)), &known);
-        prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - grown.rows()));
-        // Of candidates that are the same, all are known where one is.
-        let count = |grown: &SelectedCandidates<'_>, reason| grown.refused().get(&reason).map_or(0, |refusals| refusals.count);
-        let (known_now, twice) = (count(&more, RejectReason::Known), count(&more, RejectReason::Twice));
-        prop_assert_eq!(known_now + twice, grown.rows() as u64 + count(&grown, RejectReason::Twice));
-        more.for_each(|_, _, draft: &mut CaseBuilder<'_>| {
-            assert!(!known.contains(draft.filled()), "{} was there", draft.filled().shapes());
-            Ok::<(), ()>(())
-        }).expect("visited");
+        let select = |rows, existing: &ExistingCases| {
+            let request = SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
+            select_rows(&kernel, CandidateSource::Grid(spaces()), &request, existing)
+        };
+        let all = select(None, &ExistingCases::default()).rows();
+        let selected = select(Some(first), &ExistingCases::default());
+        prop_assert_eq!(selected.rows(), first.min(all));
+        prop_assert_eq!(&select(Some(first), &ExistingCases::default()).selected, &selected.selected);
+        let counts = spaces().into_iter().zip(&selected.selected);
+        let counts = counts.map(|(space, selected)| (space.origin(), selected.len()));
+        let mut existing = ExistingCases::with_rows(counts.collect());
+        selected.for_each(|row| assert!(existing.insert(row.case), "{} twice", row.case.shapes()));
+        let more = select(Some(second), &existing);
+        prop_assert_eq!(more.rows(), second.saturating_sub(first).min(all - selected.rows()));
+        // If a row exists, all candidates of the same case are existing ones.
+        let count = |rows: &SelectedRows<'_>, reason| rows.rejected().get(&reason).map_or(0, |rejected| rejected.count);
+        let (existing_now, duplicates) = (count(&more, RejectReason::Existing), count(&more, RejectReason::Duplicate));
+        prop_assert_eq!(existing_now + duplicates, selected.rows() as u64 + count(&selected, RejectReason::Duplicate));
+        more.for_each(|row| assert!(!existing.contains(row.case), "{} exists", row.case.shapes()));
     }
 }
 
-/// With models, products have the sizes of their layers: fused queries, keys and values with grouped heads, merged
-/// gate and up, whole latent projections, and none of those of other models.
+/// With models, products have the sizes of their layers: fused queries, keys and values with grouped heads, merged gate
+/// and up, whole latent projections, and none of other models.
 #[test]
-fn models_bring_their_own_products() {
+fn model_grids_have_layer_products() {
     let pairs = |models: &[&str], name: &str| -> BTreeSet<(u64, u64)> {
         let (grids, kernel) = (of_models(models), kernel(name));
         let mut pairs = BTreeSet::new();
@@ -250,9 +241,9 @@ fn models_bring_their_own_products() {
     );
 }
 
-/// Kernels without a weight have the widths of a model beside those of the ladder.
+/// Kernels without a weight have the widths of a model in addition to those of the ladder.
 #[test]
-fn models_bring_their_own_widths() {
+fn model_grids_have_layer_widths() {
     let widths = |models: &[&str], name: &str| -> BTreeSet<i64> {
         let (grids, kernel) = (of_models(models), kernel(name));
         let axes = grids.spaces_of_kernel(&kernel).flat_map(|space| &space.axes);
@@ -274,7 +265,7 @@ fn models_bring_their_own_widths() {
     let latent = beside("DeepSeek-V3", "Add");
     assert!(latent.contains(&576) && widths(&["DeepSeek-V3"], "Add").contains(&(8 * 192)), "{latent:?}");
     assert!(widths(&["DeepSeek-V3"], "RmsNorm").is_superset(&[512, 1536, 7168].into()));
-    // A model that is not quantised to INT8 has the ladder, and is not passed over.
+    // A model that is not quantised to INT8 has the ladder and is not skipped.
     let text = "model: a/Plain\nhidden_size: 1000\nlayers: 1\nvocab_size: 512\ngqa: {heads: 8, kv_heads: 8, \
                 head_dim: 64}\nintermediate_size: 2048\nlayouts: {tp: [1]}\nquantisation: [bf16]\n";
     let context = Context::new();
@@ -287,9 +278,9 @@ fn models_bring_their_own_widths() {
     assert_eq!(counts, [481, 481 + 13], "{}", ran.stderr);
 }
 
-/// Rows of every model pass the rule of every kernel that speaks of models.
+/// Rows of every model pass the shape rule of every kernel with models.
 #[test]
-fn rows_of_models_pass_the_rule() {
+fn model_rows_pass_shape_rule() {
     let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let grids = of_models(&["DeepSeek-V3", "Qwen3-32B", "Meta-Llama-3-70B", "GLM-5.1", "Mixtral-8x7B-v0.1"]);
     let mut kernels = 0;
@@ -300,27 +291,23 @@ fn rows_of_models_pass_the_rule() {
             continue;
         }
         kernels += 1;
-        let order = SelectionRequest {
+        let request = SelectionRequest {
             entry: Some(entry),
-            budget: default_budget(64 << 30),
+            budget: default_memory_budget(64 << 30),
             rows: Some(300),
             seed: 5,
         };
-        let grown = select_candidates(spaces, &order, &ExistingCases::default());
+        let source = CandidateSource::Grid(spaces);
+        let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
         let expected = match kernel.as_str() {
             // Fewer candidates than rows were requested.
             "MoeGatingTopK" => 26,
             "split_qkv_rmsnorm_rope_kernel" | "split_qkv_rmsnorm_rope_kernel_0" => 117,
             _ => 300,
         };
-        assert_eq!(grown.rows(), expected, "{kernel}: {:?}", grown.refused());
-        grown
-            .for_each(|_, numbers, draft| {
-                let case = draft.case(numbers).expect("attributes");
-                assert!(entry.resolve_call(case).is_ok(), "{kernel} {}", case.shapes());
-                Ok::<(), ()>(())
-            })
-            .expect("visited");
+        assert_eq!(selected.rows(), expected, "{kernel}: {:?}", selected.rejected());
+        selected
+            .for_each(|row| assert!(entry.resolve_call(row.case).is_ok(), "{kernel} {}", row.case.shapes()));
     }
     assert!(kernels >= 44, "{kernels} kernels have grids of models; there were 44");
 }
@@ -387,7 +374,7 @@ fn grid(context: &Context, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done() {
+fn grid_dry_run_prints_table_and_json() {
     let context = Context::new();
     let kernels =
         ["TensorMove", "BroadcastTo", "GatherV3", "ReshapeAndCacheNdKernel", "FusedInferAttentionScore"];
@@ -400,7 +387,7 @@ fn a_dry_run_says_what_would_be_done() {
 }
 
 #[test]
-fn an_empty_database_grows_and_growing_again_adds_nothing() {
+fn repeated_grid_command_adds_no_rows() {
     let context = Context::new();
     let kernels = ["SwiGlu", "FusedInferAttentionScore", "DispatchFFNCombine", "QuantBatchMatmulV3"];
     let arguments = [&kernels[..], &["--rows", "20", "--seed", "7"]].concat();
@@ -409,8 +396,8 @@ fn an_empty_database_grows_and_growing_again_adds_nothing() {
     let before = context.snapshot("db");
     assert_eq!(before.len(), kernels.len() + 1, "{:?}", before.keys());
     assert_eq!(grid(&context, &arguments).code, 0);
-    assert_eq!(context.snapshot("db"), before, "growing twice added something");
-    // Another order of the kernels, another folder: the same bytes.
+    assert_eq!(context.snapshot("db"), before, "the second command added rows");
+    // Another order of the kernels and another folder give the same bytes.
     let mut turned = kernels.to_vec();
     turned.reverse();
     let again =
@@ -421,7 +408,7 @@ fn an_empty_database_grows_and_growing_again_adds_nothing() {
             |folder: &str| std::fs::read(context.path(folder).join(format!("{name}.csv"))).expect("there");
         assert!(bytes("db") == bytes("other"), "{name}");
     }
-    // More rows: those that were there stay in front.
+    // More rows: existing ones stay first.
     assert_eq!(grid(&context, &["SwiGlu", "--rows", "30", "--seed", "7"]).code, 0);
     let rows = context.rows("db", "SwiGlu");
     assert_eq!(rows.len(), 30);
@@ -434,9 +421,9 @@ fn an_empty_database_grows_and_growing_again_adds_nothing() {
     assert!(attention[0]["Runtime source_profile"].starts_with("grid attention.yaml: "));
 }
 
-/// What is grown can be replayed at once.
+/// Rows of grids can be measured without further steps.
 #[test]
-fn grown_rows_are_measured() {
+fn grid_rows_can_be_measured() {
     let context = Context::new();
     assert_eq!(grid(&context, &["RmsNorm,MatMulV2", "--rows", "3", "--max-hbm-gib", "1"]).code, 0);
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
@@ -449,21 +436,21 @@ fn grown_rows_are_measured() {
 }
 
 #[test]
-fn rows_of_a_profile_are_not_grown_again() {
+fn grid_skips_rows_of_profiles() {
     let context = Context::new();
     context.small_database("db");
     let before = context.rows("db", "SwiGlu");
     assert_eq!(before[0]["Input Shapes"], "\"512,6144\"");
     assert_eq!(grid(&context, &["SwiGlu", "--rows", "0"]).code, 0);
     let rows = context.rows("db", "SwiGlu");
-    // All of the grid but the one that was there, which keeps what it says.
+    // All rows of the grid but the existing one, which is unchanged.
     assert_eq!(rows.len(), 481);
     assert_eq!(rows.iter().filter(|row| row["Input Shapes"] == "\"512,6144\"").count(), 1);
     assert_eq!(rows[0]["Profiling Average Duration(us)"], "59.730000");
 }
 
 #[test]
-fn a_plot_shows_the_rows() {
+fn grid_plot_draws_rows() {
     let context = Context::new();
     let ran = grid(&context, &["MatMulV2", "Sort", "--dry-run", "--rows", "50", "--plot", "p.svg"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -474,7 +461,7 @@ fn a_plot_shows_the_rows() {
 }
 
 #[test]
-fn bad_grids_are_named_with_line_and_column() {
+fn grid_file_errors_have_line_and_column() {
     let good = "summary: a test\nladders:\n  T: [1..8 ratio 2]\nconstants: {block: 16}\npatterns:\n  norm:\n    \
                 kernels: [RmsNorm]\n    axes: {t: T, d: [64, 128]}\n    let: {w: d * block}\n    \
                 where: [w % 32 == 0]\n    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n    \
@@ -505,7 +492,7 @@ fn bad_grids_are_named_with_line_and_column() {
         ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
         ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
     ];
-    let said: Vec<String> = wrong
+    let errors: Vec<String> = wrong
         .iter()
         .map(|(name, right, wrong)| {
             assert!(good.contains(right), "{name}");
@@ -515,17 +502,17 @@ fn bad_grids_are_named_with_line_and_column() {
         })
         .collect();
     assert_eq!(context.snapshot("db"), before, "nothing was written");
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
     let ran = grid(&context, &["RmsNrom", "--dry-run"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: no grid speaks of `RmsNrom`
+    error: no grid declares `RmsNrom`
     hint: did you mean `RmsNorm`?
     ");
 }
 
-/// Patterns speak of models by names of numbers and tables; models that lack one are passed over.
+/// Patterns use numbers and tables of models by name; models without one are skipped.
 #[test]
-fn models_give_numbers_and_pairs() {
+fn patterns_use_numbers_and_tables_of_models() {
     let text = "summary: a test\npatterns:\n  layer:\n    kernels: [MatMulV2]\n    axes: {m: [1, 16], \"n,k\": \
                 {model: gemm}}\n    inputs: {shapes: \"m,k; n,k\", dtypes: DT_BF16}\n    outputs: {shapes: \"m,n\", \
                 dtypes: DT_BF16}\n  experts:\n    kernels: [SwiGlu]\n    axes: {t: [1, 2, 4]}\n    where: [t <= \
@@ -554,15 +541,19 @@ fn models_give_numbers_and_pairs() {
     assert_eq!(declared(&grids, "SwiGlu", "experts"), 2);
     let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
     let name = kernel("MatMulV2");
-    let order = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
-    let grown = select_candidates(grids.spaces_of_kernel(&name).collect(), &order, &ExistingCases::default());
-    // The pair that both models have stands there once.
-    assert_eq!((grown.candidates, grown.rows(), grown.refused()[&RejectReason::Twice].count), (8, 6, 2));
+    let request = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
+    let source = CandidateSource::Grid(grids.spaces_of_kernel(&name).collect());
+    let selected = select_rows(&name, source, &request, &ExistingCases::default());
+    // The pair that both models have is one row.
+    assert_eq!(
+        (selected.candidates, selected.rows(), selected.rejected()[&RejectReason::Duplicate].count),
+        (8, 6, 2)
+    );
 }
 
-/// What editors complete is what is read.
+/// The schema for editors has the keys that the parser accepts.
 #[test]
-fn the_schema_has_the_keys_that_are_read() {
+fn grid_schema_lists_all_accepted_keys() {
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../grids/schema.json")).expect("a schema");
     let keys = |properties: &serde_json::Value| -> BTreeSet<String> {

@@ -1,5 +1,5 @@
-//! A sample of what grids make, of all kernels: it fits the memory by a count of its own, and neither the catalogue's
-//! rules nor the vendor's own code reject any of it.
+//! Samples of grid rows of all kernels: they fit the memory by an independent computation, and neither the catalogue's
+//! shape rules nor the vendor's code reject any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::{
     requirements,
 };
 
-/// Kernels of the grids that no call gives by itself.
+/// Kernels of the grids that no call launches alone.
 const WITHOUT_ENTRY: [&str; 6] =
     ["GatherV3", "LinearIndex", "MatMul", "_triton_rope", "_triton_rope_1", "muls_add_kernel"];
 
-fn grown(context: &Context, arguments: &[&str]) -> Ran {
+fn add_rows(context: &Context, arguments: &[&str]) -> Ran {
     let ran = context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran
@@ -38,8 +38,8 @@ fn replayable() -> BTreeSet<String> {
     names(&with)
 }
 
-/// Bytes of the tensors of a row: whole blocks of FRACTAL_NZ, and nothing for slots that hold nothing.
-fn bytes(row: &BTreeMap<String, String>, side: &str) -> u64 {
+/// Returns the bytes of a row's tensors: whole blocks of FRACTAL_NZ, and 0 for empty slots.
+fn tensor_bytes(row: &BTreeMap<String, String>, side: &str) -> u64 {
     let cells =
         ["Shapes", "Data Types", "Formats"].map(|what| row[&format!("{side} {what}")].replace('"', ""));
     let [shapes, dtypes, formats] = cells.each_ref().map(|cell| cell.split(';').collect::<Vec<_>>());
@@ -68,14 +68,14 @@ fn bytes(row: &BTreeMap<String, String>, side: &str) -> u64 {
         .sum()
 }
 
-/// All rows of a folder hold their tensors twice and their outputs once more in so much memory; gives their number.
-fn rows_within(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> usize {
+/// Asserts that every row's tensors, twice, and its outputs, once more, fit into `gib`; returns the number of rows.
+fn assert_rows_fit(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> usize {
     let mut count = 0;
     for kernel in kernels {
         let rows = context.rows("db", kernel);
         assert!(!rows.is_empty(), "{kernel} has no rows");
         for row in &rows {
-            let (inputs, outputs) = (bytes(row, "Input"), bytes(row, "Output"));
+            let (inputs, outputs) = (tensor_bytes(row, "Input"), tensor_bytes(row, "Output"));
             let all = 2 * (inputs + outputs) + outputs;
             assert!(all <= gib << 30, "{kernel} {}: {all} bytes", row["Input Shapes"]);
         }
@@ -84,25 +84,25 @@ fn rows_within(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> usize
     count
 }
 
-/// Nothing is rejected, and most is accepted by code that is not ours.
-fn is_accepted(context: &Context, rows: usize) {
+/// Asserts that no row is rejected, and that the vendor's code accepts at least 85 %.
+fn assert_accepted(context: &Context, rows: usize) {
     let Some(python) = requirements::vendor_python() else { return };
     let python = python.into_string().expect("UTF-8");
     let arguments = ["check", "--db", "db", "--python", &python, "--processes", "2", "--format", "json"];
     let mut command = context.command(&arguments);
     let ran =
         context.ran(&command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").output().expect("npubench runs"));
-    let judged: Vec<Value> =
+    let results: Vec<Value> =
         ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let verdict = |line: &Value, word: &str| line["verdict"] == word;
-    let rejected: Vec<&Value> = judged.iter().filter(|line| verdict(line, "rejected")).take(5).collect();
+    let verdict = |line: &Value, expected: &str| line["verdict"] == expected;
+    let rejected: Vec<&Value> = results.iter().filter(|line| verdict(line, "rejected")).take(5).collect();
     assert!(rejected.is_empty(), "{rejected:#?}");
-    assert_eq!((ran.code, judged.len()), (0, rows), "{}", ran.stderr);
-    let accepted = judged.iter().filter(|line| verdict(line, "accepted")).count();
+    assert_eq!((ran.code, results.len()), (0, rows), "{}", ran.stderr);
+    let accepted = results.iter().filter(|line| verdict(line, "accepted")).count();
     // In both samples 85.6 %; the rest has no Meta kernel, or belongs to packages that are not installed.
     assert!(accepted * 100 >= rows * 85, "{accepted} of {rows}");
-    // What the vendor's code does not judge is known, kernel by kernel.
-    let others: BTreeSet<&str> = judged
+    // Only these kernels are not checked by the vendor's code.
+    let others: BTreeSet<&str> = results
         .iter()
         .filter(|line| !verdict(line, "accepted"))
         .filter_map(|line| line["kernel"].as_str())
@@ -124,20 +124,20 @@ fn is_accepted(context: &Context, rows: usize) {
 }
 
 #[test]
-fn a_sample_of_all_kernels_is_taken_by_the_vendors_code() {
+fn vendor_code_accepts_grid_rows_of_all_kernels() {
     let context = Context::new();
-    grown(&context, &["--rows", "30", "--seed", "20"]);
-    let rows = rows_within(&context, 60, &replayable());
+    add_rows(&context, &["--rows", "30", "--seed", "20"]);
+    let rows = assert_rows_fit(&context, 60, &replayable());
     assert!(rows >= 2_250, "{rows} rows; there were 2,293");
-    is_accepted(&context, rows);
+    assert_accepted(&context, rows);
 }
 
 #[test]
-fn a_sample_of_models_fits_a_small_device_and_is_taken() {
+fn vendor_code_accepts_model_rows_within_small_memory() {
     let context = Context::new();
     let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
-    grown(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
-    let rows = rows_within(&context, 2, &replayable());
+    add_rows(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
+    let rows = assert_rows_fit(&context, 2, &replayable());
     assert!(rows >= 1_850, "{rows} rows; there were 1,906");
-    is_accepted(&context, rows);
+    assert_accepted(&context, rows);
 }

@@ -1,4 +1,4 @@
-//! What people get wrong with grids, and what they are told.
+//! Errors in grid files and in options of `npubench grid`, and their messages.
 
 use std::{
     fs,
@@ -15,20 +15,20 @@ fn grid(context: &Context, arguments: &[&str]) -> Ran {
     context.run(&[&["grid", "--db", "db", "--kind", "rehearsal"], arguments].concat())
 }
 
-/// A dry run of the good file with one text replaced, with 4 GB of address space at most.
-fn with(context: &Context, right: &str, wrong: &str) -> Ran {
+/// Runs the valid file with one text replaced, with at most 4 GB of address space.
+fn run_replaced(context: &Context, right: &str, wrong: &str) -> Ran {
     assert!(GOOD.contains(right), "{right}");
-    of_text(context, &GOOD.replacen(right, wrong, 1), &[])
+    run_text(context, &GOOD.replacen(right, wrong, 1), &[])
 }
 
-fn of_text(context: &Context, text: &str, arguments: &[&str]) -> Ran {
+fn run_text(context: &Context, text: &str, arguments: &[&str]) -> Ran {
     context.write("own/grids/test.yaml", text);
     let own = ["grid", "--db", "db", "--kind", "rehearsal", "RmsNorm", "--rows", "4", "--assets", "own"];
-    limited(context, "ulimit -v 4000000", &[&own, arguments].concat())
+    run_limited(context, "ulimit -v 4000000", &[&own, arguments].concat())
 }
 
-/// The program below a limit of the shell's.
-fn limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
+/// Runs the program with a limit of the shell.
+fn run_limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
     let program = context.command(&[]).get_program().to_owned();
     let mut shell = std::process::Command::new("bash");
     shell.arg("-c").arg(format!("{limit}; exec \"$0\" \"$@\"")).arg(program).args(arguments);
@@ -36,13 +36,13 @@ fn limited(context: &Context, limit: &str, arguments: &[&str]) -> Ran {
     context.ran(&shell.output().expect("a shell"))
 }
 
-/// A column of the grown rows.
-fn cells(context: &Context, column: &str) -> Vec<String> {
+/// Returns a column of the rows.
+fn column_cells(context: &Context, column: &str) -> Vec<String> {
     context.rows("db", "RmsNorm").iter().map(|row| row[column].clone()).collect()
 }
 
 #[test]
-fn a_plot_goes_over_nothing_that_is_somebody_elses() {
+fn plot_never_replaces_foreign_files() {
     let context = Context::new();
     context.small_database("db");
     context.small_database("other");
@@ -63,21 +63,25 @@ fn a_plot_goes_over_nothing_that_is_somebody_elses() {
         "nowhere/plot.svg",
     ];
     fs::create_dir_all(context.path("other/.npubench")).expect("made");
-    let mut said = String::new();
+    let mut messages = String::new();
     for place in places {
         for dry in [&["--dry-run"][..], &[]] {
             let ran = grid(&context, &[&["SwiGlu", "--rows", "3", "--plot", place], dry].concat());
             assert_eq!(ran.code, 3, "{place}: {}", ran.stderr);
-            said = format!("{said}{}\n", if dry.is_empty() { "" } else { &ran.stderr });
+            messages = format!("{messages}{}\n", if dry.is_empty() { "" } else { &ran.stderr });
         }
     }
-    insta::assert_snapshot!(said.replace("\n\n\n", "\n"));
-    assert_eq!(context.snapshot("db"), db, "a plot that cannot be drawn is said before rows are written");
+    insta::assert_snapshot!(messages.replace("\n\n\n", "\n"));
+    assert_eq!(
+        context.snapshot("db"),
+        db,
+        "a plot that cannot be written is reported before rows are written"
+    );
     assert_eq!(context.snapshot("other"), other);
     assert_eq!(fs::read_to_string(context.path("notes.txt")).expect("there"), "mine");
     assert_eq!(fs::read_to_string(context.path("drawing.svg")).expect("there"), "an older plot");
     assert!(fs::symlink_metadata(context.path("pipe.svg")).expect("there").file_type().is_fifo());
-    // Over an older plot it goes.
+    // An older plot is replaced.
     let ran = grid(&context, &["SwiGlu", "--rows", "3", "--plot", "drawing.svg", "--dry-run"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.ends_with("plot in drawing.svg\n"), "{}", ran.stderr);
@@ -85,9 +89,9 @@ fn a_plot_goes_over_nothing_that_is_somebody_elses() {
 }
 
 #[test]
-fn a_column_is_a_known_one_and_given_once() {
+fn grid_columns_are_known_and_given_once() {
     let context = Context::new();
-    let with_columns = |columns: &str| with(&context, "    let:", &format!("{columns}\n    let:"));
+    let with_columns = |columns: &str| run_replaced(&context, "    let:", &format!("{columns}\n    let:"));
     let wrong = [
         "    text: {EP Size: many}\n    attributes: {EP Size: t}",
         "    text: {Runtime source_profile: mine}",
@@ -97,35 +101,35 @@ fn a_column_is_a_known_one_and_given_once() {
         "    text: {\"Runtime a\\nb\": bar}",
         "    text: {OP State: static}",
     ];
-    let mut said = String::new();
+    let mut messages = String::new();
     for columns in wrong {
         let ran = with_columns(columns);
         assert_eq!(ran.code, 3, "{columns}: {}", ran.stderr);
-        said = format!("{said}{}\n", ran.stderr);
+        messages = format!("{messages}{}\n", ran.stderr);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(messages);
     assert!(!context.path("db").exists());
     let ran = with_columns("    text: {Runtime input_layout: TND, Runtime kv_cache_mode: paged}");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(cells(&context, "Runtime kv_cache_mode"), ["", "", "paged", "paged"]);
+    assert_eq!(column_cells(&context, "Runtime kv_cache_mode"), ["", "", "paged", "paged"]);
 }
 
-/// An entry of one's own may read a column that npubench does not know.
+/// A custom catalogue entry may use a column that is not built in.
 #[test]
-fn entries_bring_columns_of_their_own() {
+fn grid_accepts_columns_of_custom_entries() {
     let context = Context::new();
     let entry = include_str!("../../op_replay/RmsNorm.yaml");
     let form = "forms:\n  - {with: {Runtime flavour: [\"*\"]}, ";
     assert!(entry.contains("forms:\n  - {"), "{entry}");
     context.write("own/op_replay/RmsNorm.yaml", &entry.replacen("forms:\n  - {", form, 1));
-    let ran = with(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
+    let ran = run_replaced(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");
+    assert_eq!(column_cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");
 }
 
-/// Each mistake alone in the second of two patterns; the first has a key that the second may lack.
+/// Each mistake is alone in the second of two patterns; the first has a key that the second may lack.
 #[test]
-fn what_is_wrong_is_found_where_it_stands() {
+fn grid_errors_name_the_faulty_pattern() {
     let context = Context::new();
     let first = GOOD.replace("  norm:\n", "  other:\n");
     let wrong = [
@@ -138,25 +142,25 @@ fn what_is_wrong_is_found_where_it_stands() {
         ("t: T, d: [64, 128]", "t: T, d: [64..128 step 16 step 32]"),
         ("t: T, d: [64, 128]", "t: [1..60000], d: [1..60000]"),
         ("t: T, d: [64, 128]", "a: [1..60000], b: [1..50000], c: [1..50000], t: [1..65000], d: [1..50000]"),
-        // Only where models are chosen would these be used.
+        // These would be used only with `--models`.
         ("    let:", "    with_models: {where: [w % 32]}\n    let:"),
         ("    let:", "    with_models: {axes: {t: T, \"d,e,f\": {model: products}}}\n    let:"),
         ("    let:", "    with_models: {let: {w: v * 2, v: w}}\n    let:"),
     ];
-    let mut said = String::new();
+    let mut messages = String::new();
     for (right, wrong) in wrong {
         let second = GOOD.split_once("patterns:\n").expect("patterns").1;
         assert!(second.contains(right), "{right}");
-        let ran = of_text(&context, &format!("{first}{}", second.replacen(right, wrong, 1)), &[]);
+        let ran = run_text(&context, &format!("{first}{}", second.replacen(right, wrong, 1)), &[]);
         assert_eq!(ran.code, 3, "{wrong}: {}", ran.stderr);
-        said = format!("{said}{wrong}\n{}\n", ran.stderr);
+        messages = format!("{messages}{wrong}\n{}\n", ran.stderr);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(messages);
     assert!(!context.path("db").exists());
 }
 
 #[test]
-fn what_drops_everything_says_which_expression_and_an_example() {
+fn empty_pattern_note_names_expression_and_example() {
     let context = Context::new();
     let large = "9223372036854775807";
     let wrong = [
@@ -169,30 +173,30 @@ fn what_drops_everything_says_which_expression_and_an_example() {
         ("\"t,w; t,1\"", "\"t,w; t,2\"".to_owned()),
         ("block: 16", "block: 1000000000".to_owned()),
     ];
-    let mut said = String::new();
+    let mut messages = String::new();
     for (right, wrong) in wrong {
         context.write("own/grids/norm.yaml", &GOOD.replacen(right, &wrong, 1));
         let own = ["RmsNorm", "--assets", "own", "--dry-run", "--format", "json"];
         let ran = grid(&context, &own);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let line: serde_json::Value = serde_json::from_str(&ran.stdout).expect("a line");
-        said = format!("{said}{wrong}\n{}\n{}", line["refused"], ran.stderr);
+        messages = format!("{messages}{wrong}\n{}\n{}", line["rejected"], ran.stderr);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(messages);
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_said_and_leaves_nothing() {
+fn file_size_limit_is_reported_and_leaves_no_files() {
     let context = Context::new();
     let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0"];
-    let ran = limited(&context, "ulimit -f 20", &arguments);
+    let ran = run_limited(&context, "ulimit -f 20", &arguments);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(ran.stderr.contains("RmsNorm.csv`: File too large (os error 27)\nhint: "), "{}", ran.stderr);
     assert_eq!(fs::read_dir(context.path("")).expect("listed").count(), 0);
 }
 
 #[test]
-fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
+fn temporary_files_of_killed_commands_are_removed() {
     let context = Context::new();
     context.write("db/.npubench-new-abc/RmsNorm.csv", "half");
     let draft = fs::File::open(context.path("db/.npubench-new-abc")).expect("there");
@@ -201,14 +205,14 @@ fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
     assert_eq!(
         grid(&context, &["RmsNorm", "--rows", "3"]).code,
         0,
-        "nothing but leftovers is an empty folder"
+        "a folder with only temporary files counts as empty"
     );
     assert!(!context.path("db/.npubench-new-abc").exists());
     context.write("db/.npubench-abc.tmp", "half");
     assert_eq!(grid(&context, &["RmsNorm", "--rows", "4"]).code, 0);
     assert!(!context.path("db/.npubench-abc.tmp").exists());
     assert_eq!(context.rows("db", "RmsNorm").len(), 4);
-    // Nor is a file a folder.
+    // A file is not a folder.
     context.write("file", "");
     for command in [&["grid", "--db", "file"][..], &["ingest", "profile.csv", "--db", "file"]] {
         let ran = context.run(command);
@@ -218,7 +222,7 @@ fn leftovers_of_killed_growths_go_and_are_in_nobodys_way() {
 }
 
 #[test]
-fn assets_that_nothing_is_read_from_are_named() {
+fn unused_asset_folders_are_reported() {
     let context = Context::new();
     let folder = |name: &str| fs::create_dir_all(context.path(name)).expect("made");
     ["empty", "near/grid", "both/grids", "both/op_repaly", "kind/grids/my.yaml"].into_iter().for_each(folder);
@@ -226,17 +230,17 @@ fn assets_that_nothing_is_read_from_are_named() {
     context.write("model/grids/models/My.yml", "");
     folder("link/grids");
     unix::fs::symlink("nowhere.yaml", context.path("link/grids/my.yaml")).expect("linked");
-    let mut said = String::new();
+    let mut messages = String::new();
     for name in ["empty", "near", "both", "kind", "yml", "model", "link"] {
         let ran = grid(&context, &["RmsNorm", "--dry-run", "--assets", name]);
         assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
-        said = format!("{said}{}\n", ran.stderr);
+        messages = format!("{messages}{}\n", ran.stderr);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(messages);
 }
 
 #[test]
-fn a_kernel_that_nobody_knows_is_said_and_grows_no_rows() {
+fn unknown_kernel_is_reported_and_gets_no_rows() {
     let context = Context::new();
     let text = GOOD.replace("kernels: [RmsNorm]", "kernels: [RmsNorm, RmsNrom, my_own_thing]");
     context.write("mine.yaml", &text);
@@ -246,32 +250,35 @@ fn a_kernel_that_nobody_knows_is_said_and_grows_no_rows() {
     insta::assert_snapshot!(ran.stderr);
     let file = fs::read_to_string(context.path("db/database.yaml")).expect("there");
     assert!(file.contains("device: ATLAS_800_A2_313T_64G"), "{file}");
-    assert_eq!(context.rows("db", "RmsNorm").len(), 4, "of one's own file alone");
+    assert_eq!(context.rows("db", "RmsNorm").len(), 4, "only the given file is used");
     assert!(!context.path("db/RmsNrom.csv").exists() && !context.path("db/Add.csv").exists());
-    let said = [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]]
-        .map(|more| {
-            let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
-            assert_eq!(ran.code, 0, "{}", ran.stderr);
-            ran.stderr
-        });
+    let messages =
+        [&["--rows", "4"][..], &["--rows", "4", "--seed", "3"], &["--rows", "9"], &["--rows", "0"]].map(
+            |more| {
+                let ran = grid(&context, &[&["RmsNorm", "--grids", "mine.yaml"], more].concat());
+                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                ran.stderr
+            },
+        );
     let place = "db (kind rehearsal, device ATLAS_800_A2_313T_64G)";
-    let reached = "there are 4 by earlier growths; a larger `--rows` adds some, another `--seed` none";
+    let reached =
+        "4 rows exist from earlier commands; a larger `--rows` adds more, another `--seed` does not";
     let next = "next: `npubench check --db db`, `npubench run --db db --host rehearsal`";
     assert_eq!(
-        said,
+        messages,
         [
-            format!("no rows are added to {place}: {reached}\n"),
-            format!("no rows are added to {place}: {reached}\n"),
-            format!("4 rows are added to {place}; {next}\n"),
-            format!("no rows are added to {place}: all that are valid are there already\n"),
+            format!("no rows added to {place}: {reached}\n"),
+            format!("no rows added to {place}: {reached}\n"),
+            format!("4 rows added to {place}; {next}\n"),
+            format!("no rows added to {place}: all valid candidates exist already\n"),
         ]
     );
 }
 
 #[test]
-fn options_say_what_they_take() {
+fn invalid_grid_options_are_reported() {
     let context = Context::new();
-    let mut said = String::new();
+    let mut messages = String::new();
     for (code, wrong) in [
         (2, &["--rows", "-1"][..]),
         (2, &["--rows", "many"]),
@@ -285,22 +292,22 @@ fn options_say_what_they_take() {
     ] {
         let ran = grid(&context, &[&["--dry-run"], wrong].concat());
         assert_eq!(ran.code, code, "{wrong:?}: {}", ran.stderr);
-        said = format!("{said}{}\n", ran.stderr);
+        messages = format!("{messages}{}\n", ran.stderr);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(messages);
     let large =
         |gib: &str| grid(&context, &["RmsNorm", "--dry-run", "--rows", "0", "--max-hbm-gib", gib]).stdout;
     assert!(large("0.1").lines().count() == 3 && large("0.1") != large("0.2"));
 }
 
 #[test]
-fn what_is_no_grid_file_is_said_in_plain_words() {
+fn invalid_grid_files_are_reported() {
     let context = Context::new();
     let own = ["grid", "--db", "db", "--dry-run", "--grids", "own.yaml"];
-    let said = |text: &[u8]| {
+    let error_of = |text: &[u8]| {
         fs::write(context.path("own.yaml"), text).expect("written");
         let started = std::time::Instant::now();
-        let ran = limited(&context, "ulimit -v 4000000", &own);
+        let ran = run_limited(&context, "ulimit -v 4000000", &own);
         assert_eq!(ran.code, 3, "{}", ran.stdout);
         assert!(started.elapsed().as_secs() < 20, "{}", ran.stderr);
         ran.stderr
@@ -330,10 +337,10 @@ fn what_is_no_grid_file_is_said_in_plain_words() {
         &long,
         &unclosed,
     ];
-    let mut all: String = texts.iter().map(|text| said(text.as_bytes()) + "\n").collect();
-    all += &said(b"summary: a\nladders: {\xff: [1]}\n");
+    let mut all: String = texts.iter().map(|text| error_of(text.as_bytes()) + "\n").collect();
+    all += &error_of(b"summary: a\nladders: {\xff: [1]}\n");
     insta::assert_snapshot!(all);
-    // A byte-order mark is nobody's fault.
+    // A byte-order mark is accepted.
     context.write("own.yaml", &format!("\u{feff}{GOOD}"));
     assert_eq!(context.run(&own).code, 0);
 }

@@ -1,4 +1,4 @@
-//! A run that is killed, and goes on: nothing is lost, nothing counted twice, nothing left running.
+//! Runs that are killed and resumed: no result is lost or counted twice, no process is left running.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::context::{Context, Ran};
 const RUN: [&str; 9] =
     ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
 
-/// So many runs are killed; the variable makes it more.
+/// Number of killed runs; an environment variable raises it.
 fn kills() -> u64 {
     std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
@@ -43,7 +43,7 @@ fn tables(context: &Context) -> Vec<(String, String)> {
     tables
 }
 
-/// A run's id is `rehearsal-`, a date, a time and a number.
+/// Removes run ids: `rehearsal-`, a date, a time and a number.
 fn without_run(text: &str) -> String {
     let mut parts = text.split("rehearsal-");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -61,7 +61,7 @@ fn number(ledger: &Connection, sql: &str) -> i64 {
     ledger.query_row(sql, [], |row| row.get(0)).expect(sql)
 }
 
-/// Processes that work in a folder.
+/// Processes whose working directory is below a folder.
 pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
     let folder = folder.canonicalize().expect("a folder");
     let entries = fs::read_dir("/proc").expect("listed").flatten();
@@ -71,18 +71,18 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
     working.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Runs and is killed after a while; says whether it was still running.
-fn killed_after(context: &Context, arguments: &[&str], while_: Duration) -> bool {
+/// Starts a run and kills it after a delay; returns true if it was still running.
+fn killed_after(context: &Context, arguments: &[&str], delay: Duration) -> bool {
     let mut command = context.command(arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-    thread::sleep(while_);
+    thread::sleep(delay);
     let was_running = child.try_wait().expect("asked").is_none();
     child.kill().expect("killed");
     child.wait().expect("reaped");
     was_running
 }
 
-/// Goes on until nothing is left to go on with.
+/// Resumes until no run is interrupted.
 fn finish(context: &Context) -> Ran {
     let ran = context.run(&["resume", "--db", "db"]);
     if ran.code == 3 {
@@ -93,7 +93,7 @@ fn finish(context: &Context) -> Ran {
 }
 
 #[test]
-fn killed_at_any_instant_a_run_goes_on_to_the_same_rows() {
+fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
     let undisturbed = ingested();
     let begun = Instant::now();
     let ran = undisturbed.run(&RUN);
@@ -103,7 +103,7 @@ fn killed_at_any_instant_a_run_goes_on_to_the_same_rows() {
     let mut cut = 0;
     for kill in 0..kills() {
         let context = ingested();
-        // Spread over the whole run, and twice where it goes on.
+        // Spread over the whole run, and twice during the resumed run.
         let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);
         cut += u32::from(killed_after(&context, &RUN, part(kill)));
         if kill % 2 == 1 {
@@ -124,7 +124,7 @@ fn killed_at_any_instant_a_run_goes_on_to_the_same_rows() {
 }
 
 #[test]
-fn without_an_interrupted_run_there_is_nothing_to_go_on_with() {
+fn resume_without_an_interrupted_run_is_an_error() {
     let context = ingested();
     let ran = context.run(&["resume", "--db", "db"]);
     assert_eq!(ran.code, 3);
@@ -140,7 +140,7 @@ fn without_an_interrupted_run_there_is_nothing_to_go_on_with() {
 }
 
 #[test]
-fn a_stopped_run_goes_on_under_its_own_id() {
+fn resumed_run_keeps_its_id() {
     let context = ingested();
     let mut child = context
         .command(&[&RUN[..6], &["0", "--rehearsal-model", "steady"]].concat())
@@ -148,7 +148,7 @@ fn a_stopped_run_goes_on_under_its_own_id() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it runs");
-    // Stopped as soon as its first collection has begun.
+    // Stopped as soon as its first collection was started.
     let deadline = Instant::now() + Duration::from_secs(60);
     let has_begun = || {
         ledger(&context).is_some_and(|ledger| {
@@ -177,16 +177,16 @@ fn a_stopped_run_goes_on_under_its_own_id() {
 }
 
 #[test]
-fn a_second_run_is_refused_by_name_and_a_bad_end_is_explained() {
+fn invalid_deadlines_and_weight_columns_are_rejected() {
     let context = ingested();
-    for (arguments, said) in [
-        (["--until", "7h"], "is no time of day"),
-        (["--budget", "soon"], "is no length of time"),
+    for (arguments, message) in [
+        (["--until", "7h"], "is not a time of day"),
+        (["--budget", "soon"], "is not a length of time"),
         (["--budget", "20s"], "less than a minute"),
     ] {
         let ran = context.run(&[&RUN[..], &arguments[..]].concat());
         assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
     }
     let ran = context.run(&[&RUN[..], &["--weight-column", "Wieght"]].concat());
     assert_eq!(ran.code, 3);

@@ -1,5 +1,4 @@
-//! Rows of mutants: what they say, that they arrive once, that they can be replayed, and what is said of files that are
-//! wrong.
+//! Rows of mutants: provenance, repeated commands, measurement, and errors in mutation files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +15,7 @@ use crate::{
 const PRODUCT: &str =
     "MatMulV2,9.5,\"\"\"64,5120;5120,640\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,640\"\"\",DT_BF16,ND";
 
-/// The tables of a database, byte for byte.
+/// Returns the bytes of a database's tables.
 fn tables(context: &Context, folder: &str) -> BTreeMap<String, Vec<u8>> {
     let files = context.snapshot(folder).into_iter().filter_map(|(path, bytes)| {
         let name = path.file_name()?.to_string_lossy().into_owned();
@@ -29,17 +28,17 @@ fn grid(context: &Context, arguments: &[&str]) -> Ran {
     context.run(&[&["grid", "--db", "db"], arguments].concat())
 }
 
-/// A database with a product and an activation.
-fn database(context: &Context) {
+/// Creates a database with a product and an activation.
+fn create_database(context: &Context) {
     context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
     let ran = context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[test]
-fn rows_say_what_they_were_changed_from() {
+fn mutant_rows_have_provenance() {
     let context = Context::new();
-    database(&context);
+    create_database(&context);
     let before = context.snapshot("db");
     let ran = grid(&context, &["--mutate", "--rows", "12", "--seed", "4", "--dry-run"]);
     assert_eq!((ran.code, context.snapshot("db")), (0, before));
@@ -47,12 +46,12 @@ fn rows_say_what_they_were_changed_from() {
     let ran = grid(&context, &["--mutate=scale,int8", "--dry-run", "--format", "json"]);
     insta::assert_snapshot!(ran.stdout);
     assert_eq!(grid(&context, &["--mutate=scale,int8,transpose", "--seed", "4"]).code, 0);
-    let told: Vec<String> = ["SwiGlu", "MatMulV2", "QuantBatchMatmulV3"]
+    let lines: Vec<String> = ["SwiGlu", "MatMulV2", "QuantBatchMatmulV3"]
         .iter()
         .flat_map(|kernel| context.rows("db", kernel))
         .map(|row| format!("{} {}: {}", row["Input Shapes"], row["Output Shapes"], row["Grid"]))
         .collect();
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(lines.join("\n"));
     let rows = context.rows("db", "QuantBatchMatmulV3");
     assert!(
         rows.iter()
@@ -61,9 +60,9 @@ fn rows_say_what_they_were_changed_from() {
 }
 
 #[test]
-fn mutating_twice_adds_nothing_and_mutants_have_no_mutants() {
+fn repeated_mutation_adds_no_rows_and_skips_mutants() {
     let context = Context::new();
-    database(&context);
+    create_database(&context);
     let arguments = ["--mutate", "--rows", "40", "--seed", "9"];
     assert_eq!(grid(&context, &arguments).code, 0);
     let before = tables(&context, "db");
@@ -93,7 +92,7 @@ fn mutating_twice_adds_nothing_and_mutants_have_no_mutants() {
 }
 
 #[test]
-fn seed_and_case_decide_the_rows_byte_for_byte() {
+fn same_seed_and_cases_give_same_mutant_bytes() {
     let context = Context::new();
     context.write("p.csv", &profile(&[SWIGLU, PRODUCT]));
     let run = |folder: &str, seed: &str| {
@@ -126,9 +125,9 @@ fn seed_and_case_decide_the_rows_byte_for_byte() {
     assert!(rows.iter().all(|row| row["Grid"].starts_with("mutation ") && !is_source(row)));
 }
 
-/// What comes of a mutation can be replayed at once.
+/// Mutants can be measured without further steps.
 #[test]
-fn mutants_are_measured() {
+fn mutants_can_be_measured() {
     let context = Context::new();
     assert_eq!(
         grid(
@@ -160,9 +159,9 @@ fn mutants_are_measured() {
     }
 }
 
-/// The vendor's own code takes what the catalogue takes.
+/// The vendor's code accepts the mutants that the catalogue accepts.
 #[test]
-fn the_vendors_code_accepts_mutants() {
+fn vendor_code_accepts_mutants() {
     let Some(python) = requirements::vendor_python() else { return };
     let context = Context::new();
     let layer = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decoder-layer");
@@ -185,12 +184,12 @@ fn the_vendors_code_accepts_mutants() {
 }
 
 #[test]
-fn bad_mutations_are_named_with_line_and_column() {
+fn mutation_file_errors_have_line_and_column() {
     let good = "summary: a test\nmutations:\n  half:\n    factors: [1/2, 3]\n    roles: [tokens]\n  near:\n    \
                 bytes: [32]\n    steps: [-1]\n  type:\n    types: {DT_BF16: FLOAT16}\n  lie:\n    formats: {ND: \
                 FRACTAL_NZ}\n  ladder:\n    values: TOKENS\n  turn:\n    transposed: true\n";
     let context = Context::new();
-    database(&context);
+    create_database(&context);
     let run = |name: &str, text: &str| {
         context.write(&format!("{name}/grids/mutations.yaml"), text);
         grid(&context, &["--mutate", "--dry-run", "--assets", name])
@@ -211,7 +210,7 @@ fn bad_mutations_are_named_with_line_and_column() {
         ("steps", "    roles: [tokens]", "    steps: [1]"),
         ("roles", "    types:", "    roles: [tokens]\n    types:"),
     ];
-    let said: Vec<String> = wrong
+    let errors: Vec<String> = wrong
         .iter()
         .map(|(name, right, wrong)| {
             assert!(good.contains(right), "{name}");
@@ -220,16 +219,16 @@ fn bad_mutations_are_named_with_line_and_column() {
             ran.stderr
         })
         .collect();
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn what_cannot_be_mutated_is_said() {
+fn invalid_mutation_requests_are_reported() {
     let context = Context::new();
-    database(&context);
+    create_database(&context);
     let ran = grid(&context, &["--mutate=scal"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no mutation `scal`
+    error: unknown mutation `scal`
     hint: did you mean `scale`?
     ");
     let ran = grid(&context, &["SwiGl", "--mutate"]);
@@ -239,17 +238,17 @@ fn what_cannot_be_mutated_is_said() {
     ");
     let ran = context.run(&["grid", "--db", "none", "--mutate"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: there is no case to mutate
-    hint: `npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile
+    error: the database and `--from` contain no case to mutate
+    hint: add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`
     ");
     assert!(!context.path("none").exists());
-    assert_eq!(grid(&context, &["--from", "p.csv"]).code, 2, "without a mutation it means nothing");
+    assert_eq!(grid(&context, &["--from", "p.csv"]).code, 2, "`--from` needs `--mutate`");
     assert_eq!(grid(&context, &["--mutate", "--models", "Qwen3-32B"]).code, 2);
     assert_eq!(grid(&context, &["--mutate", "--grids", "g.yaml"]).code, 2);
     let ran = grid(&context, &["--mutate", "--device", "ATLAS_800_A2_313T_64G"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: `db` is of device `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
-    hint: a database's device is given when it is made; use another folder
+    error: the device of `db` is `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
+    hint: the device of a database is set when it is created; use another folder
     ");
     context.write(
         "a/op_replay/SwiGlu.yaml",
@@ -257,14 +256,14 @@ fn what_cannot_be_mutated_is_said() {
     );
     let ran = grid(&context, &["--mutate", "--assets", "a"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: a/op_replay/SwiGlu.yaml:6: no form has a dimension `X`; there are B, D
+    error: a/op_replay/SwiGlu.yaml:6:12: no form has a dimension `X`; the dimensions are B, D
     hint: docs/adding-a-kernel.md explains every key
     ");
 }
 
-/// What editors complete is what is read.
+/// The schema for editors has the keys that the parser accepts.
 #[test]
-fn the_schema_has_the_keys_that_are_read() {
+fn mutation_schema_lists_all_accepted_keys() {
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../grids/mutations.schema.json")).expect("a schema");
     let keys = |properties: &serde_json::Value| -> BTreeSet<String> {

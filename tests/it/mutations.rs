@@ -1,4 +1,4 @@
-//! Mutations: what follows when one thing of a case is changed, which mutants become rows.
+//! Mutations: consistency of mutants, and their selection as rows.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -9,12 +9,14 @@ use std::{
 use npubench::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    domain::{Case, CaseAttributes, KernelName, SignatureCells, Slot},
+    domain::{
+        Case, CaseAttributes, KernelName, MemoryFootprint, SignatureCells, Slot, default_memory_budget,
+    },
     grid::{
-        ExistingCases, MemoryFootprint, RejectReason, SelectionRequest, default_budget,
+        CandidateSource, ExistingCases, RejectReason, SelectedRows, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationChange, MutationFile},
-        mutate::{CaseMutator, Mutant, MutationOrder, select_mutants, targets},
-        select_candidates,
+        mutate::{CaseMutator, Mutant},
+        select_rows,
     },
     profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };
@@ -22,8 +24,8 @@ use proptest::prelude::*;
 
 use crate::oracle::{assert_consistent, dims};
 
-/// What all tests read.
-struct World {
+/// Data that all tests share.
+struct Fixture {
     catalogue: Catalogue,
     mutations: MutationFile,
     device: DeviceProfile,
@@ -31,10 +33,10 @@ struct World {
     cases: BTreeMap<KernelName, Vec<Case>>,
 }
 
-impl World {
+impl Fixture {
     fn get() -> &'static Self {
-        static WORLD: OnceLock<World> = OnceLock::new();
-        WORLD.get_or_init(Self::read)
+        static FIXTURE: OnceLock<Fixture> = OnceLock::new();
+        FIXTURE.get_or_init(Self::read)
     }
 
     fn read() -> Self {
@@ -55,22 +57,16 @@ impl World {
             let models = GridModels::load(&assets, models).expect("models");
             let grids = GridFiles::load(&assets, &models).expect("grids");
             for kernel in grids.kernels() {
-                let order = SelectionRequest {
+                let request = SelectionRequest {
                     entry: catalogue.entry(&kernel),
                     budget: 8 << 30,
                     rows: Some(16),
                     seed: 3,
                 };
-                let grown = select_candidates(
-                    grids.spaces_of_kernel(&kernel).collect(),
-                    &order,
-                    &ExistingCases::default(),
-                );
+                let source = CandidateSource::Grid(grids.spaces_of_kernel(&kernel).collect());
+                let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
                 let cases = cases.entry(kernel.clone()).or_default();
-                let _ = grown.for_each(|_, numbers, draft| {
-                    cases.push(draft.case(numbers).expect("attributes").clone());
-                    Ok::<(), ()>(())
-                });
+                selected.for_each(|row| cases.push(row.case.clone()));
             }
         }
         cases.retain(|_, cases| !cases.is_empty());
@@ -95,8 +91,8 @@ impl World {
         mutants
     }
 
-    /// The mutants of a mutation that the catalogue takes.
-    fn taken(&self, source: &Case, target: &str, name: &str) -> Vec<Case> {
+    /// Returns the mutants of a mutation that the catalogue accepts.
+    fn accepted(&self, source: &Case, target: &str, name: &str) -> Vec<Case> {
         let (target, mutation) = (kernel(target), self.mutations.named(name).expect("a mutation"));
         let cases = self.mutants(source, &target, &[mutation]).into_iter().filter_map(|one| one.case.ok());
         let entry = self.catalogue.entry(&target).expect("an entry");
@@ -115,9 +111,9 @@ fn case(name: &str, inputs: [&str; 3], outputs: [&str; 3], attributes: &[(&str, 
             |text: &str| if text.contains(';') { text.to_owned() } else { vec![text; count].join(";") };
         SignatureCells { shapes, dtypes: &each(dtypes), formats: &each(formats) }.parse().expect("cells")
     };
-    let mut said = CaseAttributes::default();
-    attributes.iter().for_each(|(column, text)| said.set(column, text));
-    Case { kernel: kernel(name), inputs: slots(inputs), outputs: slots(outputs), attributes: said }
+    let mut all = CaseAttributes::default();
+    attributes.iter().for_each(|(column, text)| all.set(column, text));
+    Case { kernel: kernel(name), inputs: slots(inputs), outputs: slots(outputs), attributes: all }
 }
 
 fn with_case(source: &Case, dimension: &str, value: u64) -> Case {
@@ -129,7 +125,7 @@ fn with(source: &Case, dimension: &str, value: u64) -> Result<String, String> {
 }
 
 fn changed(source: &Case, dimension: &str, value: u64) -> Result<Case, String> {
-    let entry = World::get().catalogue.entry(&source.kernel).expect("an entry");
+    let entry = Fixture::get().catalogue.entry(&source.kernel).expect("an entry");
     let anatomy = entry.edit_case(source).expect("it is read");
     let dimensions = anatomy.dimensions();
     let found = dimensions.iter().find(|one| one.to_string() == dimension);
@@ -138,9 +134,9 @@ fn changed(source: &Case, dimension: &str, value: u64) -> Result<Case, String> {
     anatomy.build_case(&[(found.clone(), value)], None)
 }
 
-/// Every slot that has the dimension changes, what a condition equates follows, and nothing else does.
+/// Every slot with the dimension and every number that a condition equates changes, and no other.
 #[test]
-fn a_change_takes_along_what_hangs_together() {
+fn dimension_change_updates_dependent_slots() {
     let bf16 = |name: &str, inputs: &str, outputs: &str| {
         case(name, [inputs, "DT_BF16", "ND"], [outputs, "DT_BF16", "ND"], &[])
     };
@@ -210,17 +206,17 @@ fn a_change_takes_along_what_hangs_together() {
     );
 }
 
-/// Every mutant of every kind of case that the catalogue takes is consistent, fits what was asked, and keeps heads.
+/// Every accepted mutant of every kind of case is consistent, fits its mutation, and keeps the numbers of heads.
 #[test]
-fn mutants_are_consistent() {
-    let world = World::get();
-    let all = world.all();
+fn all_mutants_are_consistent() {
+    let fixture = Fixture::get();
+    let all = fixture.all();
     let (mut tried, mut taken) = (BTreeSet::new(), 0);
-    for (kernel, cases) in &world.cases {
-        let Some(entry) = world.catalogue.entry(kernel) else { continue };
+    for (kernel, cases) in &fixture.cases {
+        let Some(entry) = fixture.catalogue.entry(kernel) else { continue };
         for source in cases.iter().filter(|case| entry.resolve_call(case).is_ok()) {
             assert_consistent(source);
-            for mutant in world.mutants(source, kernel, &all) {
+            for mutant in fixture.mutants(source, kernel, &all) {
                 let Ok(case) = mutant.case else { continue };
                 assert!(!all[mutant.mutation].name.is_empty() && case.kernel == *kernel);
                 if entry.resolve_call(&case).is_err() {
@@ -270,14 +266,14 @@ fn mutants_are_consistent() {
 }
 
 #[test]
-fn work_in_int8_has_the_scales_that_go_with_it() {
-    let world = World::get();
+fn int8_mutants_have_matching_scales() {
+    let fixture = Fixture::get();
     let product = |weight: &str, format: &str| {
         let inputs = format!("16,512;{weight}");
         case("MatMulV3", [&inputs, "DT_BF16", format], ["16,256", "DT_BF16", "ND"], &[])
     };
     let shapes = |source: &Case, target: &str| -> Vec<String> {
-        let taken = world.taken(source, target, "int8");
+        let taken = fixture.accepted(source, target, "int8");
         taken.iter().for_each(assert_consistent);
         taken.iter().map(Case::shapes).collect()
     };
@@ -305,21 +301,21 @@ fn work_in_int8_has_the_scales_that_go_with_it() {
     let quantised = shapes(&experts, "GroupedMatmul");
     assert!(quantised.contains(&"64,512;8,512,256;;8,256;;;;8;64 -> 64,256".to_owned()), "{quantised:?}");
     let kernels = BTreeSet::from([kernel("MatMulV3")]);
-    let all = world.all();
-    let mutator = CaseMutator { mutations: &all, catalogue: &world.catalogue, device: &world.device };
-    let names: Vec<String> = targets(&mutator, &kernels).keys().map(ToString::to_string).collect();
+    let all = fixture.all();
+    let mutator = CaseMutator { mutations: &all, catalogue: &fixture.catalogue, device: &fixture.device };
+    let names: Vec<String> = mutator.target_kernels(&kernels).keys().map(ToString::to_string).collect();
     assert_eq!(names, ["MatMulV3", "QuantBatchMatmulV3"]);
 }
 
 #[test]
-fn boundaries_are_met_from_both_sides() {
-    let world = World::get();
+fn boundary_mutants_lie_on_both_sides() {
+    let fixture = Fixture::get();
     let norm = |width: u64| {
         let (inputs, outputs) = (format!("1000,{width};{width}"), format!("1000,{width};1000,1"));
         case("RmsNorm", [&inputs, "DT_BF16", "ND"], [&outputs, "DT_BF16;FLOAT", "ND"], &[])
     };
     let sizes = |source: &Case, name: &str, place: usize| -> BTreeSet<u64> {
-        let taken = world.taken(source, "RmsNorm", name);
+        let taken = fixture.accepted(source, "RmsNorm", name);
         let changed = taken.iter().filter(|case| {
             (0..2).all(|other| {
                 other == place || dims(case.inputs.first())[other] == dims(source.inputs.first())[other]
@@ -335,7 +331,7 @@ fn boundaries_are_met_from_both_sides() {
     );
     assert!(sizes(&norm(1020), "align", 0).is_empty(), "only rows lie along bytes");
     assert_eq!(sizes(&norm(1024), "align", 1), BTreeSet::from([1023, 1025]));
-    let cores = u64::from(world.device.vector_cores);
+    let cores = u64::from(fixture.device.vector_cores);
     let whole = 1000_u64.div_ceil(cores) * cores;
     assert_eq!((cores, sizes(&norm(512), "cores", 0)), (48, BTreeSet::from([whole - 1, whole, whole + 1])));
     assert_eq!(sizes(&norm(512), "scale", 0), BTreeSet::from([500, 2000]));
@@ -371,17 +367,17 @@ fn decode() -> Case {
     )
 }
 
-/// Batches, lengths and blocks of attention move with tables, pools and attributes.
+/// Tables, pools and attributes follow batches, lengths and blocks of attention.
 #[test]
-fn sequences_of_attention_change_together() {
-    let world = World::get();
+fn attention_sequences_change_with_tables_and_pools() {
+    let fixture = Fixture::get();
     let name = "FusedInferAttentionScore";
-    let said =
+    let attribute =
         |case: &Case, column: &str| case.attributes.get(&format!("Runtime {column}")).unwrap().to_owned();
     let lengths = |name_of: &str| -> Vec<String> {
-        let taken = world.taken(&decode(), name, name_of);
+        let taken = fixture.accepted(&decode(), name, name_of);
         taken.iter().for_each(assert_consistent);
-        taken.iter().map(|case| said(case, "actual_seq_lengths_kv_values")).collect()
+        taken.iter().map(|case| attribute(case, "actual_seq_lengths_kv_values")).collect()
     };
     assert_eq!(lengths("last_block"), ["1023,127,127", "1024,128,128", "1025,129,129"]);
     let scaled = lengths("scale");
@@ -389,10 +385,10 @@ fn sequences_of_attention_change_together() {
         scaled.contains(&"500,64,2".to_owned()) && scaled.contains(&"2000,256,8".to_owned()),
         "{scaled:?}"
     );
-    let taken = world.taken(&decode(), name, "batch");
+    let taken = fixture.accepted(&decode(), name, "batch");
     let five = taken.iter().find(|case| dims(case.inputs.first())[0] == 4).expect("a batch of 4");
-    assert_eq!(said(five, "actual_seq_lengths_kv_values"), "1000,128,4,1000");
-    assert_eq!(said(five, "actual_seq_lengths_values"), "1,2,3,4");
+    assert_eq!(attribute(five, "actual_seq_lengths_kv_values"), "1000,128,4,1000");
+    assert_eq!(attribute(five, "actual_seq_lengths_values"), "1,2,3,4");
     assert_eq!(
         (dims(five.inputs.get(14)), dims(five.inputs.get(1))[0]),
         (vec![4, 8], 40),
@@ -402,67 +398,73 @@ fn sequences_of_attention_change_together() {
     assert!(dims(most.inputs.get(1))[0] > 40, "it grows where it has none");
     let wide = with_case(&decode(), "N", 16);
     assert_consistent(&wide);
-    assert_eq!((dims(wide.inputs.first()), said(&wide, "num_heads")), (vec![3, 16, 128], "16".to_owned()));
-    let small = world.taken(&decode(), name, "block_size");
-    let sixteen = small.iter().find(|case| said(case, "block_size") == "16").expect("blocks of 16");
+    assert_eq!(
+        (dims(wide.inputs.first()), attribute(&wide, "num_heads")),
+        (vec![3, 16, 128], "16".to_owned())
+    );
+    let small = fixture.accepted(&decode(), name, "block_size");
+    let sixteen = small.iter().find(|case| attribute(case, "block_size") == "16").expect("blocks of 16");
     assert_eq!(dims(sixteen.inputs.get(1)), [320, 1, 16, 128], "the same room");
     assert_eq!(
-        (dims(sixteen.inputs.get(14)), said(sixteen, "block_table_valid_blocks")),
+        (dims(sixteen.inputs.get(14)), attribute(sixteen, "block_table_valid_blocks")),
         (vec![3, 64], "63,8,1".to_owned())
     );
-    assert!(small.iter().all(|case| said(case, "block_size") != "128"), "that is the size it has");
+    assert!(small.iter().all(|case| attribute(case, "block_size") != "128"), "that is the size it has");
 }
 
-fn order<'a>(
+fn select<'a>(
+    kernel: &'a KernelName,
+    cases: &'a [Case],
     mutations: &'a [&'a Mutation],
-    rows: Option<usize>,
-    seed: u64,
-    budget: u64,
-) -> MutationOrder<'a> {
-    let world = World::get();
-    let mutator = CaseMutator { mutations, catalogue: &world.catalogue, device: &world.device };
-    MutationOrder { mutator, budget, rows, seed }
+    (rows, seed, budget): (Option<usize>, u64, u64),
+    existing: &ExistingCases,
+) -> SelectedRows<'a> {
+    let fixture = Fixture::get();
+    let mutator = CaseMutator { mutations, catalogue: &fixture.catalogue, device: &fixture.device };
+    let request = SelectionRequest { entry: fixture.catalogue.entry(kernel), budget, rows, seed };
+    let source = CandidateSource::Mutation { mutator, cases: cases.iter().collect() };
+    select_rows(kernel, source, &request, existing)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// Of what is asked for, as many as are wanted arrive; the same again; none again where they are there; none
-    /// beyond the memory, none that the rule refuses, none twice.
+    /// A selection has the requested number of rows, is repeatable, and contains no existing, too large, rejected or
+    /// duplicate case.
     #[test]
-    fn mutating_is_repeatable_and_adds_what_is_missing(
+    fn mutant_selection_is_repeatable_and_adds_missing_rows(
         name in prop::sample::select(vec!["MatMulV2", "FusedInferAttentionScore", "KvRmsNormRopeCache", "Slice", "Mul"]),
         (first, second) in (0_usize..300, 0_usize..300),
         seed in any::<u64>(),
         mib in 40_u64..4096,
     ) {
-        let world = World::get();
-        let (kernel, all, budget) = (kernel(name), world.all(), mib << 20);
-        let cases = &world.cases[&kernel][..6];
-        let sources = || cases.iter().collect::<Vec<_>>();
+        let fixture = Fixture::get();
+        let (kernel, all, budget) = (kernel(name), fixture.all(), mib << 20);
+        let cases = &fixture.cases[&kernel][..6];
         let known_of = |rows: &[(Case, String)]| {
             let mut origins = BTreeMap::new();
-            rows.iter().for_each(|(_, said)| *origins.entry(Mutation::origin_in(said).to_owned()).or_default() += 1);
+            rows.iter().for_each(|(_, provenance)| *origins.entry(Mutation::origin_in(provenance).to_owned()).or_default() += 1);
             let mut known = ExistingCases::with_rows(origins);
             cases.iter().chain(rows.iter().map(|(case, _)| case)).for_each(|case| { known.insert(case); });
             known
         };
         let known = known_of(&[]);
         let rows = |rows: Option<usize>, known: &ExistingCases| {
-            let mutated = select_mutants(&kernel, sources(), order(&all, rows, seed, budget), known);
+            let selected = select(&kernel, cases, &all, (rows, seed, budget), known);
             let mut found = Vec::new();
-            mutated.for_each(|case, provenance| { found.push((case.clone(), provenance.to_owned())); Ok::<(), ()>(()) }).expect("visited");
-            assert_eq!(found.len(), mutated.rows());
-            let refused: u64 = mutated.refused.values().map(|refusals| refusals.count).sum();
-            assert_eq!(refused + found.len() as u64, mutated.candidates, "each is counted once");
-            let tried: u64 = mutated.mutations().map(|(_, tried)| tried.rows).sum();
-            assert_eq!(tried, found.len() as u64);
-            (found, mutated.refused)
+            selected.for_each(|row| found.push((row.case.clone(), row.provenance())));
+            assert_eq!(found.len(), selected.rows());
+            let rejected: u64 = selected.rejected().values().map(|rejected| rejected.count).sum();
+            assert_eq!(rejected + found.len() as u64, selected.candidates, "each is counted once");
+            let by_mutation: u64 = selected.mutations().map(|(_, count)| count.rows).sum();
+            assert_eq!(by_mutation, found.len() as u64);
+            let existing = selected.rejected().get(&RejectReason::Existing).map_or(0, |rejected| rejected.count);
+            (found, existing)
         };
         let (all_rows, _) = rows(None, &known);
         let (taken, _) = rows(Some(first), &known);
         prop_assert_eq!(taken.len(), first.min(all_rows.len()));
         prop_assert_eq!(&rows(Some(first), &known).0, &taken);
-        let entry = world.catalogue.entry(&kernel).expect("an entry");
+        let entry = fixture.catalogue.entry(&kernel).expect("an entry");
         let mut signatures = HashSet::new();
         for (case, provenance) in &taken {
             prop_assert!(signatures.insert(case.signature()) && !known.contains(case));
@@ -473,33 +475,31 @@ proptest! {
             prop_assert!(cases.iter().any(|source| source.id().as_str() == id));
         }
         let known = known_of(&taken);
-        prop_assert_eq!(rows(Some(first), &known).0.len(), 0, "twice adds nothing");
-        let (more, refused) = rows(Some(second), &known);
+        prop_assert_eq!(rows(Some(first), &known).0.len(), 0, "a repeated request adds no rows");
+        let (more, existing) = rows(Some(second), &known);
         prop_assert_eq!(more.len(), second.saturating_sub(first).min(all_rows.len() - taken.len()));
         prop_assert!(more.iter().all(|(case, _)| signatures.insert(case.signature())));
-        let there = refused.get(&RejectReason::Known).map_or(0, |refusals| refusals.count);
-        prop_assert!(there >= taken.len() as u64);
+        prop_assert!(existing >= taken.len() as u64);
     }
 }
 
-/// A later growth gives most to what had least, and rows of other mutations do not count.
+/// Strata with the fewest existing rows get most, and rows of other mutations do not count.
 #[test]
-fn rows_that_are_there_count_where_they_are_from() {
-    let world = World::get();
+fn existing_mutants_count_for_their_stratum() {
+    let fixture = Fixture::get();
     let kernel = kernel("MatMulV2");
-    let scale: Vec<&Mutation> = world.all().into_iter().filter(|one| one.name == "scale").collect();
+    let scale: Vec<&Mutation> = fixture.all().into_iter().filter(|one| one.name == "scale").collect();
     let by_dimension = |there: &[(&str, usize)]| {
         let there = there.iter().map(|(origin, rows)| ((*origin).to_owned(), *rows));
-        let sources = world.cases[&kernel].iter().collect();
-        let known = ExistingCases::with_rows(there.collect());
-        let mutated = select_mutants(&kernel, sources, order(&scale, Some(30), 5, u64::MAX), &known);
+        let existing = ExistingCases::with_rows(there.collect());
+        let selected = select(&kernel, &fixture.cases[&kernel], &scale, (Some(30), 5, u64::MAX), &existing);
         let mut counts = ["M", "N", "K"].map(|name| (name, 0));
-        let _ = mutated.for_each(|_, said| {
-            let (_, changed) = said.split_once(": ").expect("an origin");
+        selected.for_each(|row| {
+            let provenance = row.provenance();
+            let (_, changed) = provenance.split_once(": ").expect("an origin");
             for (name, count) in &mut counts {
                 *count += usize::from(changed.split(' ').next() == Some(*name));
             }
-            Ok::<(), ()>(())
         });
         counts.map(|(_, count)| count)
     };
@@ -513,17 +513,17 @@ fn rows_that_are_there_count_where_they_are_from() {
 }
 
 #[test]
-fn the_default_budget_holds_what_the_filter_lets_through() {
-    let world = World::get();
-    let all = world.all();
+fn mutants_fit_default_memory_budget() {
+    let fixture = Fixture::get();
+    let all = fixture.all();
     let kernel = kernel("MatMulV2");
-    let budget = default_budget(world.device.hbm_bytes());
-    let sources = world.cases[&kernel].iter().collect();
-    let mutated = select_mutants(&kernel, sources, order(&all, None, 0, budget), &ExistingCases::default());
+    let budget = default_memory_budget(fixture.device.hbm_bytes());
+    let cases = &fixture.cases[&kernel];
+    let selected = select(&kernel, cases, &all, (None, 0, budget), &ExistingCases::default());
     assert!(
-        mutated.rows() > 100 && mutated.unread == 0,
+        selected.rows() > 100 && selected.unread.count == 0,
         "{:?} {:?}",
-        mutated.refused,
-        mutated.unread_example
+        selected.rejected(),
+        selected.unread
     );
 }

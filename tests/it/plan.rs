@@ -1,4 +1,4 @@
-//! What a run would do, told before it does it.
+//! `npubench plan`: preview of a run.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{context::Context, kill_resume::ingested};
 
 #[test]
-fn a_plan_says_what_would_be_measured_and_writes_nothing() {
+fn plan_lists_the_cases_to_measure_and_writes_no_file() {
     let context = ingested();
     let before = context.snapshot("db");
     let ran = context.run(&["plan", "--db", "db", "--devices", "0-3"]);
@@ -33,11 +33,11 @@ fn a_plan_says_what_would_be_measured_and_writes_nothing() {
 }
 
 #[test]
-fn what_would_not_end_in_time_is_left_out_and_the_heaviest_are_not() {
+fn cases_that_would_end_after_the_deadline_are_left_out_and_the_most_valuable_are_not() {
     let context = Context::new();
     let grown = context.run(&["grid", "MatMulV2", "--db", "db", "--rows", "4000", "--kind", "rehearsal"]);
     assert_eq!(grown.code, 0, "{}", grown.stderr);
-    // Every tenth row is worth more.
+    // Every tenth row has a higher weight.
     let path = context.path("db/MatMulV2.csv");
     let text = std::fs::read_to_string(&path).expect("rows");
     let weighted = text.lines().enumerate().map(|(line, row)| match line {
@@ -54,12 +54,12 @@ fn what_would_not_end_in_time_is_left_out_and_the_heaviest_are_not() {
     let (left, measured): (Vec<&Value>, Vec<&Value>) =
         lines.iter().partition(|line| !line["left_out"].is_null());
     assert!(left.len() > 100 && measured.len() > 400, "{} left, {} measured", left.len(), measured.len());
-    assert!(left.iter().all(|line| line["value"] == 1.0), "a heavy case is left");
+    assert!(left.iter().all(|line| line["weight"] == 1.0), "a case of high weight is left");
     assert!(left.iter().all(|line| line["left_out"].as_str().is_some_and(|why| why.contains("deadline"))));
-    assert!(measured.iter().all(|line| line["ends"].as_f64().is_some_and(|ends| ends <= 180.0)));
+    assert!(measured.iter().all(|line| line["end_s"].as_f64().is_some_and(|ends| ends <= 180.0)));
     assert!(measured.iter().all(|line| line["device"] == 3));
-    // The first collection holds nothing but heavy cases.
+    // The first collection has only cases of high weight.
     let first = measured.iter().filter(|line| line["collection"] == 1);
-    let values: BTreeSet<String> = first.map(|line| line["value"].to_string()).collect();
+    let values: BTreeSet<String> = first.map(|line| line["weight"].to_string()).collect();
     assert_eq!(values, BTreeSet::from(["7.5".to_owned()]));
 }

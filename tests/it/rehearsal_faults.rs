@@ -17,7 +17,9 @@ use npubench::{
     profile::npu_smi::{NpuSmiInfo, parse_info},
     rehearsal::fault_plan::{FaultPlan, ValidNames},
     render::Manifest,
-    verify::{CollectionVerdicts, ExpectedLaunches, LaunchJournal, assess, read_journal, read_records},
+    verify::{
+        CollectionTermination, ExpectedLaunches, LaunchJournal, assess_collection, read_journal, read_records,
+    },
 };
 
 use crate::{
@@ -149,15 +151,15 @@ impl Stage {
                     std::thread::sleep(Duration::from_millis(10));
                 }
             });
-            let ended = process::run(&job, &stop).expect("sh runs");
+            let ended = process::run_command(&job, &stop).expect("sh runs");
             has_ended.store(true, Ordering::Relaxed);
             ended
         });
         assert_eq!(fs::read_dir(scratch).expect("listed").count(), 0, "the socket has gone");
         let end = if ended == ExitKind::Stopped {
-            CollectionVerdicts::TimedOut
+            CollectionTermination::TimedOut
         } else {
-            CollectionVerdicts::ByItself
+            CollectionTermination::Exited
         };
         self.left(ended, end, begun.elapsed().as_secs_f64())
     }
@@ -167,7 +169,7 @@ impl Stage {
         self.collect_until(|| false)
     }
 
-    fn left(&self, ended: ExitKind, end: CollectionVerdicts, seconds: f64) -> Left {
+    fn left(&self, ended: ExitKind, end: CollectionTermination, seconds: f64) -> Left {
         let folder = self.own();
         let journal = read_journal(&folder.join("launched.jsonl"));
         let (records, unreadable) = match read_records(&folder.join("profile")) {
@@ -178,13 +180,14 @@ impl Stage {
         let expected = |case| ExpectedLaunches {
             case,
             names: entry.names().collect(),
-            beside: &entry.also_launches,
+            also_launched: &entry.also_launches,
             fastest: Nanos(1),
             notes: &[],
             host_slots: CatalogueEntry::host_slots(entry),
         };
         let expected: Vec<ExpectedLaunches<'_>> = self.cases.iter().map(expected).collect();
-        let attempts = assess(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
+        let attempts =
+            assess_collection(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
         Left { log, ended, seconds, journal, unreadable, attempts }
     }
@@ -360,7 +363,7 @@ fn what_was_not_exported_can_be_exported_once_more() {
         let output = format!("--output={}", folder.display());
         let (code, said) = stage.program("msprof", &["--export=on", &output]);
         assert_eq!((code, said.contains("[ERROR]")), (Some(0), !is_there_later), "{fault}: {said}");
-        let left = stage.left(left.ended, CollectionVerdicts::ByItself, 0.0);
+        let left = stage.left(left.ended, CollectionTermination::Exited, 0.0);
         let expected = if is_there_later { Fine } else { LostRecords };
         assert_eq!(left.verdicts(), [expected; 3], "{fault}: {said}");
     }
@@ -372,7 +375,7 @@ fn what_was_not_exported_can_be_exported_once_more() {
     let before = stage.collect("{}");
     std::thread::sleep(Duration::from_millis(1_100));
     assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(0));
-    let after = stage.left(before.ended, CollectionVerdicts::ByItself, 0.0);
+    let after = stage.left(before.ended, CollectionTermination::Exited, 0.0);
     assert_eq!((after.verdicts(), after.launches(0)), (vec![Fine; 3], before.launches(0)));
 }
 

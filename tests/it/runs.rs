@@ -402,7 +402,7 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
         paused.stdout.starts_with("devices 6,9 are paused\ndevice 6: collection 1 is predicted to end at ")
     );
     assert!(paused.stdout.contains("device 9 is not part of run rehearsal-"), "{}", paused.stdout);
-    wait_for("the pause", || find_event(&events(&context), 0, "device_lent"));
+    wait_for("the pause", || find_event(&events(&context), 0, "device_reserved"));
     gate.open();
     // `progress` is emitted after the scheduler has started all collections that it can.
     let progress = wait_for("the end of the collection", || {
@@ -412,16 +412,17 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
     let so_far = events(&context);
     let started = so_far.iter().filter(|event| event["event"] == "collection_started").count();
     assert_eq!((started, so_far[progress]["open"].as_u64() > Some(0)), (1, true), "{so_far:?}");
-    let lent = wait_for("the status of a lent device", || {
-        active_status(&context).filter(|status| device_states(status)[&6] == "lent" && status["done"] != 0)
+    let reserved = wait_for("the status of a reserved device", || {
+        active_status(&context)
+            .filter(|status| device_states(status)[&6] == "reserved" && status["done"] != 0)
     });
-    assert_eq!(lent["devices"][0]["paused"], true);
+    assert_eq!(reserved["devices"][0]["paused"], true);
     let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
     assert_eq!((unpaused.code, unpaused.stdout.as_str()), (0, "device 9 is paused\n"));
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let all = events(&context);
-    let returned = find_event(&all, 0, "device_returned").expect("it was unpaused");
+    let returned = find_event(&all, 0, "device_released").expect("it was unpaused");
     let second = find_event(
         &all,
         find_event(&all, 0, "collection_started").expect("the first") + 1,
@@ -445,7 +446,7 @@ fn pause_applies_to_the_next_run() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
         ran.stderr.contains(
-            "no new collection is started on device 1: it is paused; `npubench unpause` returns it"
+            "no new collection is started on device 1: it is paused; `npubench unpause` ends the pause"
         ),
         "{}",
         ran.stderr
@@ -455,7 +456,7 @@ fn pause_applies_to_the_next_run() {
         [[Some("0".to_owned())]]
     );
     let doctor = context.run(&["doctor", "--db", "db"]);
-    assert!(doctor.stdout.contains("poor    paused.json: device 1 is paused"), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("warning paused.json: device 1 is paused"), "{}", doctor.stdout);
 }
 
 #[test]

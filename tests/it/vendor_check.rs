@@ -226,7 +226,7 @@ fn expert_skew_is_in_the_reason_of_the_row() {
     let ran = check.context.run(&[&run[..], &["--expert-skew", "1.2"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let reason = &check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Reason"];
-    assert!(reason.contains("experts are named with a skew of 1.2"), "{reason}");
+    assert!(reason.contains("expert indices have a skew of 1.2"), "{reason}");
     assert_eq!(check.context.run(&[&run[..], &["--expert-skew", "-1"]].concat()).code, 2);
 }
 

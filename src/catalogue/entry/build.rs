@@ -9,7 +9,7 @@ use super::{
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     lists::{expand_lists, is_identifier},
     named_shapes::with_positional_rule,
-    raw::{RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawSharedEntry},
+    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawSharedEntry},
 };
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
@@ -132,7 +132,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         return Err(fault("forms", "there is no form, so no case can be replayed"));
     }
     for (index, form) in indices.iter().zip(&entry.forms) {
-        check_slots(form).below("shapes").below(index).below("forms")?;
+        check_slots(form).below(rule_key(&raw.forms[*index])).below(index).below("forms")?;
     }
     check_roles(&entry)?;
     for (index, form) in indices.iter().zip(&entry.forms) {
@@ -150,8 +150,14 @@ fn check_parts(
     entry: &RawEntry,
     schema: &OperatorSchema,
 ) -> Result<(), EntryError> {
-    for slot in inputs {
+    for (number, slot) in inputs.iter().enumerate() {
         let Some(input) = slot else { continue };
+        if let Some(given) = input.slot.filter(|given| *given != number) {
+            let problem = format!(
+                "`slot: {given}` is not between {number} and {MOST_SLOTS}; slots are declared in order"
+            );
+            return Err(fault("slot", problem)).below(input.item).below("inputs");
+        }
         if let Some(name) = input.argument.as_ref().filter(|name| schema.argument(name).is_none()) {
             let error = fault("argument", no_such_argument(schema, name));
             return Err(error).below(input.item).below("inputs");
@@ -190,6 +196,12 @@ fn needs(raw: &RawNeeds) -> Result<CallRequirements, EntryError> {
     })
 }
 
+/// Returns the key of errors in a form's rule. Input shapes by name are checked one by one before, so that the rest of
+/// the rule are the outputs.
+fn rule_key(raw: &RawForm) -> &'static str {
+    if raw.output_shapes.is_some() { "output_shapes" } else { "shapes" }
+}
+
 fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> {
     let inferred = raw
         .infer
@@ -200,7 +212,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
         Expr::parse(condition).below(index).below("where")?;
     }
     let rule = ShapeRule::parse(&raw.name, &raw.rule, &raw.conditions, raw.transposed.clone());
-    let rule = rule.below("shapes")?.with_inferred(inferred);
+    let rule = rule.below(rule_key(raw))?.with_inferred(inferred);
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // `inputs:` may leave out empty slots at the end.

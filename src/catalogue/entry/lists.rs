@@ -1,12 +1,12 @@
 //! Rules with lists of tensors, such as `*X... -> cat(D, X...)`: a form for every length of the list.
 
 use super::{
-    error::{EntryError, fault},
+    error::{Below as _, EntryError, value_fault},
     raw::{RawEntry, RawForm},
 };
 
 /// Behind a name in a rule: a slot for each tensor of a list.
-const LIST: &str = "...";
+pub(crate) const LIST: &str = "...";
 /// Longer lists than CANN's kernels take.
 const LONGEST_LIST: usize = 64;
 
@@ -17,7 +17,7 @@ pub(crate) fn expand_lists(form: &RawForm, entry: &RawEntry) -> Result<Vec<(RawF
     let left = form.rule.split("->").next().unwrap_or_default();
     let mut lists = Vec::new();
     for (place, term) in left.split(';').map(str::trim).enumerate().filter(|(_, term)| term.ends_with(LIST)) {
-        lists.push(ListTerm::parse(place, term)?);
+        lists.push(ListTerm::parse(place, term).below("shapes")?);
     }
     if lists.is_empty() {
         return Ok(vec![(form.clone(), false)]);
@@ -33,7 +33,7 @@ pub(crate) fn is_identifier(part: &str) -> bool {
 }
 
 /// A term of a rule that stands for a list.
-struct ListTerm<'a> {
+pub(crate) struct ListTerm<'a> {
     place: usize,
     term: &'a str,
     /// Its name, where it has one.
@@ -41,7 +41,7 @@ struct ListTerm<'a> {
 }
 
 impl<'a> ListTerm<'a> {
-    fn parse(place: usize, term: &'a str) -> Result<Self, EntryError> {
+    pub(crate) fn parse(place: usize, term: &'a str) -> Result<Self, EntryError> {
         let each = term.trim_end_matches(LIST);
         let name = each.strip_prefix('*');
         let is_list =
@@ -50,7 +50,7 @@ impl<'a> ListTerm<'a> {
             return Ok(Self { place, term, name });
         }
         let problem = format!("`{term}` is not the list of a name, such as `*X...`, or of dimensions");
-        Err(fault("shapes", problem))
+        Err(value_fault(problem))
     }
 
     /// Its slots in a list of that length, and the names that stand for its name in expressions.

@@ -1,9 +1,11 @@
 //! Shapes by slot name, such as `{query: "T,N,D", key: "S,K,D"}`, as the positional rule.
 
 use super::{
-    error::{Below as _, EntryError, fault, value_fault},
+    error::{Below as _, EntryError, fault},
+    lists::{LIST, ListTerm},
     raw::{RawEntry, RawForm, RawShapes},
 };
+use crate::catalogue::shape_rule::input_terms;
 
 /// Returns the form with its rule as text: a term per input slot, `-` for those without a shape.
 pub(crate) fn with_positional_rule(form: &RawForm, entry: &RawEntry) -> Result<RawForm, EntryError> {
@@ -15,7 +17,7 @@ pub(crate) fn with_positional_rule(form: &RawForm, entry: &RawEntry) -> Result<R
         }
         (RawShapes::ByName(_), None) => {
             let problem = format!("form `{}` has shapes by name and no `output_shapes:`", form.name);
-            return Err(value_fault(problem));
+            return Err(fault("shapes", problem));
         }
         (RawShapes::ByName(shapes), Some(outputs)) => {
             let slots = form.inputs.as_ref().unwrap_or(&entry.inputs);
@@ -31,7 +33,10 @@ pub(crate) fn with_positional_rule(form: &RawForm, entry: &RawEntry) -> Result<R
                             names.iter().copied().filter(|name| !name.is_empty()).collect();
                         format!("no input slot is named `{name}`; slots are {}", known.join(", "))
                     }
-                    1 => continue,
+                    1 => {
+                        check_shape(shape).below(name).below("shapes")?;
+                        continue;
+                    }
                     _ => format!("several slots are named `{name}`; write the rule as one text"),
                 };
                 return Err(fault(name, format!("form `{}`: {problem}", form.name))).below("shapes");
@@ -42,4 +47,14 @@ pub(crate) fn with_positional_rule(form: &RawForm, entry: &RawEntry) -> Result<R
         }
     };
     Ok(RawForm { rule, ..form.clone() })
+}
+
+/// Checks the shape of one slot, so that its error has the slot's position and not that of the whole rule.
+fn check_shape(shape: &str) -> Result<(), EntryError> {
+    if shape.trim().ends_with(LIST) {
+        ListTerm::parse(0, shape.trim())?;
+    } else {
+        input_terms(shape, shape)?;
+    }
+    Ok(())
 }

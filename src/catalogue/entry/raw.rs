@@ -188,30 +188,23 @@ impl RawInput {
     }
 }
 
-/// Reads input slots, and puts empty ones in front of those with a `slot:`.
+/// Reads input slots, and puts empty ones in front of those with a `slot:`. A `slot:` out of order has no effect here;
+/// the checks of the entry refuse it with its position.
 fn input_slots<'de, D: serde::Deserializer<'de>>(list: D) -> Result<Vec<Option<RawInput>>, D::Error> {
     let mut slots: Vec<Option<RawInput>> = Vec::new();
     for (item, mut input) in Vec::<Option<RawInput>>::deserialize(list)?.into_iter().enumerate() {
         if let Some(input) = &mut input {
             input.item = item;
-        }
-        if let Some(slot) = input.as_ref().and_then(|input| input.slot) {
-            if slot < slots.len() || slot > MOST_SLOTS {
-                let problem = format!(
-                    "`slot: {slot}` follows slot {}; slots are in order, up to {MOST_SLOTS}",
-                    slots.len()
-                );
-                return Err(serde::de::Error::custom(problem));
-            }
-            slots.resize(slot, None);
+            let number = input.slot.filter(|slot| *slot <= MOST_SLOTS);
+            slots.resize(number.unwrap_or_default().max(slots.len()), None);
         }
         slots.push(input);
     }
     Ok(slots)
 }
 
-/// More slots than any kernel has.
-const MOST_SLOTS: usize = 100;
+/// Largest number of a slot, more than any kernel has.
+pub(crate) const MOST_SLOTS: usize = 100;
 
 fn form_input_slots<'de, D: serde::Deserializer<'de>>(
     list: D,

@@ -41,19 +41,50 @@ fn contradictions_name_the_key_and_the_expected_value() {
         (", output_shapes: \"B,D\"", "", "form `by name` has shapes by name and no `output_shapes:`"),
         (by_name, "shapes: \"B,D; -; -; -; *R -> B,D\"", "`output_shapes:` goes with shapes by name"),
         ("argument: mask, values: causal", "argument: x, values: causal", "several slots are named `x`"),
-        ("slot: 3", "slot: 0", "`slot: 0` follows slot 1"),
-        ("slot: 3", "slot: 1000000", "slots are in order, up to 100"),
+        ("slot: 3", "slot: 0", "`slot: 0` is not between 1 and 100; slots are declared in order"),
+        ("slot: 3", "slot: 1000000", "`slot: 1000000` is not between 1 and 100"),
         ("values: index, below: B", "values: index", "`rows` with `values: index`: missing field `below`"),
         (
             "values: causal",
             "values: causal, total: B",
-            "`total:` of `mask` does not go with `values: causal`",
+            "`total:` of `mask` cannot be combined with `values: causal`",
         ),
-        ("values: causal", "values: empty", "unknown variant `empty`"),
+        ("values: causal", "values: empty", "unknown value `empty`"),
         ("values: causal, ", "", "`mask` needs `values:`"),
     ] {
         assert!(ENTRY.contains(before), "{before}");
         let found = parse(&ENTRY.replacen(before, after, 1)).expect_err(after);
         assert!(found.contains(problem), "{after}: {found}");
+    }
+}
+
+#[test]
+fn errors_have_the_position_of_the_faulty_value() {
+    for (before, after, faulty) in [
+        ("rows: \"*R\"", "row: \"*R\"", "\"*R\""),
+        ("rows: \"*R\"", "rows: \"*R; 1\"", "\"*R; 1\""),
+        ("rows: \"*R\"", "rows: \"R+1\"", "\"R+1\""),
+        ("rows: \"*R\"", "rows: \"1,2...\"", "\"1,2...\""),
+        ("argument: mask, values: causal", "argument: x, values: causal", "\"B,D\", rows"),
+        (", output_shapes: \"B,D\"", "", "{x: \"B,D\""),
+        ("output_shapes: \"B,D\"", "output_shapes: \"B,D +\"", "\"B,D +\""),
+        ("output_shapes: \"B,D\"", "output_shapes: \"B,D; B\"", "\"B,D; B\""),
+        ("{x: \"B,D\", rows: \"*R\"}", "\"B,D -> B,D\"", "\"B,D\"}"),
+        ("slot: 3", "slot: 0", "0, argument: mask"),
+        // Behind slots that are not in the file.
+        ("dtypes: [BOOL]", "dtypes: [BOOLEAN]", "BOOLEAN"),
+        ("dtypes: [INT64]", "dtypes: [INTEGER]", "INTEGER"),
+        ("below: B,", "below: B +,", "B +,"),
+        ("below: B,", "below: B, same_type_as: none,", "none,"),
+        ("argument: rows", "argument: columns", "columns"),
+    ] {
+        assert!(ENTRY.contains(before), "{before}");
+        let text = ENTRY.replacen(before, after, 1);
+        let (ahead, behind) = text.split_once(faulty).expect(faulty);
+        assert!(!behind.contains(faulty), "{faulty}");
+        let line = ahead.matches('\n').count() + 1;
+        let column = ahead.len() - ahead.rfind('\n').map_or(0, |end| end + 1) + 1;
+        let found = parse(&text).expect_err(after);
+        assert!(found.starts_with(&format!("Test.yaml:{line}:{column}: ")), "{after}: {found}");
     }
 }

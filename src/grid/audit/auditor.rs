@@ -1,86 +1,82 @@
-//! Audits: the points of all rows, or of all candidates of grids, held against the density standard.
+//! Audits of databases and of grids: all rows, or all candidates, added to the audit of their kernel.
 
-use std::convert::Infallible;
+use rayon::prelude::*;
 
+use super::{KernelAudit, kernel_audit::KernelAxes};
 use crate::{
     catalogue::Catalogue,
     database::{Database, DatabaseError, for_each_measured_case},
     domain::KernelName,
     grid::{
-        ExistingCases, KernelAudit, SelectionRequest,
+        CandidateSource, ExistingCases, SelectionRequest,
         definition::{AuditedAxis, DensityFile, GridFiles},
-        in_parallel, select_candidates,
+        select_rows,
     },
 };
 
-/// What rows are held against.
+/// Auditor of kernels against a density standard.
 #[derive(Clone, Copy, Debug)]
 pub struct GridAuditor<'a> {
-    /// How kernels are called.
+    /// Catalogue entries, whose shape rules read the axes.
     pub catalogue: &'a Catalogue,
-    /// How dense their axes must be.
+    /// The density standard.
     pub density: &'a DensityFile,
 }
 
-/// A kernel and its audit.
-type AuditedKernel<'a> = (KernelName, KernelAudit<'a>);
-
 impl<'a> GridAuditor<'a> {
-    /// Whether the standard speaks of a kernel.
+    /// Returns true if the standard declares axes of a kernel.
     #[must_use]
-    pub fn judges(&self, kernel: &KernelName) -> bool {
+    pub fn covers(&self, kernel: &KernelName) -> bool {
         !self.axes(kernel).is_empty()
     }
 
-    /// Audits the rows of some kernels, on all cores; those that have no entry are left out.
+    /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped.
     ///
     /// # Errors
-    /// [`DatabaseError`] where a table cannot be read.
-    pub fn database(
+    /// [`DatabaseError`] if a table cannot be read.
+    pub fn audit_database(
         &self,
         kernels: &[KernelName],
         database: &Database,
-    ) -> Result<Vec<AuditedKernel<'a>>, DatabaseError> {
-        let audits = in_parallel(kernels.len(), |index| {
-            let kernel = &kernels[index];
-            let Some(mut audit) = self.audit(kernel) else { return Ok::<_, DatabaseError>(None) };
+    ) -> Result<Vec<KernelAudit<'a>>, DatabaseError> {
+        let audits = kernels.par_iter().map(|kernel| {
+            let Some(mut axes) = self.kernel_axes(kernel) else { return Ok(None) };
             let table = database.kernel_csv(kernel)?;
             if !table.is_empty() {
                 let unread =
-                    for_each_measured_case(kernel, &table, |case, is_measured| audit.add(case, is_measured))?;
-                audit.unread += unread;
+                    for_each_measured_case(kernel, &table, |case, measured| axes.add(case, measured))?;
+                axes.unread += unread;
             }
-            Ok(Some((kernel.clone(), audit)))
+            Ok(Some(axes.audit(kernel)))
         });
-        audits.into_iter().filter_map(Result::transpose).collect()
+        audits.collect::<Vec<_>>().into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// Audits all valid candidates of some kernels' grids as if they were measured, on all cores.
+    /// Audits all valid candidates of some kernels' grids as measured cases, on all cores.
     #[must_use]
-    pub fn grids(&self, kernels: &[KernelName], grids: &GridFiles, budget: u64) -> Vec<AuditedKernel<'a>> {
-        let audits = in_parallel(kernels.len(), |index| {
-            let kernel = &kernels[index];
-            let mut audit = self.audit(kernel)?;
-            let order = SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
-            let grown = select_candidates(
-                grids.spaces_of_kernel(kernel).collect(),
-                &order,
-                &ExistingCases::default(),
-            );
-            let Ok(()) = grown.for_each(|_, _, draft| {
-                audit.add(draft.filled(), true);
-                Ok::<(), Infallible>(())
-            });
-            Some((kernel.clone(), audit))
+    pub fn audit_grids(
+        &self,
+        kernels: &[KernelName],
+        grids: &GridFiles,
+        budget: u64,
+    ) -> Vec<KernelAudit<'a>> {
+        let audits = kernels.par_iter().filter_map(|kernel| {
+            let mut axes = self.kernel_axes(kernel)?;
+            let request =
+                SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
+            let candidates = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
+            let selected = select_rows(kernel, candidates, &request, &ExistingCases::default());
+            selected.for_each(|row| axes.add(row.case, true));
+            Some(axes.audit(kernel))
         });
-        audits.into_iter().flatten().collect()
+        audits.collect()
     }
 
     fn axes(&self, kernel: &KernelName) -> &'a [AuditedAxis] {
         self.catalogue.entry(kernel).map_or(&[], |entry| self.density.axes(kernel, entry))
     }
 
-    fn audit(&self, kernel: &KernelName) -> Option<KernelAudit<'a>> {
-        Some(KernelAudit::new(self.catalogue.entry(kernel)?, self.axes(kernel)))
+    fn kernel_axes(&self, kernel: &KernelName) -> Option<KernelAxes<'a>> {
+        Some(KernelAxes::new(self.catalogue.entry(kernel)?, self.axes(kernel)))
     }
 }

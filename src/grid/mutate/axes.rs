@@ -1,18 +1,18 @@
-//! What of a case can be changed by a number: dimensions of its form, and of attention the batch and the lengths,
-//! which are values of inputs that several shapes follow from.
+//! Numbers of a case that mutations change: dimensions of its form and, for attention, the batch and the lengths, which
+//! are values of inputs that determine several shapes.
 
 use crate::{
     catalogue::{CaseEditor, DimensionRole, FormDimension},
     domain::{AttentionCase, AttentionSlot, Case, SequenceLengths},
 };
 
-/// Something with a number.
+/// A number of a case that can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct MutationAxis {
     pub(crate) name: String,
     pub(crate) value: u64,
     pub(crate) role: Option<DimensionRole>,
-    /// Bytes of an element, where rows are along it.
+    /// Bytes of an element if rows of a tensor extend along the axis.
     pub(crate) element: Option<u64>,
     kind: AxisKind,
 }
@@ -20,33 +20,34 @@ pub(crate) struct MutationAxis {
 #[derive(Clone, Debug)]
 enum AxisKind {
     Dimension(FormDimension),
-    /// Sequences of a call of attention.
+    /// Number of sequences of an attention call.
     Batch,
-    /// Keys of the longest of them.
+    /// Keys of the longest sequence.
     Keys,
 }
 
-/// A case with its axes.
+/// A case and its axes.
 #[derive(Debug)]
 pub(crate) struct CaseAxes<'a> {
-    pub(crate) anatomy: CaseEditor<'a>,
+    pub(crate) editor: CaseEditor<'a>,
     pub(crate) sequences: Option<SequenceLengths>,
 }
 
 impl<'a> CaseAxes<'a> {
-    pub(crate) fn new(anatomy: CaseEditor<'a>) -> Self {
-        let is_attention = anatomy.entry().kernel.as_str() == AttentionCase::KERNEL;
-        let sequences = is_attention.then(|| AttentionCase::new(anatomy.case()).sequences()).flatten();
-        Self { anatomy, sequences }
+    pub(crate) fn new(editor: CaseEditor<'a>) -> Self {
+        let is_attention = editor.entry().kernel.as_str() == AttentionCase::KERNEL;
+        let sequences = is_attention.then(|| AttentionCase::new(editor.case()).sequences()).flatten();
+        Self { editor, sequences }
     }
 
+    /// Returns all axes.
     pub(crate) fn all(&self) -> Vec<MutationAxis> {
-        let dimensions = self.anatomy.dimensions().into_iter().filter_map(|dimension| {
+        let dimensions = self.editor.dimensions().into_iter().filter_map(|dimension| {
             Some(MutationAxis {
                 name: dimension.to_string(),
-                value: self.anatomy.dimension_value(&dimension)?,
-                role: self.anatomy.dimension_role(&dimension),
-                element: self.anatomy.row_element_bytes(&dimension),
+                value: self.editor.dimension_value(&dimension)?,
+                role: self.editor.dimension_role(&dimension),
+                element: self.editor.row_element_bytes(&dimension),
                 kind: AxisKind::Dimension(dimension),
             })
         });
@@ -69,15 +70,15 @@ impl<'a> CaseAxes<'a> {
         axes
     }
 
-    /// The case with another number on an axis.
+    /// Builds the case with another number on an axis.
     pub(crate) fn with(&self, axis: &MutationAxis, value: u64) -> Result<Case, String> {
         match (&axis.kind, &self.sequences) {
             (AxisKind::Dimension(dimension), _) => {
-                self.anatomy.build_case(&[(dimension.clone(), value)], None)
+                self.editor.build_case(&[(dimension.clone(), value)], None)
             }
             (AxisKind::Batch, Some(sequences)) => {
                 let batch = usize::try_from(value).ok().filter(|batch| *batch <= MOST_SEQUENCES);
-                self.with_sequences(&sequences.of_batch(batch.ok_or("more sequences than any batch has")?))
+                self.with_sequences(&sequences.of_batch(batch.ok_or("more than 65,536 sequences")?))
             }
             (AxisKind::Keys, Some(sequences)) => {
                 let longest = u128::from(axis.value.max(1));
@@ -91,21 +92,21 @@ impl<'a> CaseAxes<'a> {
         }
     }
 
-    /// The case with other sequences. Pool and block table stay as they are where they hold them, as those of a
-    /// server do, and grow where they do not.
+    /// Builds the case with other sequences. Block pool and block table keep their sizes if these suffice, as those of a
+    /// server do, and are enlarged otherwise.
     pub(crate) fn with_sequences(&self, sequences: &SequenceLengths) -> Result<Case, String> {
-        let at = |slot: AttentionSlot, place| self.anatomy.dimension_at(slot as usize, place);
+        let at = |slot: AttentionSlot, place| self.editor.dimension_at(slot as usize, place);
         let mut changes: Vec<(FormDimension, u64)> = Vec::new();
         if let Some(batch) = at(AttentionSlot::QueryLengths, 0) {
             changes.push((batch, sequences.keys.len() as u64));
         }
-        let case = self.anatomy.case();
+        let case = self.editor.case();
         let query = AttentionCase::new(case).dims(AttentionSlot::Query);
-        // Where queries are not packed, every sequence has room for those of the longest.
+        // If queries are not packed, every sequence has space for the queries of the longest.
         if query.is_some_and(|dims| dims.len() == 4)
-            && let Some(room) = at(AttentionSlot::Query, 2)
+            && let Some(space) = at(AttentionSlot::Query, 2)
         {
-            changes.push((room, sequences.queries.iter().copied().max().unwrap_or(1)));
+            changes.push((space, sequences.queries.iter().copied().max().unwrap_or(1)));
         }
         if sequences.block.is_some() {
             let (sum, most) = sequences.block_table_size();
@@ -113,33 +114,34 @@ impl<'a> CaseAxes<'a> {
                 [(at(AttentionSlot::Key, 0), sum), (at(AttentionSlot::BlockTable, 1), most)]
             {
                 let Some(dimension) = dimension else { continue };
-                let there = self.anatomy.dimension_value(&dimension).unwrap_or_default();
-                changes.push((dimension, there.max(least)));
+                let present = self.editor.dimension_value(&dimension).unwrap_or_default();
+                changes.push((dimension, present.max(least)));
             }
         }
-        self.anatomy.build_case(&changes, Some(&sequences.to_attributes(&case.attributes)))
+        self.editor.build_case(&changes, Some(&sequences.to_attributes(&case.attributes)))
     }
 
-    /// The case with a cache in blocks of another size, of which there are as many as the same room needs.
+    /// Builds the case with cache blocks of another size, as many as the same number of tokens needs; returns it with the
+    /// present block size.
     pub(crate) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
-        let dimensions = self.anatomy.dimensions();
+        let dimensions = self.editor.dimensions();
         let of = |role: DimensionRole| {
-            dimensions.iter().filter(move |one| self.anatomy.dimension_role(one) == Some(role))
+            dimensions.iter().filter(move |one| self.editor.dimension_role(one) == Some(role))
         };
         let sizes: Vec<&FormDimension> = of(DimensionRole::BlockSize).collect();
         let [block] = sizes[..] else { return None };
-        let before = self.anatomy.dimension_value(block)?;
+        let before = self.editor.dimension_value(block)?;
         let mut changes = vec![(block.clone(), size)];
         for blocks in of(DimensionRole::Blocks) {
-            let room = self.anatomy.dimension_value(blocks)?.checked_mul(before)?;
-            changes.push((blocks.clone(), room.div_ceil(size)));
+            let tokens = self.editor.dimension_value(blocks)?.checked_mul(before)?;
+            changes.push((blocks.clone(), tokens.div_ceil(size)));
         }
-        let attributes = &self.anatomy.case().attributes;
-        let said =
+        let attributes = &self.editor.case().attributes;
+        let attributes =
             self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).to_attributes(attributes));
-        Some((before, self.anatomy.build_case(&changes, said.as_ref())))
+        Some((before, self.editor.build_case(&changes, attributes.as_ref())))
     }
 }
 
-/// More than any batch has.
+/// Greatest number of sequences of a batch.
 const MOST_SEQUENCES: usize = 1 << 16;

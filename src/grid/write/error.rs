@@ -1,4 +1,4 @@
-//! What keeps a database from growing.
+//! Errors of reading the cases that are mutated.
 
 use thiserror::Error;
 
@@ -8,42 +8,42 @@ use crate::{
     profile::ProfileError,
 };
 
-/// Why nothing grows.
+/// Error of reading the cases that are mutated.
 #[derive(Debug, Error)]
-pub enum GridWriteError {
-    /// A table or the folder.
+pub enum MutationCasesError {
+    /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A profile whose cases were to be mutated.
+    /// A profile cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// Neither the database nor a profile has a case.
-    #[error("there is no case to mutate")]
+    #[error("the database and `--from` contain no case to mutate")]
     NoCase,
-    /// A kernel that was asked for.
+    /// A requested kernel is not among those of the mutants.
     #[error("no case has mutants of `{kernel}`")]
     NoMutants {
-        /// The kernel.
+        /// The requested kernel.
         kernel: KernelName,
-        /// Those that there are mutants of.
+        /// The kernels of the mutants.
         known: Vec<KernelName>,
     },
 }
 
-impl GridWriteError {
-    /// What to do about it.
+impl MutationCasesError {
+    /// Returns a hint how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::NoCase => {
-                "`npubench ingest` brings a profile's cases, `npubench grid` declared ones, `--from` names a profile".to_owned()
+                "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`".to_owned()
             }
             Self::NoMutants { kernel, known } => {
                 let known: Vec<&str> = known.iter().map(KernelName::as_str).collect();
                 did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
-                    format!("there are mutants of {}", known.join(", "))
+                    format!("kernels with mutants: {}", known.join(", "))
                 })
             }
         }

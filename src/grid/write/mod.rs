@@ -1,20 +1,14 @@
-//! Databases grow: candidates of grids and mutants of cases become rows without measurements; audits say where rows or
-//! candidates lie too far apart.
-//!
-//! Layer 4: imports `model`, `spec`, `profile`, `grid` and `store`, and brings them together on all cores. What becomes a
-//! row, and what is missing, is decided in `grid`; how a row is read and written, in `store`. It never prints, and never
-//! changes a row that is there.
+//! Rows of grids and mutations in a database: existing rows are read, the selected candidates of all kernels are appended
+//! in memory, on all cores, and then each kernel's CSV is written as a whole or not at all.
 
 mod error;
-mod grid_rows;
-mod mutant_rows;
-mod parallel;
+mod mutation_cases;
 mod rows;
 mod target;
+mod writer;
 
-pub use error::GridWriteError;
-pub use grid_rows::GridWriter;
-pub use mutant_rows::{CasesByKernel, MutantWriter, cases_of_profiles};
-pub use parallel::in_parallel;
-pub use rows::{ExistingRows, GridRows, tenants};
-pub use target::{GrownTable, TargetDatabase};
+pub use error::MutationCasesError;
+pub use mutation_cases::{CasesByKernel, MutationCases};
+pub use rows::{ExistingRows, GridRows, read_existing_rows};
+pub use target::TargetDatabase;
+pub use writer::{RowSource, RowWriter};

@@ -1,4 +1,4 @@
-//! Rows that nobody has measured yet: cases of grids, with where they are from.
+//! Rows of grids and mutations in a table: cases without measurements, and their provenance.
 
 use std::collections::BTreeMap;
 
@@ -12,66 +12,65 @@ use crate::{
     grid::definition::{CandidateSpace, Mutation},
 };
 
-/// How the provenance of such rows begins, in a cell of their own.
+/// Prefix of the provenance of a grid's row.
 const FROM_GRID: &str = "grid ";
-/// How that of mutants begins.
+/// Prefix of the provenance of a mutant.
 const FROM_MUTATION: &str = "mutation ";
 
-/// The cases that a table has.
+/// Cases of a table, and numbers of rows by origin.
 #[derive(Debug, Default)]
 pub struct ExistingRows {
-    /// Cases of all rows that can be read as one.
+    /// Cases of all rows that can be parsed as one.
     pub cases: Vec<Case>,
-    /// Rows that are from grids, by the [`CandidateSpace::origin`] of each.
-    pub grown: BTreeMap<String, usize>,
-    /// Rows that are mutants of others, by the [`Mutation::origin`] of each.
-    pub mutated: BTreeMap<String, usize>,
-    /// For each of the cases, whether it is a mutant.
+    /// Numbers of rows of grids and mutations by [`CandidateSpace::origin`] and [`Mutation::origin`].
+    pub by_origin: BTreeMap<String, usize>,
+    /// For each case, true if it is a mutant.
     is_mutant: Vec<bool>,
 }
 
 impl ExistingRows {
-    /// The cases that are no mutants.
+    /// Returns the cases that are not mutants.
     pub fn into_originals(self) -> impl Iterator<Item = Case> {
         let cases = self.cases.into_iter().zip(self.is_mutant);
         cases.filter(|(_, is_mutant)| !is_mutant).map(|(case, _)| case)
     }
 }
 
-/// Reads what a table has.
+/// Reads the cases of a table and counts its rows by origin.
 ///
 /// # Errors
-/// [`DatabaseError::MissingColumn`] where a signature column is missing.
-pub fn tenants(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, DatabaseError> {
-    let mut tenants = ExistingRows::default();
+/// [`DatabaseError::MissingColumn`] if a signature column is missing.
+pub fn read_existing_rows(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, DatabaseError> {
+    let mut rows = ExistingRows::default();
     if table.is_empty() {
-        return Ok(tenants);
+        return Ok(rows);
     }
     let columns = RowColumns::from_table(table)?;
     let provenance = table.column_index(provenance_column(kernel));
     table.for_each_row(|_, cells| {
-        let said = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
-        let is_mutant = said.starts_with(FROM_MUTATION.as_bytes());
-        if is_mutant {
-            let said = String::from_utf8_lossy(said);
-            *tenants.mutated.entry(Mutation::origin_in(&said).to_owned()).or_default() += 1;
-        } else if said.starts_with(FROM_GRID.as_bytes()) {
-            let said = String::from_utf8_lossy(said);
-            *tenants.grown.entry(CandidateSpace::origin_in(&said).to_owned()).or_default() += 1;
+        let provenance = provenance.and_then(|column| cells.get(column)).unwrap_or_default();
+        let provenance = String::from_utf8_lossy(provenance);
+        let is_mutant = provenance.starts_with(FROM_MUTATION);
+        let origin = match is_mutant {
+            true => Some(Mutation::origin_in(&provenance)),
+            false => provenance.starts_with(FROM_GRID).then(|| CandidateSpace::origin_in(&provenance)),
+        };
+        if let Some(origin) = origin {
+            *rows.by_origin.entry(origin.to_owned()).or_default() += 1;
         }
         if let Ok(case) = columns.parse_case(kernel, cells) {
-            tenants.cases.push(case);
-            tenants.is_mutant.push(is_mutant);
+            rows.cases.push(case);
+            rows.is_mutant.push(is_mutant);
         }
     });
-    Ok(tenants)
+    Ok(rows)
 }
 
 fn provenance_column(kernel: &KernelName) -> &'static str {
     if kernel.as_str() == AttentionCase::KERNEL { SOURCE } else { GRID }
 }
 
-/// Appends cases to a table, without measurements.
+/// Writer that appends cases without measurements to a table.
 #[derive(Debug)]
 pub struct GridRows<'a> {
     table: &'a mut KernelCsv,
@@ -81,7 +80,7 @@ pub struct GridRows<'a> {
 }
 
 impl<'a> GridRows<'a> {
-    /// Appends to a table, which gets the columns that it lacks.
+    /// A writer for a table, which gets the columns that it lacks.
     #[must_use]
     pub fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
         let signature = columns::SIGNATURE.map(|name| table.ensure_column(name));
@@ -90,12 +89,12 @@ impl<'a> GridRows<'a> {
         Self { table, signature, provenance, is_attention }
     }
 
-    /// Appends a case; `attributes` are the cells of its columns, `provenance` begins with `grid ` or `mutation `.
+    /// Appends a case; `attributes` are the cells of its columns, `provenance` starts with `grid ` or `mutation `.
     pub fn append(&mut self, case: &Case, attributes: &[(&str, String)], provenance: &str) {
-        let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|begin| provenance.starts_with(begin));
-        debug_assert!(is_known, "else it is not known again");
+        let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|prefix| provenance.starts_with(prefix));
+        debug_assert!(is_known, "a row of this origin would not be counted");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());
-        let sides = [cells_of(&case.inputs), cells_of(&case.outputs)].into_iter().flatten();
+        let sides = [format_slots(&case.inputs), format_slots(&case.outputs)].into_iter().flatten();
         cells.extend(self.signature.into_iter().zip(sides));
         for (column, text) in attributes {
             cells.push((self.table.ensure_column(column), text.clone()));
@@ -108,9 +107,9 @@ impl<'a> GridRows<'a> {
     }
 }
 
-/// Shapes, types and formats as the profiler writes them: shapes in literal quotes, and names of nothing for
-/// slots that hold nothing.
-fn cells_of(slots: &[Slot]) -> [String; 3] {
+/// Formats shapes, types and formats as the profiler writes them: shapes in literal quotes, and `DT_UNDEFINED` and
+/// `NULL` for empty slots.
+fn format_slots(slots: &[Slot]) -> [String; 3] {
     let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
     for (index, slot) in slots.iter().enumerate() {
         if index > 0 {
@@ -136,7 +135,7 @@ fn cells_of(slots: &[Slot]) -> [String; 3] {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, slice};
 
     use super::*;
     use crate::{
@@ -145,7 +144,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_appended_is_read_as_the_same_case() {
+    fn appended_rows_parse_as_same_case_with_origin() {
         let kernel = KernelName::new("GroupedMatmul").expect("a name");
         let slots =
             |shapes, dtypes, formats| SignatureCells { shapes, dtypes, formats }.parse().expect("cells");
@@ -164,20 +163,23 @@ mod tests {
         let mut table = KernelCsv::new(Path::new("GroupedMatmul.csv"), &COMPUTE_COLUMNS);
         let mut rows = GridRows::new(&kernel, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
-        let found = tenants(&kernel, &table).expect("rows");
+        let found = read_existing_rows(&kernel, &table).expect("rows");
         let of_grid = BTreeMap::from([("grid moe.yaml: grouped".to_owned(), 1)]);
-        assert_eq!((&found.cases, &found.grown), (&vec![case.clone()], &of_grid));
-        assert_eq!((found.mutated.len(), found.into_originals().collect()), (0, vec![case.clone()]));
-        // A column that is given twice stands there once.
+        assert_eq!((&found.cases, &found.by_origin), (&vec![case.clone()], &of_grid));
+        assert_eq!(found.into_originals().collect::<Vec<_>>(), slice::from_ref(&case));
+        // The last of two cells of a column is written.
         let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
         let provenance = "mutation scale: M 8 to 16 of case x, seed 0";
         GridRows::new(&kernel, &mut table).append(&case, &twice, provenance);
         assert_eq!(table.row_cells(1).expect("UTF-8").len(), table.column_names().len());
         assert_eq!(table.cell_text(1, "EP Size").as_deref(), Some("8"));
-        let found = tenants(&kernel, &table).expect("rows");
-        let of_mutation = BTreeMap::from([("mutation scale: M 8 to 16".to_owned(), 1)]);
-        assert_eq!((found.cases.len(), &found.grown, &found.mutated), (2, &of_grid, &of_mutation));
-        assert_eq!(found.into_originals().collect::<Vec<_>>(), [case], "the mutant is none");
+        let found = read_existing_rows(&kernel, &table).expect("rows");
+        let of_both = of_grid
+            .into_iter()
+            .chain([("mutation scale: M 8 to 16".to_owned(), 1)])
+            .collect::<BTreeMap<_, _>>();
+        assert_eq!((found.cases.len(), &found.by_origin), (2, &of_both));
+        assert_eq!(found.into_originals().collect::<Vec<_>>(), [case], "the mutant is not an original");
         let measured = ["Average Duration(us)", "Profiling Average Duration(us)", "OP State"];
         assert!(measured.iter().all(|column| table.cell_text(0, column).as_deref() == Some("")));
     }

@@ -1,15 +1,18 @@
-//! The database that rows are for: read in memory, then written, each table whole or not at all.
+//! Database that gets rows of grids and mutations, existing or new.
 
 use std::path::Path;
 
+use rayon::prelude::*;
+
+use super::{RowWriter, writer::ExtendedTable};
 use crate::{
     config::DatabaseFile,
     database::{Database, DatabaseError, KernelCsv},
     domain::DataKind,
-    grid::in_parallel,
+    grid::SelectedRows,
 };
 
-/// The database that rows are for, which need not be there yet.
+/// Database that gets rows; its folder need not exist.
 #[derive(Debug)]
 pub struct TargetDatabase<'a> {
     folder: &'a Path,
@@ -17,20 +20,11 @@ pub struct TargetDatabase<'a> {
     file: DatabaseFile,
 }
 
-/// What became of a kernel, with its table where that has more rows now.
-#[derive(Debug)]
-pub struct GrownTable<T> {
-    /// What there is to tell.
-    pub outcome: T,
-    /// Not written yet.
-    pub(crate) table: Option<KernelCsv>,
-}
-
 impl<'a> TargetDatabase<'a> {
-    /// Opens what is there; kind and device are those of a new one.
+    /// Opens an existing database; kind and device are those of a new one.
     ///
     /// # Errors
-    /// [`DatabaseError`] where the folder is no database, or one of another kind.
+    /// [`DatabaseError`] if the folder exists and is not a database, or one of another kind.
     pub fn open(
         folder: &'a Path,
         kind: Option<DataKind>,
@@ -49,56 +43,62 @@ impl<'a> TargetDatabase<'a> {
         Ok(Self { folder, database, file })
     }
 
-    /// Name of its device profile.
+    /// Returns the database if it exists.
+    #[must_use]
+    pub const fn existing(&self) -> Option<&Database> {
+        self.database.as_ref()
+    }
+
+    /// Returns the name of its device profile.
     #[must_use]
     pub fn device(&self) -> &str {
         self.database.as_ref().map_or(self.file.device.as_str(), Database::device)
     }
 
-    /// Its kind.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> DataKind {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }
 
-    /// Lets tables grow, and writes those that did unless nothing is to be written. `grow` gets no database where
-    /// there is none and none is to be made.
+    /// Selects rows and, unless `dry_run`, writes the tables that have new ones. A missing database is created.
     ///
     /// # Errors
-    /// Those of `grow`, before anything is written, and [`DatabaseError`].
-    pub fn grow<T, E: From<DatabaseError>>(
+    /// [`DatabaseError`] if a table cannot be read, before anything is written, or if one cannot be written.
+    pub fn add_rows<'w>(
         &self,
+        writer: &RowWriter<'w>,
         dry_run: bool,
-        mut grow: impl FnMut(Option<&Database>) -> Result<Vec<GrownTable<T>>, E>,
-    ) -> Result<Vec<T>, E> {
-        let grown = match (&self.database, dry_run) {
-            (database, true) => grow(database.as_ref())?,
+    ) -> Result<Vec<SelectedRows<'w>>, DatabaseError> {
+        let extended = match (&self.database, dry_run) {
+            (database, true) => writer.extend_tables(database.as_ref())?,
             (None, false) => {
-                let mut grown = Vec::new();
+                let mut extended = Vec::new();
                 Database::create(self.folder, &self.file, |draft| {
                     let database = Database::open(draft)?;
-                    grown = grow(Some(&database))?;
-                    Ok::<(), E>(save(&grown)?)
+                    extended = writer.extend_tables(Some(&database))?;
+                    save(&extended)
                 })?;
-                grown
+                extended
             }
             (Some(database), false) => {
                 let mut lock = database.lock()?;
                 database.existing_ledger()?;
-                let grown = grow(Some(database))?;
-                if grown.iter().any(|one| one.table.as_ref().is_some_and(KernelCsv::is_changed)) {
+                let extended = writer.extend_tables(Some(database))?;
+                if extended.iter().any(|(_, table)| table.as_ref().is_some_and(KernelCsv::is_changed)) {
                     database.initialise(&mut lock)?;
                 }
-                save(&grown)?;
-                grown
+                save(&extended)?;
+                extended
             }
         };
-        Ok(grown.into_iter().map(|one| one.outcome).collect())
+        Ok(extended.into_iter().map(|(selected, _)| selected).collect())
     }
 }
 
-/// Writes all tables.
-fn save<T>(grown: &[GrownTable<T>]) -> Result<(), DatabaseError> {
-    let tables: Vec<&KernelCsv> = grown.iter().filter_map(|one| one.table.as_ref()).collect();
-    in_parallel(tables.len(), |index| tables[index].save().map(drop)).into_iter().collect()
+/// Writes all tables with new rows, on all cores.
+fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
+    let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
+    let saved: Vec<_> = tables.par_iter().map(|table| table.save().map(drop)).collect();
+    saved.into_iter().collect()
 }

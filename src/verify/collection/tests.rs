@@ -19,13 +19,13 @@ fn case(rows: u64) -> Case {
     }
 }
 
-/// A collection of two cases in which everything went well; tests then break one thing.
+/// A successful collection of two cases, which tests then modify.
 struct Collection {
     manifest: Manifest,
     cases: Vec<Case>,
     journal: LaunchJournal,
     records: Vec<RawRecord>,
-    end: CollectionVerdicts,
+    end: CollectionTermination,
 }
 
 impl Collection {
@@ -72,7 +72,7 @@ impl Collection {
             is_done: true,
             ..LaunchJournal::default()
         };
-        let mut collection = Self { manifest, cases, journal, records, end: CollectionVerdicts::ByItself };
+        let mut collection = Self { manifest, cases, journal, records, end: CollectionTermination::Exited };
         collection.restamp();
         collection
     }
@@ -88,7 +88,7 @@ impl Collection {
         self.records.iter_mut().filter(move |record| record.inputs == inputs)
     }
 
-    fn findings(&self) -> Vec<CaseOutcome> {
+    fn outcomes(&self) -> Vec<CaseOutcome> {
         self.attempts().into_iter().map(|attempt| attempt.finding).collect()
     }
 
@@ -114,17 +114,17 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
     }
 }
 
-/// The first case's finding after a change, and the second's, which must not suffer.
+/// Returns the outcome of the first case after a change; the second case must stay `ok`.
 fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
     let mut collection = Collection::good();
     change(&mut collection);
-    let [first, second] = <[CaseOutcome; 2]>::try_from(collection.findings()).expect("two cases");
+    let [first, second] = <[CaseOutcome; 2]>::try_from(collection.outcomes()).expect("two cases");
     assert_eq!(second.verdict, Verdict::Ok, "the other case is healthy: {}", second.reason);
     (first.verdict, first.reason)
 }
 
 #[test]
-fn a_good_collection_is_ok() {
+fn complete_collection_is_ok() {
     let attempts = Collection::good().attempts();
     for attempt in &attempts {
         assert_eq!(attempt.finding, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
@@ -136,15 +136,15 @@ fn a_good_collection_is_ok() {
 }
 
 #[test]
-fn records_in_any_order_of_the_file_are_the_same() {
+fn order_of_records_in_the_file_does_not_matter() {
     let mut shuffled = Collection::good();
     shuffled.records.reverse();
     shuffled.records.sort_by_key(|record| record.start);
-    assert_eq!(shuffled.findings(), Collection::good().findings());
+    assert_eq!(shuffled.outcomes(), Collection::good().outcomes());
 }
 
 #[test]
-fn a_lost_record_is_noticed_in_its_case_alone() {
+fn lost_record_affects_only_its_case() {
     let (verdict, reason) = after(|c| {
         c.records.remove(4);
     });
@@ -152,7 +152,7 @@ fn a_lost_record_is_noticed_in_its_case_alone() {
 }
 
 #[test]
-fn a_lost_sentinel_is_noticed() {
+fn lost_sentinel_is_lost_records() {
     let (verdict, reason) = after(|c| {
         c.records.remove(0);
     });
@@ -161,22 +161,22 @@ fn a_lost_sentinel_is_noticed() {
 }
 
 #[test]
-fn no_records_at_all_are_lost_records() {
+fn empty_profile_is_lost_records() {
     let mut collection = Collection::good();
     collection.records.clear();
-    for finding in collection.findings() {
+    for finding in collection.outcomes() {
         assert_eq!(finding, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
     }
 }
 
 #[test]
-fn another_kernel_is_named() {
+fn other_kernel_is_wrong_kernel_and_named() {
     let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.kernel = "Adds".to_owned()));
     assert_eq!((verdict, reason.as_str()), (Verdict::WrongKernel, "the call ran as Adds, not as Add"));
 }
 
 #[test]
-fn other_shapes_are_named() {
+fn other_shapes_are_wrong_kernel_and_named() {
     let (verdict, reason) = after(|c| {
         c.own(0).for_each(|record| record.outputs = vec![Some(Tensor::new(vec![8, 8], Dtype::Float))]);
     });
@@ -185,7 +185,7 @@ fn other_shapes_are_named() {
 }
 
 #[test]
-fn results_that_are_left_out_need_not_be_shown() {
+fn omitted_outputs_may_be_missing_in_the_record() {
     let (verdict, _) =
         after(|c| c.own(0).for_each(|record| record.outputs.push(Some(Tensor::new(vec![], Dtype::Float)))));
     assert_eq!(verdict, Verdict::Ok);
@@ -195,7 +195,7 @@ fn results_that_are_left_out_need_not_be_shown() {
 }
 
 #[test]
-fn the_type_of_a_scalar_is_not_the_callers() {
+fn dtype_of_a_scalar_is_ignored() {
     let (verdict, _) = after(|c| {
         c.own(0).for_each(|record| record.inputs[1] = Some(Tensor::new(vec![], Dtype::Double)));
     });
@@ -203,7 +203,7 @@ fn the_type_of_a_scalar_is_not_the_callers() {
 }
 
 #[test]
-fn another_device_is_named() {
+fn other_device_is_implausible_and_named() {
     let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.device = Some(5)));
     assert_eq!(
         (verdict, reason.as_str()),
@@ -221,7 +221,7 @@ fn faster_than_the_roofline_is_implausible() {
 }
 
 #[test]
-fn a_wide_spread_is_noisy_and_still_measured() {
+fn wide_spread_is_noisy_and_still_measured() {
     let (verdict, reason) = after(|c| {
         for (record, number) in c.own(0).zip(0..) {
             record.duration = Nanos(1000 + number * 100);
@@ -232,7 +232,7 @@ fn a_wide_spread_is_noisy_and_still_measured() {
 }
 
 #[test]
-fn a_severe_outlier_is_labelled_counted_and_left_out() {
+fn severe_outlier_is_labelled_counted_and_left_out() {
     let mut collection = Collection::good();
     collection.own(0).nth(5).expect("a launch").duration = Nanos(90_000);
     let attempts = collection.attempts();
@@ -242,7 +242,7 @@ fn a_severe_outlier_is_labelled_counted_and_left_out() {
 }
 
 #[test]
-fn helpers_of_the_call_are_remarked() {
+fn helper_kernels_of_the_call_are_in_the_reason() {
     let (verdict, reason) = after(|c| {
         let helper = record("TransData", &case(99), 5000);
         c.records.insert(3, helper);
@@ -255,7 +255,7 @@ fn helpers_of_the_call_are_remarked() {
 }
 
 #[test]
-fn what_python_raised_decides() {
+fn exception_decides_the_verdict() {
     for (class, message, verdict) in [
         ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", Verdict::InvalidArgs),
         ("OutOfMemoryError", "NPU out of memory", Verdict::Oom),
@@ -268,19 +268,19 @@ fn what_python_raised_decides() {
 }
 
 #[test]
-fn launches_whose_records_were_cut_off_by_us_are_not_run() {
-    for end in [CollectionVerdicts::TimedOut, CollectionVerdicts::Stopped] {
+fn launches_without_exported_records_are_not_run_after_a_time_limit() {
+    for end in [CollectionTermination::TimedOut, CollectionTermination::Stopped] {
         let mut collection = Collection::good();
         collection.records.clear();
         collection.end = end;
-        for finding in collection.findings() {
+        for finding in collection.outcomes() {
             assert_eq!(finding.verdict, Verdict::NotRun, "{}", finding.reason);
         }
     }
 }
 
 #[test]
-fn more_records_than_launches_are_another_call() {
+fn more_records_than_launches_are_wrong_kernel() {
     let (verdict, reason) = after(|c| {
         let twice = c.own(0).next().expect("a launch").clone();
         c.records.insert(2, twice);
@@ -290,32 +290,32 @@ fn more_records_than_launches_are_another_call() {
 }
 
 #[test]
-fn the_case_that_ran_when_the_process_died_is_blamed_and_later_ones_are_not() {
+fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
     for (end, verdict) in [
-        (CollectionVerdicts::ByItself, Verdict::Crashed),
-        (CollectionVerdicts::TimedOut, Verdict::Hung),
-        (CollectionVerdicts::Stopped, Verdict::NotRun),
+        (CollectionTermination::Exited, Verdict::Crashed),
+        (CollectionTermination::TimedOut, Verdict::Hung),
+        (CollectionTermination::Stopped, Verdict::NotRun),
     ] {
         let mut collection = Collection::good();
         collection.journal = LaunchJournal { is_started: true, ..LaunchJournal::default() };
         collection.end = end;
-        let findings = collection.findings();
+        let findings = collection.outcomes();
         assert_eq!(findings[0].verdict, verdict);
         assert_eq!(findings[1], CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn"));
     }
     let mut collection = Collection::good();
     collection.journal = LaunchJournal::default();
-    for finding in collection.findings() {
+    for finding in collection.outcomes() {
         assert_eq!(finding.verdict, Verdict::NotRun, "a script that never began blames no case");
     }
     let mut collection = Collection::good();
     collection.journal.lines.remove(&1);
-    assert_eq!(collection.findings()[0].verdict, Verdict::Ok);
-    assert_eq!(collection.findings()[1].verdict, Verdict::Crashed);
+    assert_eq!(collection.outcomes()[0].verdict, Verdict::Ok);
+    assert_eq!(collection.outcomes()[1].verdict, Verdict::Crashed);
     assert_ne!(collection.attempts()[1].case, CaseId::from_stored("x"));
 }
 
-/// The collection as a gang of devices 3 and 6 leaves it: the second device took as much longer.
+/// Output of a gang of devices 3 and 6; durations on the second device are `longer` nanoseconds more.
 fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
     let mut collection = Collection::good();
     collection.manifest.gang = vec![3, 6];
@@ -325,7 +325,7 @@ fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
         ..record
     });
     let others: Vec<RawRecord> = others.collect();
-    // The profiler's tables of two processes, by their starts.
+    // Records of both processes, sorted by start time.
     collection.records = collection.records.drain(..).zip(others).flat_map(<[_; 2]>::from).collect();
     collection.restamp();
     let journals = vec![collection.journal.clone(); 2];
@@ -339,22 +339,22 @@ fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt>
         .map(|case| ExpectedLaunches {
             case,
             names: vec!["Add", "AddAiCore"],
-            beside: &[],
+            also_launched: &[],
             fastest: FASTEST,
             notes: &[],
             host_slots: Vec::new(),
         })
         .collect();
-    assess(&collection.manifest, &expected, journals, &collection.records, collection.end)
+    assess_collection(&collection.manifest, &expected, journals, &collection.records, collection.end)
 }
 
 #[test]
-fn a_sample_of_a_gang_is_the_slowest_rank_s() {
+fn sample_of_a_gang_is_the_slowest_rank() {
     let (mut collection, journals) = gang(0);
     // In the third launch the first rank is the slower one, in all others the second.
     let mut launches = [0; 7];
     for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
-        let device = record.device.expect("is there");
+        let device = record.device.expect("a line");
         launches[device as usize] += 1;
         record.duration = Nanos(match (device, launches[device as usize]) {
             (3, 3) => 1060,
@@ -370,35 +370,35 @@ fn a_sample_of_a_gang_is_the_slowest_rank_s() {
 }
 
 #[test]
-fn every_rank_accounts_for_its_own_launches() {
-    let said = |change: &dyn Fn(&mut Collection, &mut Vec<LaunchJournal>)| {
+fn launches_of_every_rank_must_be_recorded() {
+    let outcomes = |change: &dyn Fn(&mut Collection, &mut Vec<LaunchJournal>)| {
         let (mut collection, mut journals) = gang(20);
         change(&mut collection, &mut journals);
         let attempts = assessed(&collection, &journals);
-        let told = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
-        attempts.into_iter().map(|attempt| told(attempt.finding)).collect::<Vec<_>>()
+        let outcome_text = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
+        attempts.into_iter().map(|attempt| outcome_text(attempt.finding)).collect::<Vec<_>>()
     };
     let ok = "ok (every launch recorded)";
-    assert_eq!(said(&|_, _| {}), [ok, ok]);
-    let lost = said(&|collection, _| {
+    assert_eq!(outcomes(&|_, _| {}), [ok, ok]);
+    let lost = outcomes(&|collection, _| {
         let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
-        collection.records.remove(last.expect("is there"));
+        collection.records.remove(last.expect("a line"));
     });
     assert_eq!(lost, [ok, "lost_records (rank 1 (device 6): 10 launches, 9 records)"]);
-    let elsewhere = said(&|collection, _| {
+    let elsewhere = outcomes(&|collection, _| {
         collection.records.iter_mut().filter(|r| r.device == Some(6)).for_each(|r| r.device = Some(9));
     });
     assert!(
         elsewhere[0].contains("rank 1 (device 6): launched on device 6, recorded on device 9"),
         "{elsewhere:?}"
     );
-    let fewer = said(&|collection, journals| {
-        journals[1].lines.get_mut(&1).expect("is there").launched = 9;
+    let fewer = outcomes(&|collection, journals| {
+        journals[1].lines.get_mut(&1).expect("a line").launched = 9;
         let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
-        collection.records.remove(last.expect("is there"));
+        collection.records.remove(last.expect("a line"));
     });
     assert_eq!(fewer, [ok, "lost_records (the ranks launched it 10, 9 times)"]);
-    let crashed = said(&|_, journals| {
+    let crashed = outcomes(&|_, journals| {
         for journal in journals.iter_mut() {
             journal.is_done = false;
         }
@@ -406,39 +406,37 @@ fn every_rank_accounts_for_its_own_launches() {
     });
     assert_eq!(crashed[0], "crashed (rank 1 (device 6): the process ended while it ran)");
     assert!(crashed[1].starts_with("not_run"), "only the first case is suspected: {crashed:?}");
-    let all = said(&|_, journals| journals.iter_mut().for_each(|journal| journal.lines.clear()));
+    let all = outcomes(&|_, journals| journals.iter_mut().for_each(|journal| journal.lines.clear()));
     assert_eq!(all[0], "crashed (the process ended while it ran)", "torchrun ends all when one fails");
     let other = |class: &str, message: &str| {
         Some(PythonException { class: class.to_owned(), message: message.to_owned() })
     };
-    let fault = said(&|_, journals| {
+    let fault = outcomes(&|_, journals| {
         journals[0].lines.clear();
         journals[1].lines.remove(&1);
-        journals[1].lines.get_mut(&0).expect("is there").error =
+        journals[1].lines.get_mut(&0).expect("a line").error =
             other("RuntimeError", "NPU function error, error code is 507015");
     });
     assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
-    let stopped = said(&|collection, journals| {
-        collection.end = CollectionVerdicts::Stopped;
+    let stopped = outcomes(&|collection, journals| {
+        collection.end = CollectionTermination::Stopped;
         journals[0].lines.remove(&1);
-        journals[0].lines.get_mut(&0).expect("is there").error = other("RuntimeError", "a peer is gone");
+        journals[0].lines.get_mut(&0).expect("a line").error = other("RuntimeError", "a peer is gone");
         journals[1].lines.clear();
     });
     assert_eq!(
         stopped[0], "not_run (the run was stopped while it ran)",
         "an error that follows from the end"
     );
-    let starved = said(&|_, journals| {
-        journals[0].lines.get_mut(&0).expect("is there").error =
-            other("OutOfMemoryError", "NPU out of memory");
+    let starved = outcomes(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("a line").error = other("OutOfMemoryError", "NPU out of memory");
         journals[1].lines.clear();
     });
     assert!(starved[0].starts_with("oom (rank 0 (device 3): "), "{starved:?}");
-    let oom = said(&|_, journals| {
-        journals[0].lines.get_mut(&0).expect("is there").error =
+    let oom = outcomes(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("a line").error =
             other("OtherRank", "rank 1 has not launched it");
-        journals[1].lines.get_mut(&0).expect("is there").error =
-            other("OutOfMemoryError", "NPU out of memory");
+        journals[1].lines.get_mut(&0).expect("a line").error = other("OutOfMemoryError", "NPU out of memory");
     });
     assert_eq!(oom, ["oom (rank 1 (device 6): OutOfMemoryError: NPU out of memory)", ok]);
 }

@@ -1,22 +1,23 @@
-//! What a case needs of device memory.
+//! Device memory that a case needs.
 //!
-//! The estimate counts what the allocator and the layouts add: blocks of FRACTAL_NZ are whole, each tensor begins
-//! at a multiple of 512 bytes, inputs and outputs are there twice, so that a launch can be made ready while another
-//! runs, and the kernel has a workspace as large as its outputs beside a fixed one.
+//! The estimate includes what the allocator and the layouts add: blocks of FRACTAL_NZ are whole, each tensor starts at a
+//! multiple of 512 bytes, inputs and outputs are allocated twice, so that a launch can be prepared while another runs,
+//! and the kernel has a workspace as large as its outputs beside a fixed one.
 
-use crate::domain::{Case, Tensor, TensorFormat};
+use super::{Case, Tensor, TensorFormat};
 
-/// Each tensor begins at a multiple of so many bytes.
+/// Alignment of a tensor's first byte.
 const ALIGNMENT: u64 = 512;
-/// Rows of a block, and the bytes of its rows, in FRACTAL_NZ.
+/// Rows of a block in FRACTAL_NZ.
 const BLOCK_ROWS: u64 = 16;
+/// Bytes of a row of a block in FRACTAL_NZ.
 const BLOCK_BYTES: u64 = 32;
-/// Inputs and outputs are there so many times.
+/// Allocated copies of each input and output.
 const COPIES: u64 = 2;
-/// What the runtime lends every kernel.
+/// Bytes of workspace that the runtime gives to every kernel.
 const FIXED_WORKSPACE: u64 = 32 << 20;
 
-/// Bytes of a case.
+/// Device memory of a case, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryFootprint {
     inputs: u64,
@@ -24,7 +25,7 @@ pub struct MemoryFootprint {
 }
 
 impl MemoryFootprint {
-    /// What a case needs.
+    /// Computes the memory of a case.
     #[must_use]
     pub fn from_case(case: &Case) -> Self {
         let mut footprint = Self::default();
@@ -42,17 +43,17 @@ impl MemoryFootprint {
         footprint
     }
 
-    /// Counts an input.
+    /// Adds an input.
     pub fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
         self.inputs = self.inputs.saturating_add(padded(dims, element, is_blocked));
     }
 
-    /// Counts an output.
+    /// Adds an output.
     pub fn add_output(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
         self.outputs = self.outputs.saturating_add(padded(dims, element, is_blocked));
     }
 
-    /// All that is needed.
+    /// Returns all bytes that are needed; `u64::MAX` on overflow.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         let tensors = self.inputs.saturating_add(self.outputs).saturating_mul(COPIES);
@@ -60,9 +61,9 @@ impl MemoryFootprint {
     }
 }
 
-/// The part of a device's memory that cases may need: firmware and runtime keep the rest.
+/// Returns the part of a device's memory that cases may need: 15/16, because firmware and runtime keep the rest.
 #[must_use]
-pub const fn default_budget(hbm_bytes: u64) -> u64 {
+pub const fn default_memory_budget(hbm_bytes: u64) -> u64 {
     hbm_bytes / 16 * 15
 }
 
@@ -70,11 +71,11 @@ fn padded(dims: &[u64], element: u64, is_blocked: bool) -> u64 {
     let columns = BLOCK_BYTES / element.clamp(1, BLOCK_BYTES);
     let product = |dims: &[u64]| dims.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));
     let elements = match dims {
-        // In blocks already.
+        // The shape already consists of blocks.
         [.., rows, width] if is_blocked && dims.len() >= 4 && (*rows, *width) == (BLOCK_ROWS, columns) => {
             product(dims)
         }
-        // Some kernels are shown a blocked matrix without its blocks.
+        // The profiler records the logical shape of a blocked matrix for some kernels.
         [batch @ .., rows, width] if is_blocked => {
             let whole = |dim: u64, block: u64| dim.checked_next_multiple_of(block).unwrap_or(u64::MAX);
             let blocks = whole(*rows, BLOCK_ROWS).saturating_mul(whole(*width, columns));
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_and_beginnings_are_padded() {
+    fn blocks_and_alignment_are_padded() {
         assert_eq!(padded(&[1], 2, false), 512);
         assert_eq!(padded(&[], 4, false), 512);
         assert_eq!(padded(&[256], 2, false), 512);
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_workspace_count() {
+    fn footprint_includes_copies_and_workspace() {
         let mut footprint = MemoryFootprint::default();
         footprint.add_input(&[1 << 20], 2, false);
         footprint.add_output(&[1 << 20], 4, false);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wraps() {
+    fn footprint_saturates_on_overflow() {
         let mut footprint = MemoryFootprint::default();
         footprint.add_input(&[u64::MAX, 3], 8, true);
         assert_eq!(footprint.bytes(), u64::MAX);

@@ -1,0 +1,477 @@
+//! Tests of the dispatcher with prepared results in place of lanes, in virtual time.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    sync::atomic::AtomicBool,
+};
+
+use tempfile::TempDir;
+use tokio::{runtime, sync::mpsc};
+
+use super::*;
+use crate::{
+    catalogue::Catalogue,
+    config::{AssetFiles, DatabaseFile, DeviceProfile},
+    domain::{CaseId, DataKind, Launch, Nanos},
+    engine::{
+        CollectionSettings,
+        scheduler_input::{scheduler_cases, scheduler_limits},
+    },
+    files::atomic::faults,
+    ledger::NewRun,
+    plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select_cases},
+    process::ProcessError,
+};
+
+const RUN: &str = "rehearsal-1";
+
+/// A rehearsal database with rows of one kernel.
+struct Fixture {
+    folder: TempDir,
+    database: Database,
+    catalogue: Catalogue,
+}
+
+/// Results of a run, and everything observed meanwhile.
+struct Observed {
+    outcome: Result<RunOutcome, EngineError>,
+    events: Vec<(Seconds, RunEvent)>,
+    started: Vec<(Seconds, StartCollection)>,
+}
+
+type PreparedResult = (Seconds, Result<CollectionResult, EngineError>);
+
+/// Sends a prepared result for each collection, after a delay in virtual time.
+struct FakeLanes<'a> {
+    context: Arc<LaneContext>,
+    reports: mpsc::UnboundedSender<LaneReport>,
+    respond: &'a dyn Fn(&LaneContext, Seconds, &StartCollection) -> PreparedResult,
+    started: &'a RefCell<Vec<(Seconds, StartCollection)>>,
+    epoch: Instant,
+}
+
+impl CollectionStarter for FakeLanes<'_> {
+    fn start_collection(&self, start: StartCollection) {
+        let now = self.epoch.elapsed().as_secs_f64();
+        self.started.borrow_mut().push((now, start.clone()));
+        let (seconds, result) = (self.respond)(&self.context, now, &start);
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            time::sleep(Duration::from_secs_f64(seconds)).await;
+            let _ = reports.send(LaneReport { start, seconds, result });
+        });
+    }
+}
+
+impl Fixture {
+    fn new(rows: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = DatabaseFile::new(DataKind::Rehearsal).print();
+        fs::write(folder.path().join("database.yaml"), file).expect("database.yaml is written");
+        let header =
+            "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats\n";
+        let row = |row: usize| {
+            let length = 16 * (row + 1);
+            format!("\"{length};{length}\",FLOAT;FLOAT,ND;ND,{length},FLOAT,ND\n")
+        };
+        let text = header.to_owned() + &(0..rows).map(row).collect::<String>();
+        fs::write(folder.path().join("Add.csv"), text).expect("Add.csv is written");
+        let database = Database::open(folder.path()).expect("a database");
+        database.make_state_folder().expect("a state folder");
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        Self { folder, database, catalogue }
+    }
+
+    fn plan(&self, measured: &BTreeSet<CaseId>) -> RunPlan {
+        let assets = AssetFiles::embedded();
+        let device = DeviceProfile::load(&assets, self.database.device()).expect("a device profile");
+        let selection = CaseSelection {
+            update: UpdateMode::Missing,
+            kernels: &[],
+            measured,
+            rejected: None,
+            weight_column: None,
+        };
+        select_cases(&self.database, &self.catalogue, &device, &selection).expect("a plan")
+    }
+
+    fn csv(&self) -> String {
+        fs::read_to_string(self.folder.path().join("Add.csv")).expect("Add.csv")
+    }
+
+    /// Runs a plan on fake lanes; `stops` are the virtual times of stop requests in seconds, `observe` is called with
+    /// each event.
+    fn run(
+        &self,
+        plan: RunPlan,
+        devices: &[u32],
+        deadline: Option<Seconds>,
+        stops: &[Seconds],
+        respond: &dyn Fn(&LaneContext, Seconds, &StartCollection) -> PreparedResult,
+        observe: &dyn Fn(&LaneContext, &RunEvent),
+    ) -> Observed {
+        let mut ledger = self.database.ledger().expect("a ledger");
+        let run = format!("{RUN}-{}", ledger.list_runs().expect("runs").len());
+        let all: Vec<IdentifiedCase> = plan.cases.iter().map(|planned| planned.case.clone()).collect();
+        let new = NewRun {
+            run: &run,
+            kind: DataKind::Rehearsal,
+            seed: 1,
+            options: "{}",
+            host: "{}",
+            started: unix_time(),
+        };
+        ledger.begin_run(&new, &all).expect("the plan is stored");
+        let costs = InitialCosts::new(10);
+        let rows = WriteBack::for_plan(&run, &plan);
+        let settings = CollectionSettings {
+            run,
+            kind: DataKind::Rehearsal,
+            folder: self.folder.path().join("run"),
+            seed: 1,
+            warm_up: 0,
+            measured: 10,
+            python: "python3".to_owned(),
+            environment: Vec::new(),
+            expert_skew: 0.0,
+            leases: self.folder.path().join("leases"),
+            processes: self.folder.path().join("processes"),
+            costs,
+            catalogue: self.catalogue.clone(),
+            assets: AssetFiles::embedded(),
+        };
+        let state = SchedulerState::new(
+            scheduler_cases(&costs, &plan.cases),
+            devices,
+            scheduler_limits(DataKind::Rehearsal, deadline),
+            0,
+        );
+        let context = Arc::new(LaneContext {
+            settings,
+            cases: plan.cases,
+            leases: BTreeMap::new(),
+            stop: AtomicBool::new(false),
+        });
+        let (events, started) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let outcome = runtime.expect("a runtime").block_on(async {
+            let epoch = Instant::now();
+            let (report_sender, reports) = mpsc::unbounded_channel();
+            let (_snapshot_sender, snapshots) = mpsc::unbounded_channel();
+            let (stop_sender, stop_requests) = mpsc::unbounded_channel();
+            for &at in stops {
+                let stop_sender = stop_sender.clone();
+                tokio::spawn(async move {
+                    time::sleep(Duration::from_secs_f64(at)).await;
+                    let _ = stop_sender.send(());
+                });
+            }
+            let lanes = FakeLanes {
+                context: Arc::clone(&context),
+                reports: report_sender,
+                respond,
+                started: &started,
+                epoch,
+            };
+            let store = RunStore {
+                database: &self.database,
+                ledger: &mut ledger,
+                rows,
+                predecided: Vec::new(),
+                unreadable_rows: plan.unreadable_rows.len(),
+            };
+            let mut emit = |event: &RunEvent| {
+                observe(&context, event);
+                events.borrow_mut().push((epoch.elapsed().as_secs_f64(), event.clone()));
+            };
+            let mut dispatcher = Dispatcher::new(
+                Arc::clone(&context),
+                devices.to_vec(),
+                Box::new(lanes),
+                state,
+                store,
+                &mut emit,
+            );
+            dispatcher.run_to_end(DispatcherInbox { reports, snapshots, stop_requests }).await
+        });
+        Observed { outcome, events: events.into_inner(), started: started.into_inner() }
+    }
+
+    fn run_all(
+        &self,
+        devices: &[u32],
+        respond: &dyn Fn(&LaneContext, Seconds, &StartCollection) -> PreparedResult,
+    ) -> Observed {
+        self.run(self.plan(&BTreeSet::new()), devices, None, &[], respond, &|_, _| {})
+    }
+}
+
+impl Observed {
+    fn verdicts(&self) -> BTreeMap<Verdict, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, outcome) in &self.outcome.as_ref().expect("the run ended").outcomes {
+            *counts.entry(outcome.verdict).or_default() += 1;
+        }
+        counts
+    }
+
+    fn exit(&self) -> ExitStatus {
+        self.outcome.as_ref().expect("the run ended").exit
+    }
+
+    fn reasons(&self) -> BTreeSet<&str> {
+        let outcomes = &self.outcome.as_ref().expect("the run ended").outcomes;
+        outcomes.iter().map(|(_, outcome)| outcome.reason.as_str()).collect()
+    }
+}
+
+/// A result in which all cases of a collection end with this verdict.
+fn collection_result(
+    context: &LaneContext,
+    start: &StartCollection,
+    verdict: Verdict,
+    exit: CollectionExit,
+) -> CollectionResult {
+    let is_ok = verdict == Verdict::Ok;
+    let launch = |number: u32| Launch {
+        number,
+        is_measured: true,
+        is_accepted: true,
+        start: Nanos(i64::from(number) * 10_000),
+        duration: Nanos(5_000),
+    };
+    let attempt = |&case: &usize| Attempt {
+        case: context.cases[case].case.id().clone(),
+        launched: if is_ok { 10 } else { 0 },
+        launches: (0..10).filter(|_| is_ok).map(launch).collect(),
+        counters: Vec::new(),
+        finding: CaseOutcome::new(verdict, format!("prepared {verdict}")),
+    };
+    CollectionResult {
+        attempts: start.cases.iter().map(attempt).collect(),
+        seconds: vec![Some(0.1).filter(|_| is_ok); start.cases.len()],
+        startup: Some(0.5),
+        exit,
+        message: format!("prepared {verdict}"),
+    }
+}
+
+fn success(context: &LaneContext, start: &StartCollection) -> Result<CollectionResult, EngineError> {
+    Ok(collection_result(context, start, Verdict::Ok, CollectionExit::Completed))
+}
+
+fn missing_program() -> Result<CollectionResult, EngineError> {
+    Err(EngineError::Process(ProcessError::NotFound { program: "sh".to_owned() }))
+}
+
+#[test]
+fn ledger_holds_every_result_before_its_event_is_emitted() {
+    let fixture = Fixture::new(12);
+    let seen = RefCell::new(BTreeMap::<&str, usize>::new());
+    let observe = |context: &LaneContext, event: &RunEvent| {
+        let ledger = Ledger::open(&fixture.database.ledger_path()).expect("a second connection");
+        let run = &context.settings.run;
+        let record = |case: &CaseId| {
+            let records = ledger.run_cases(run).expect("cases").into_iter();
+            records.into_iter().find(|record| record.case == *case).expect("the case is planned")
+        };
+        let name = match event {
+            RunEvent::CollectionStarted { collection, .. } => {
+                let stored = ledger.run_collections(run).expect("collections");
+                let stored = stored.iter().find(|stored| stored.number == *collection).expect("it is stored");
+                assert_eq!(stored.ended, None);
+                "started"
+            }
+            RunEvent::CaseAttempted { case, collection, outcome } => {
+                let attempts = record(case).attempts;
+                let last = attempts.last().expect("an attempt is stored");
+                assert_eq!((last.collection, &last.finding), (*collection, outcome));
+                "attempted"
+            }
+            RunEvent::CollectionFinished { collection, .. } => {
+                let stored = ledger.run_collections(run).expect("collections");
+                assert!(stored.iter().any(|stored| stored.number == *collection && stored.ended.is_some()));
+                "finished"
+            }
+            RunEvent::CaseFinished { case, outcome, .. } => {
+                assert_eq!(record(case).finding.as_ref(), Some(outcome));
+                "verdict"
+            }
+            RunEvent::RowsWritten { rows, .. } => {
+                assert_eq!(fixture.csv().matches(",ok,").count(), *rows);
+                "rows"
+            }
+            RunEvent::RunFinished { .. } => {
+                let record = ledger.find_run(run).expect("runs").expect("the run is stored");
+                assert_eq!(record.exit, Some(0));
+                "run"
+            }
+            _ => return,
+        };
+        *seen.borrow_mut().entry(name).or_default() += 1;
+    };
+    let plan = fixture.plan(&BTreeSet::new());
+    let observed =
+        fixture.run(plan, &[0, 1], None, &[], &|context, _, start| (2.0, success(context, start)), &observe);
+    assert_eq!(
+        (observed.exit(), observed.verdicts()),
+        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 12)]))
+    );
+    let seen = seen.into_inner();
+    assert_eq!((seen["attempted"], seen["verdict"], seen["rows"], seen["run"]), (12, 12, 1, 1));
+    assert_eq!((seen["started"], seen["finished"]), (observed.started.len(), observed.started.len()));
+}
+
+#[test]
+fn collection_that_cannot_be_started_is_repeated() {
+    let fixture = Fixture::new(4);
+    let observed = fixture.run_all(&[0], &|context, _, start| {
+        (1.0, if start.collection == 1 { missing_program() } else { success(context, start) })
+    });
+    assert_eq!(
+        (observed.exit(), observed.verdicts()),
+        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 4)]))
+    );
+}
+
+#[test]
+fn run_gives_up_if_no_collection_can_be_started() {
+    let fixture = Fixture::new(40);
+    let observed = fixture.run_all(&[0], &|_, _, _| (1.0, missing_program()));
+    assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+    assert_eq!(
+        observed.reasons(),
+        BTreeSet::from([
+            "there is no program `sh`",
+            "3 collections in a row launched nothing: there is no program `sh`"
+        ])
+    );
+    assert_eq!(observed.started.len(), 3);
+}
+
+#[test]
+fn panic_of_a_lane_ends_the_run_as_a_defect() {
+    let fixture = Fixture::new(4);
+    let observed = fixture.run_all(&[0], &|_, _, _| (1.0, Err(EngineError::Panicked { device: 0 })));
+    let error = observed.outcome.expect_err("the run fails");
+    assert_eq!(error.exit_status(), ExitStatus::Bug);
+}
+
+#[test]
+fn failing_device_is_quarantined_and_readmitted() {
+    let fixture = Fixture::new(96);
+    let observed = fixture.run_all(&[0, 1], &|context, now, start| match start.devices[0] {
+        0 if now < 300.0 => (1.0, missing_program()),
+        _ => (200.0, success(context, start)),
+    });
+    assert_eq!(
+        (observed.exit(), observed.verdicts()),
+        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 96)]))
+    );
+    let quarantine = observed.events.iter().find_map(|(at, event)| match event {
+        RunEvent::DeviceQuarantined { device, retry_in_s, .. } => {
+            Some((*at, *device, retry_in_s.expect("a retry")))
+        }
+        _ => None,
+    });
+    let (at, device, retry_in_s) = quarantine.expect("the device is quarantined");
+    assert_eq!(device, 0);
+    assert!((retry_in_s - 600.0).abs() < 1.0, "{retry_in_s}");
+    let readmitted = observed
+        .events
+        .iter()
+        .find_map(|(at, event)| matches!(event, RunEvent::DeviceReadmitted { device: 0 }).then_some(*at));
+    let readmitted = readmitted.expect("the device is used again");
+    assert!(readmitted >= at + retry_in_s, "{readmitted}");
+    let used = |(started, start): &&(Seconds, StartCollection)| {
+        start.devices == [0] && (at..at + retry_in_s).contains(started)
+    };
+    assert_eq!(observed.started.iter().find(used), None);
+}
+
+#[test]
+fn first_stop_request_lets_running_collections_end() {
+    let fixture = Fixture::new(40);
+    let observe = |context: &LaneContext, event: &RunEvent| {
+        if matches!(event, RunEvent::StopRequested { .. }) {
+            assert!(!context.stop.load(Ordering::Relaxed));
+        }
+    };
+    let plan = fixture.plan(&BTreeSet::new());
+    // The second request follows within the debounce time and counts as the same.
+    let stops = [1.0, 1.02];
+    let observed =
+        fixture.run(plan, &[0], None, &stops, &|context, _, start| (10.0, success(context, start)), &observe);
+    assert_eq!(observed.exit(), ExitStatus::Interrupted);
+    let [(_, only)] = observed.started.as_slice() else { panic!("{:?}", observed.started) };
+    let (measured, left) = (only.cases.len(), 40 - only.cases.len());
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, measured), (Verdict::NotRun, left)]));
+    let requests =
+        observed.events.iter().filter(|(_, event)| matches!(event, RunEvent::StopRequested { .. }));
+    assert_eq!(requests.count(), 1);
+}
+
+#[test]
+fn second_stop_request_ends_running_collections() {
+    let fixture = Fixture::new(40);
+    let requests = RefCell::new(Vec::new());
+    let observe = |context: &LaneContext, event: &RunEvent| {
+        if let RunEvent::StopRequested { running, at_once } = event {
+            requests.borrow_mut().push((*running, *at_once, context.stop.load(Ordering::Relaxed)));
+        }
+    };
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+        (10.0, Ok(collection_result(context, start, Verdict::NotRun, CollectionExit::Stopped)))
+    };
+    let observed = fixture.run(plan, &[0], None, &[1.0, 2.0], &respond, &observe);
+    assert_eq!(requests.into_inner(), [(1, false, false), (1, true, true)]);
+    assert_eq!(observed.exit(), ExitStatus::Interrupted);
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+}
+
+#[test]
+fn no_collection_is_started_that_would_end_after_the_deadline() {
+    let fixture = Fixture::new(64);
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+        assert!(start.limit <= 50.0);
+        (12.0, success(context, start))
+    };
+    let observed = fixture.run(plan, &[0], Some(60.0), &[], &respond, &|_, _| {});
+    assert_eq!(observed.exit(), ExitStatus::SomeNotOk);
+    let (end, _) = observed.events.last().expect("events");
+    assert!(*end <= 60.0, "{end}");
+    let verdicts = observed.verdicts();
+    assert!(verdicts[&Verdict::Ok] >= 8 && verdicts[&Verdict::NotRun] >= 8, "{verdicts:?}");
+    assert!(observed.reasons().iter().any(|reason| reason.contains("deadline")), "{:?}", observed.reasons());
+}
+
+#[test]
+fn results_survive_a_failed_write_of_the_csv_and_the_next_run_writes_them() {
+    let fixture = Fixture::new(4);
+    let before = fixture.csv();
+    faults::fail_after(0);
+    let observed = fixture.run_all(&[0], &|context, _, start| (1.0, success(context, start)));
+    assert!(faults::happened());
+    let error = observed.outcome.expect_err("the run fails");
+    assert_eq!(error.exit_status(), ExitStatus::Interrupted, "{error}");
+    assert_eq!(fixture.csv(), before);
+    let ledger = fixture.database.ledger().expect("a ledger");
+    let run = format!("{RUN}-0");
+    let is_ok =
+        |outcome: &Option<CaseOutcome>| outcome.as_ref().is_some_and(|one| one.verdict == Verdict::Ok);
+    let verdicts = ledger.verdicts(&run).expect("verdicts");
+    assert!(verdicts.len() == 4 && verdicts.iter().all(|(_, outcome)| is_ok(outcome)), "{verdicts:?}");
+    let measured = ledger.measured_cases().expect("cases").into_keys().collect();
+    let plan = fixture.plan(&measured);
+    assert_eq!((plan.cases.len(), plan.already_measured), (0, 4));
+    let respond =
+        |_: &LaneContext, _: Seconds, _: &StartCollection| -> PreparedResult { panic!("no case is left") };
+    let observed = fixture.run(plan, &[0], None, &[], &respond, &|_, _| {});
+    assert_eq!(observed.exit(), ExitStatus::Done);
+    assert_eq!(fixture.csv().matches(",ok,").count(), 4);
+}

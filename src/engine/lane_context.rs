@@ -1,0 +1,66 @@
+//! Data shared by the dispatcher, the lanes and the device monitor of a run.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::atomic::AtomicBool,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    catalogue::Catalogue,
+    config::AssetFiles,
+    device::DeviceLease,
+    domain::{DataKind, Nanos},
+    plan::{InitialCosts, PlannedCase},
+};
+
+/// Settings shared by all collections of a run.
+#[derive(Clone, Debug)]
+pub struct CollectionSettings {
+    /// Id of the run.
+    pub run: String,
+    /// Measured or rehearsed.
+    pub kind: DataKind,
+    /// Folder of the run's scripts, logs and raw output.
+    pub folder: PathBuf,
+    /// Seed of all random draws.
+    pub seed: u64,
+    /// Warm-up launches of a case, before its samples.
+    pub warm_up: u32,
+    /// Measured launches of a case.
+    pub measured: u32,
+    /// Python interpreter, as a name or a path.
+    pub python: String,
+    /// Environment variables set for the scripts.
+    pub environment: Vec<(String, String)>,
+    /// Skew of the distribution of tokens over experts; 0 is even.
+    pub expert_skew: f64,
+    /// Folder of the device leases.
+    pub leases: PathBuf,
+    /// Folder of the records of running programs.
+    pub processes: PathBuf,
+    /// Predicted costs.
+    pub costs: InitialCosts,
+    /// Catalogue of kernels.
+    pub catalogue: Catalogue,
+    /// Templates.
+    pub assets: AssetFiles,
+}
+
+/// Read-only data of a run, and the flag that stops it.
+#[derive(Debug)]
+pub(super) struct LaneContext {
+    pub(super) settings: CollectionSettings,
+    pub(super) cases: Vec<PlannedCase>,
+    /// Leases of all devices of the run: the processes of a gang hold several.
+    pub(super) leases: BTreeMap<u32, DeviceLease>,
+    /// Set to end running collections at once.
+    pub(super) stop: AtomicBool,
+}
+
+/// Returns the wall-clock time in nanoseconds since the epoch.
+pub(super) fn unix_time() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,57 @@
+//! Input and result of a run.
+
+use super::CollectionSettings;
+use crate::{
+    database::Database,
+    domain::{CaseId, CaseOutcome, IdentifiedCase},
+    exit::ExitStatus,
+    ledger::Ledger,
+    plan::RunPlan,
+    profile::npu_smi::NpuSmiInfo,
+    sched::Seconds,
+};
+
+/// Input of a run.
+#[derive(Debug)]
+pub struct RunRequest<'a> {
+    /// The database, locked by the caller.
+    pub database: &'a Database,
+    /// The ledger of the database.
+    pub ledger: &'a mut Ledger,
+    /// Settings shared by all collections.
+    pub settings: CollectionSettings,
+    /// Cases to measure.
+    pub plan: RunPlan,
+    /// Devices to use.
+    pub devices: Vec<u32>,
+    /// Options of the run as JSON, for the ledger.
+    pub options: String,
+    /// Fingerprint of host and software as JSON, for the ledger.
+    pub host: String,
+    /// Output of `npu-smi` before the run.
+    pub info: NpuSmiInfo,
+    /// Seconds from now until the deadline of the run; `None` without one.
+    pub budget: Option<Seconds>,
+    /// Results of the interrupted run that is resumed; `None` for a new run.
+    pub resumed: Option<ResumedRun>,
+}
+
+/// Results of an interrupted run.
+#[derive(Debug, Default)]
+pub struct ResumedRun {
+    /// Number of its last collection.
+    pub collections: u32,
+    /// Cases that have a verdict, or an attempt that settles it.
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Attempted cases without a verdict, each with the number of a collection; one entry per attempt.
+    pub attempted: Vec<(CaseId, u32)>,
+}
+
+/// Result of a run.
+#[derive(Debug)]
+pub struct RunOutcome {
+    /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
+    pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Exit code of the program.
+    pub exit: ExitStatus,
+}

@@ -1,0 +1,33 @@
+//! Cases and limits of a run in the types of the scheduler.
+
+use crate::{
+    domain::{DataKind, KernelName, MemoryFootprint},
+    plan::{InitialCosts, PlannedCase},
+    sched::{PriorCosts, SchedCase, SchedLimits, Seconds},
+};
+
+/// Predicted costs of a collection on the rehearsal host, on a machine with other load.
+const REHEARSAL_COSTS: PriorCosts =
+    PriorCosts { startup: 0.3, export: 0.2, export_launch: 1e-4, hang_timeout: 10.0 };
+
+/// Returns the limits of the collections of a run on a host of this kind.
+pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
+    let prior = if kind == DataKind::Rehearsal { REHEARSAL_COSTS } else { PriorCosts::default() };
+    SchedLimits { deadline, prior, ..SchedLimits::default() }
+}
+
+/// Converts planned cases for the scheduler. Kernels are numbered in the order of their names.
+pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Vec<SchedCase> {
+    let mut kernels: Vec<&KernelName> = cases.iter().map(|planned| &planned.case.kernel).collect();
+    kernels.sort();
+    kernels.dedup();
+    let convert = |planned: &PlannedCase| SchedCase {
+        kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
+        seconds: costs.case_seconds(planned.fastest),
+        launches: costs.launches,
+        value: planned.value,
+        devices: planned.devices,
+        memory: MemoryFootprint::from_case(&planned.case).bytes(),
+    };
+    cases.iter().map(convert).collect()
+}

@@ -1,0 +1,55 @@
+//! Existing cases of a kernel, and numbers of rows by origin.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::BuildHasher as _,
+};
+
+use foldhash::quality::FixedState;
+
+use crate::domain::Case;
+
+/// Existing cases of a kernel, and the number of rows that each space or mutation added earlier.
+///
+/// Signatures are kept as hashes of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
+#[derive(Clone, Debug, Default)]
+pub struct ExistingCases {
+    signatures: HashSet<u64, FixedState>,
+    rows: BTreeMap<String, usize>,
+}
+
+impl ExistingCases {
+    /// No cases, but numbers of rows by
+    /// [`CandidateSpace::origin`](crate::grid::definition::CandidateSpace::origin) or
+    /// [`Mutation::origin`](crate::grid::definition::Mutation::origin).
+    #[must_use]
+    pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
+        Self { rows, ..Self::default() }
+    }
+
+    /// Adds a case; returns true if it is new.
+    pub fn insert(&mut self, case: &Case) -> bool {
+        self.signatures.insert(Self::key(case))
+    }
+
+    /// Returns true if the case exists.
+    #[must_use]
+    pub fn contains(&self, case: &Case) -> bool {
+        self.signatures.contains(&Self::key(case))
+    }
+
+    /// Returns the number of rows of an origin.
+    #[must_use]
+    pub fn rows_of_origin(&self, origin: &str) -> usize {
+        self.rows.get(origin).copied().unwrap_or_default()
+    }
+
+    /// Iterates over all origins and their numbers of rows.
+    pub(crate) fn rows_by_origin(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.rows.iter().map(|(origin, rows)| (origin.as_str(), *rows))
+    }
+
+    fn key(case: &Case) -> u64 {
+        FixedState::with_seed(0).hash_one(case.signature())
+    }
+}

@@ -1,0 +1,100 @@
+//! Cases that are mutated, from a database or from profiles.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use rayon::prelude::*;
+
+use super::{MutationCasesError, read_existing_rows};
+use crate::{
+    database::{Database, DatabaseError},
+    domain::{Case, DataKind, KernelName},
+    grid::mutate::CaseMutator,
+    profile::{
+        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroups, add_attributes, add_table,
+    },
+};
+
+/// Cases by kernel.
+pub type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
+
+/// Cases that are mutated, and the kernels that get rows.
+#[derive(Debug)]
+pub struct MutationCases {
+    cases: CasesByKernel,
+    /// Kernels of the mutants, each with the kernels of its source cases.
+    targets: BTreeMap<KernelName, Vec<KernelName>>,
+}
+
+impl MutationCases {
+    /// Selects the mutants' kernels that are in `wanted`, or all if it is empty.
+    ///
+    /// # Errors
+    /// [`MutationCasesError::NoCase`] without a case; [`MutationCasesError::NoMutants`] for a wanted kernel that no mutant
+    /// is of.
+    pub fn new(
+        cases: CasesByKernel,
+        mutator: &CaseMutator<'_>,
+        wanted: &BTreeSet<KernelName>,
+    ) -> Result<Self, MutationCasesError> {
+        if cases.values().all(Vec::is_empty) {
+            return Err(MutationCasesError::NoCase);
+        }
+        let mut targets = mutator.target_kernels(&cases.keys().cloned().collect());
+        if let Some(missing) = wanted.iter().find(|kernel| !targets.contains_key(*kernel)) {
+            let known = targets.into_keys().collect();
+            return Err(MutationCasesError::NoMutants { kernel: missing.clone(), known });
+        }
+        targets.retain(|kernel, _| wanted.is_empty() || wanted.contains(kernel));
+        Ok(Self { cases, targets })
+    }
+
+    /// Reads the cases of profiles, with the attributes that can be derived.
+    ///
+    /// # Errors
+    /// [`ProfileError`].
+    pub fn read_profiles(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
+        let mut groups = RecordGroups::default();
+        let DiscoveredProfiles { files, .. } = ProfileFile::find_all(paths)?;
+        let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
+        for (file, number) in files.iter().zip(0..) {
+            add_table(&mut groups, &file.0, number, read)?;
+        }
+        let mut kernels = groups.into_kernels();
+        add_attributes(&mut kernels, &files, None)?;
+        let cases = kernels.into_iter().map(|(kernel, groups)| {
+            let cases = groups.into_iter().map(|group| group.case);
+            (kernel, cases.collect())
+        });
+        Ok(cases.collect())
+    }
+
+    /// Reads the cases of a database, on all cores, without those that are mutants.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] if a table cannot be read.
+    pub fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
+        let cases = database.kernels()?.into_par_iter().map(|kernel| {
+            let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;
+            Ok((kernel, rows.into_originals().collect()))
+        });
+        cases.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    pub(super) fn kernels(&self) -> impl Iterator<Item = &KernelName> {
+        self.targets.keys()
+    }
+
+    /// Returns the source cases of a kernel's mutants.
+    pub(super) fn sources(&self, kernel: &KernelName) -> Vec<&Case> {
+        let sources = self.targets.get(kernel).into_iter().flatten();
+        sources.filter_map(|source| self.cases.get(source)).flatten().collect()
+    }
+
+    /// Returns the cases of a kernel.
+    pub(super) fn of_kernel(&self, kernel: &KernelName) -> &[Case] {
+        self.cases.get(kernel).map(Vec::as_slice).unwrap_or_default()
+    }
+}

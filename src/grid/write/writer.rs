@@ -1,0 +1,123 @@
+//! Rows of some kernels, selected and appended to their tables in memory.
+
+use rayon::prelude::*;
+
+use super::{GridRows, MutationCases, read_existing_rows};
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::{Database, DatabaseError, KernelCsv},
+    domain::{Case, KernelName},
+    grid::{
+        CandidateSource, ExistingCases, SelectedRows, SelectionRequest, definition::GridFiles,
+        mutate::CaseMutator, select_rows,
+    },
+};
+
+/// Origin of the candidates of all kernels.
+#[derive(Clone, Copy, Debug)]
+pub enum RowSource<'a> {
+    /// Patterns of grid files.
+    Grids {
+        /// The grid files.
+        files: &'a GridFiles,
+        /// The kernels that get rows.
+        kernels: &'a [KernelName],
+    },
+    /// Mutations of cases.
+    Mutations {
+        /// Mutations, catalogue and device.
+        mutator: CaseMutator<'a>,
+        /// The cases, and the kernels that get rows.
+        cases: &'a MutationCases,
+    },
+}
+
+/// Request for rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowWriter<'a> {
+    /// Origin of the candidates.
+    pub source: RowSource<'a>,
+    /// Catalogue entries of the kernels.
+    pub catalogue: &'a Catalogue,
+    /// Bytes of device memory that a case may need.
+    pub budget: u64,
+    /// Rows of each kernel, earlier ones of the source included; `None` for all valid candidates.
+    pub rows: Option<usize>,
+    /// Seed of the sample.
+    pub seed: u64,
+    /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
+    pub timed_on: Option<&'a DeviceProfile>,
+}
+
+/// Selected rows of a kernel, and its table if it has new rows that are not written yet.
+pub(super) type ExtendedTable<'a> = (SelectedRows<'a>, Option<KernelCsv>);
+
+impl<'a> RowSource<'a> {
+    fn kernels(&self) -> Vec<&'a KernelName> {
+        match self {
+            Self::Grids { kernels, .. } => kernels.iter().collect(),
+            Self::Mutations { cases, .. } => cases.kernels().collect(),
+        }
+    }
+
+    fn candidates(&self, kernel: &'a KernelName) -> CandidateSource<'a> {
+        match self {
+            Self::Grids { files, .. } => CandidateSource::Grid(files.spaces_of_kernel(kernel).collect()),
+            Self::Mutations { mutator, cases } => {
+                CandidateSource::Mutation { mutator: *mutator, cases: cases.sources(kernel) }
+            }
+        }
+    }
+
+    /// Returns the source cases of a kernel, which no mutant may repeat although a profile's cases have no row.
+    fn source_cases(&self, kernel: &KernelName) -> &'a [Case] {
+        match self {
+            Self::Grids { .. } => &[],
+            Self::Mutations { cases, .. } => cases.of_kernel(kernel),
+        }
+    }
+}
+
+impl<'a> RowWriter<'a> {
+    /// Selects the rows of all kernels and appends them to the database's tables in memory, on all cores. Without a
+    /// database no candidate exists as a row.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] if a table cannot be read.
+    pub(super) fn extend_tables(
+        &self,
+        database: Option<&Database>,
+    ) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
+        let tables = self.source.kernels().into_par_iter().map(|kernel| {
+            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
+            self.extend_table(kernel, table)
+        });
+        // Collected first, so that the error is that of the first kernel in order.
+        tables.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    fn extend_table(
+        &self,
+        kernel: &'a KernelName,
+        table: Option<KernelCsv>,
+    ) -> Result<ExtendedTable<'a>, DatabaseError> {
+        let rows = table.as_ref().map(|table| read_existing_rows(kernel, table)).transpose()?;
+        let rows = rows.unwrap_or_default();
+        let mut existing = ExistingCases::with_rows(rows.by_origin);
+        for case in rows.cases.iter().chain(self.source.source_cases(kernel)) {
+            existing.insert(case);
+        }
+        let entry = self.catalogue.entry(kernel);
+        let request = SelectionRequest { entry, budget: self.budget, rows: self.rows, seed: self.seed };
+        let mut selected = select_rows(kernel, self.source.candidates(kernel), &request, &existing);
+        selected.fastest =
+            entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
+        let table = table.filter(|_| selected.rows() > 0).map(|mut table| {
+            let mut rows = GridRows::new(kernel, &mut table);
+            selected.for_each(|row| rows.append(row.case, &row.attributes(), &row.provenance()));
+            table
+        });
+        Ok((selected, table))
+    }
+}
