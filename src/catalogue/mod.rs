@@ -1,5 +1,7 @@
 //! The catalogue: how each kernel is called, as `op_replay/<Kernel>.yaml` declares it; with the shape rules and
 //! expressions of these files, and the resolution of a case to its call.
+//!
+//! Layer 2: imports `domain` and `config`.
 
 mod arguments;
 mod blocked_layout;

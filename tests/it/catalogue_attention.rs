@@ -67,7 +67,7 @@ const CASES: [&str; 50] = [
 const WRONG: [(&str, &str); 29] = [
     (
         "AttentionUpdate 9 63;64;64,128;64,128 FLOAT;FLOAT;BF16;BF16 64,128;64 BF16;FLOAT",
-        "tensors that are stacked have one shape",
+        "stacked tensors must have the same shape",
     ),
     (
         "ApplyTopKTopPCustom 9 64,1024;64,1024;64;64 FLOAT;INT64;FLOAT;INT32 64,1024 FLOAT",
