@@ -1,4 +1,6 @@
 //! Declarations in YAML with their positions: assets of the product, `database.yaml`, device profiles.
+//!
+//! Layer 1: imports `domain`.
 
 pub(crate) mod assets;
 pub(crate) mod database_file;

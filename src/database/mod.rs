@@ -1,6 +1,8 @@
 //! Database folders of kernel CSVs: folder, tables, merge of profiles, write-back of results, checks and
 //! normalization.
 //!
+//! Layer 3: imports `domain`, `files`, `table`, `config`, `profile` and `ledger`.
+//!
 
 mod backfill;
 pub(crate) mod columns;

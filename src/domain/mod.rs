@@ -1,5 +1,6 @@
 //! Domain types of npubench: kernels, tensors, cases, results, verdicts, kinds, time.
 //!
+//! Layer 0: imports `stats`.
 
 mod attention;
 mod attributes;

@@ -1,4 +1,6 @@
 //! Atomic writes, the lock of a folder, and temporary files of killed writers.
+//!
+//! Layer 1: imports no module of this crate.
 
 pub(crate) mod atomic;
 mod error;

@@ -1,5 +1,7 @@
 //! Ledger: one SQLite file with every run, attempt and launch of a database.
 //!
+//! Layer 3: imports `domain`.
+//!
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.
 

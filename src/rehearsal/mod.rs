@@ -1,6 +1,8 @@
 //! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu on which the very scripts of
 //! a real collection run, unchanged, on a machine without an NPU.
 //!
+//! Layer 5: imports `stats`, `domain`, `config`, `catalogue`, `profile` and `render`.
+//!
 //! It owns the programs and packages in such a host's `PATH` and `PYTHONPATH`, a simulated NPU that compares every
 //! call with the manifest, the stated model of durations ([`timing`]), and profile folders with the layout of the real
 //! msprof. Its output is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and

@@ -1,5 +1,7 @@
 //! Renders what a collection runs: the replay script, its manifest, the script that starts msprof.
 //!
+//! Layer 3: imports `domain`, `config` and `catalogue`.
+//!
 //! Handlebars runs in strict mode, so that a missing name in a template is an error with its line. Cases travel as data in the manifest; only the catalogue's own words and
 //! paths become code. It runs nothing.
 

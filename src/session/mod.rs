@@ -1,5 +1,8 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
 //! open; errors of all commands with hint and exit status.
+//!
+//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `catalogue`, `profile`, `render`,
+//! `ledger`, `database`, `grid`, `device`, `plan`, `engine`, `vendor_check`, `rehearsal` and `report`.
 
 mod check;
 mod context;

@@ -1,4 +1,6 @@
 //! CSV mechanics: an index over cells, blocks that end with a record, raw records, decimals.
+//!
+//! Layer 1: imports no module of this crate.
 
 pub(crate) mod blocks;
 pub(crate) mod decimal;

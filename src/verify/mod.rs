@@ -1,8 +1,8 @@
 //! Assessment of a collection, from raw records to verdicts: every launch must be recorded, as the right kernel, on the
 //! right device, no faster than the roofline bound, with small dispersion.
 //!
-//! Layer 4: imports `domain`, `stats`, `profile` and `render`. It reads the output of a
-//! collection and writes no file.
+//! Layer 4: imports `stats`, `domain`, `profile` and `render`. It reads the output of a collection and writes
+//! no file.
 
 mod collection;
 mod evidence;

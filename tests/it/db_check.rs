@@ -258,7 +258,7 @@ fn db_check_refuses_other_folders() {
     assert!(context.snapshot("empty").is_empty());
 }
 
-/// A folder with everything that can be mended and some that cannot.
+/// A folder with everything that can be repaired, and files that cannot.
 fn broken() -> Context {
     let context = Context::new();
     let grid = ",Average Duration(us),Profiling Average Duration(us),MicroBench aiv_time(us),Runtime x,Note";
@@ -299,22 +299,22 @@ fn db_normalize_fixes_issues_once() {
     assert_eq!(context.snapshot("db"), before, "a dry run wrote something");
     let ran = context.run(&["db", "normalize", "db"]);
     assert_eq!((dry.code, ran.code), (1, 1), "a pointer and a ragged file were refused");
-    assert_eq!(dry.stdout.replace("would mend:", "mended:"), ran.stdout);
+    assert_eq!(dry.stdout.replace("would repair:", "repaired:"), ran.stdout);
     insta::assert_snapshot!(format!("{}{}{}", ran.stdout, dry.stderr, ran.stderr), @r#"
-    db/Grid.csv:2: mended: 2 rows from here on never measured: the zeros were replaced by empty cells
-    db/Grid.csv:4: mended: the same signature as line 3, which gets `Profiling Average Duration(us)`, `Note`
-    db/Grid.csv:6: mended: the same signature as line 2, which gets `Average Duration(us)`, `MicroBench aiv_time(us)`
-    db/Grid.csv:8: mended: the same row as line 5: one was removed
+    db/Grid.csv:2: repaired: 2 rows from here on never measured: the zeros were replaced by empty cells
+    db/Grid.csv:4: repaired: the same signature as line 3, which gets `Profiling Average Duration(us)`, `Note`
+    db/Grid.csv:6: repaired: the same signature as line 2, which gets `Average Duration(us)`, `MicroBench aiv_time(us)`
+    db/Grid.csv:8: repaired: the same row as line 5: one was removed
     db/Grid.csv:7: left: the same signature as line 5, both are kept: they contradict each other in `Note`
-    db/Mixed.csv:1: mended: the byte-order mark was removed
-    db/Mixed.csv:1: mended: every line ends in "\r\n" now, as the header does
-    db/Old.csv:1: mended: `MicroBench Duration(us)` was renamed to `Average Duration(us)`
+    db/Mixed.csv:1: repaired: the byte-order mark was removed
+    db/Mixed.csv:1: repaired: every line now ends in "\r\n", as the header does
+    db/Old.csv:1: repaired: `MicroBench Duration(us)` was renamed to `Average Duration(us)`
     db/Pointer.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
     db/Ragged.csv:4: refused: 1 fields, the header has 6; `Input Data Types` (column 2) is the first that is missing
-    db/hcom_allReduce_.csv:3: mended: the same signature as line 2, which gets `bandwidth_gbps`
+    db/hcom_allReduce_.csv:3: repaired: the same signature as line 2, which gets `bandwidth_gbps`
     db/hcom_allReduce_.csv:4: left: the same signature as line 2, both are kept: they contradict each other in `Duration(us)`
-    4 files would be mended (dry run: nothing was written), 2 refused; 2 duplicates left as they contradict each other
-    4 files mended, 2 refused; 2 duplicates left as they contradict each other
+    4 files would be repaired (dry run: nothing was written), 2 refused; 2 duplicates kept because their values contradict each other
+    4 files repaired, 2 refused; 2 duplicates kept because their values contradict each other
     "#);
     let after = tables(&context);
     let bytes = |name: &str| &after[Path::new(&format!("db/{name}.csv"))];
@@ -339,7 +339,7 @@ fn db_normalize_fixes_issues_once() {
     );
     assert!(after.keys().any(|path| path.ends_with("database.yaml")), "the folder was adopted");
     let again = context.run(&["db", "normalize", "db"]);
-    assert!(!again.stdout.contains("mended:"), "{}", again.stdout);
+    assert!(!again.stdout.contains("repaired:"), "{}", again.stdout);
     assert_eq!(tables(&context), after);
     let checked = context.run(&["db", "check", "db"]);
     for kind in ["line-endings", "old-column", "zeros"] {
@@ -416,7 +416,7 @@ fn db_check_reads_real_tables() {
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr), @r"
     db/hcom_allReduce_.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
-    0 files mended, 1 refused; 0 duplicates left as they contradict each other
+    0 files repaired, 1 refused; 0 duplicates kept because their values contradict each other
     ");
-    assert_eq!(context.snapshot("db"), before, "there was nothing that could be mended");
+    assert_eq!(context.snapshot("db"), before, "there was nothing to repair");
 }
