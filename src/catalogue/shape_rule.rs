@@ -474,7 +474,7 @@ fn bind_slot<N: ExprNumber>(
         match term {
             PatternTerm::Rest(name) => unify(name, ExprValue::List(taken.to_vec()), bindings, conditions)?,
             PatternTerm::Name(name) => {
-                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?
+                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?;
             }
             PatternTerm::Number(number) => {
                 let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));

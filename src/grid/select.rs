@@ -102,6 +102,7 @@ enum RowOrigin<'r> {
 /// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
 /// the same request a second time adds nothing; rows of other sources, as of other models, do not count.
 #[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "a source is made for one selection")]
 pub fn select_rows<'a>(
     kernel: &'a KernelName,
     source: CandidateSource<'a>,

@@ -76,7 +76,7 @@ impl LlmModel {
         let kind = outer.get("model_type").and_then(Value::as_str).unwrap_or_default();
         if part.is_none() && IN_PARTS.contains(&kind) {
             let problem = format!("a `{kind}` keeps its language model in `text_config`, which is missing");
-            return Err(config.fault("model_type", problem, "give the whole config.json of the model"));
+            return Err(config.fault("model_type", &problem, "give the whole config.json of the model"));
         }
         let mut model = config.model()?;
         let quantised = outer.get("quantization_config").or_else(|| config.values.get("quantization_config"));
@@ -135,7 +135,7 @@ impl HuggingFaceConfig<'_> {
         model.completed().map_err(|fault| {
             let key = self.key_of(fault.key);
             let problem = fault.problem.replace(&format!("`{}`", fault.key), &format!("`{key}`"));
-            self.fault(key, problem, "compare with the model's public config.json")
+            self.fault(key, &problem, "compare with the model's public config.json")
         })
     }
 
@@ -163,14 +163,14 @@ impl HuggingFaceConfig<'_> {
         let known = || FAMILIES.map(|family| family.0).join(", ");
         let Some(name) = self.values.get("model_type").and_then(Value::as_str) else {
             let hint = format!("it names the architecture, one of {}", known());
-            return Err(self.fault("model_type", "`model_type` is missing or is no text".to_owned(), &hint));
+            return Err(self.fault("model_type", "`model_type` is missing or is not text", &hint));
         };
         let bare = name.strip_suffix("_text").unwrap_or(name);
         let found = FAMILIES.iter().find(|family| family.0 == bare);
         found.map(|family| (family.1, family.2)).ok_or_else(|| {
             let problem = format!("the layers of a `{name}` are not known");
             let hint = format!("known: {}; or write its sizes into a file, see docs/models.md", known());
-            self.fault("model_type", problem, &hint)
+            self.fault("model_type", &problem, &hint)
         })
     }
 
@@ -183,7 +183,7 @@ impl HuggingFaceConfig<'_> {
                 let hidden = self.number("hidden_size")?;
                 if heads == 0 || !hidden.is_multiple_of(heads) {
                     let problem = format!("{hidden} does not divide by {heads} heads");
-                    return Err(self.fault("num_attention_heads", problem, "add `head_dim`"));
+                    return Err(self.fault("num_attention_heads", &problem, "add `head_dim`"));
                 }
                 hidden / heads
             }
@@ -253,7 +253,7 @@ impl HuggingFaceConfig<'_> {
         self.optional(key)?.ok_or_else(|| {
             let kind = self.values.get("model_type").and_then(Value::as_str).unwrap_or_default();
             let hint = format!("a `{kind}` needs it; compare with the model's public config.json");
-            self.fault(key, format!("`{key}` is missing"), &hint)
+            self.fault(key, &format!("`{key}` is missing"), &hint)
         })
     }
 
@@ -263,14 +263,14 @@ impl HuggingFaceConfig<'_> {
             None | Some(Value::Null) => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or_else(|| {
                 let problem = format!("`{key}` is {value}, not a whole number");
-                self.fault(key, problem, "compare with the model's public config.json")
+                self.fault(key, &problem, "compare with the model's public config.json")
             }),
         }
     }
 
-    fn fault(&self, key: &str, problem: String, hint: &str) -> YamlError {
+    fn fault(&self, key: &str, problem: &str, hint: &str) -> YamlError {
         let keys: Vec<&str> = self.prefix.into_iter().chain([key]).collect();
-        YamlError::at(self.path, yaml::find_value(self.text, &keys), &problem, hint)
+        YamlError::at(self.path, yaml::find_value(self.text, &keys), problem, hint)
     }
 
     /// Returns the model's id if the path is in a Hugging Face cache, else the name of the folder.

@@ -248,7 +248,7 @@ impl RunState {
                     line.is_quarantined = true;
                     line.reason = Some(reason.clone());
                     line.retry_at = retry_in_s.map(|seconds| now.plus_seconds(seconds));
-                })
+                });
             }
             RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
                 line.is_quarantined = false;

@@ -170,7 +170,7 @@ mod tests {
         // Times of day depend on where the test runs.
         let local = [start.plus_seconds(600.0), start.plus_seconds(200.0)].map(Timestamp::local_time);
         let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
-        insta::assert_snapshot!(text, @r"
+        insta::assert_snapshot!(text, @"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
          device  state        elapsed  ends at   collection  cases/min  details                                           reading

@@ -215,7 +215,7 @@ mod tests {
             );
         }
         let near = |found: f64, expected: f64| {
-            assert!((found / expected - 1.0).abs() < 0.05, "{found} is not {expected}")
+            assert!((found / expected - 1.0).abs() < 0.05, "{found} is not {expected}");
         };
         near(costs.startup, 3.0);
         near(costs.overhead_seconds(), 5.0);

@@ -46,7 +46,7 @@ impl SchedulerState {
             free.remove(0);
             let (alone, cases) = self.split_oom_risk(cases);
             alone.into_iter().for_each(|case| {
-                self.queued.push_back(QueuedCollection::new(vec![case], CollectionPurpose::Alone))
+                self.queued.push_back(QueuedCollection::new(vec![case], CollectionPurpose::Alone));
             });
             if cases.is_empty() {
                 free.insert(0, device);

@@ -154,7 +154,7 @@ impl SchedulerState {
             SchedEvent::Started | SchedEvent::TimerFired => {}
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
             SchedEvent::StopRequested => {
-                self.stop_new_work("the run was stopped before its turn", &mut actions)
+                self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,

@@ -33,6 +33,7 @@ impl CommandError {
         Self { message: message.into(), hint: hint.into(), exit: ExitStatus::BadInput }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]
     pub(crate) fn no_temporary_folder(error: std::io::Error) -> Self {
         Self::bad_input(
             format!("cannot create a temporary folder: {error}"),

@@ -76,7 +76,7 @@ fn db_check_reports_files_that_are_no_tables() {
     db/notes.csv:1: error: the header lacks `Input Shapes`, `Input Data Types`, `Input Formats`, `Output Shapes`, `Output Data Types`, `Output Formats` [no-column]
     db/notes.csv:1: note: not in the contract, kept as they are: `a`, `b` [own-column]
     --
-    db/database.yaml:2: error: kind: unknown variant `nqu`, expected `npu` or `rehearsal` [unreadable]
+    db/database.yaml:2: error: unknown value `nqu`, expected one of `npu`, `rehearsal` [unreadable]
     ");
 }
 
@@ -133,7 +133,7 @@ fn db_check_reports_invalid_rows() {
     db/K.csv:1: warning: starts with a byte-order mark, which hides the first column from some readers [byte-order-mark]
     db/K.csv:4: warning: the header ends in "\r\n", this line does not [line-endings]
     --
-    db/K.csv:1: warning: `MicroBench Duration(us)` was renamed to `Average Duration(us)` [old-column]
+    db/K.csv:1: warning: `MicroBench Duration(us)` is now called `Average Duration(us)` [old-column]
     --
     db/K.csv:1: note: not in the contract, kept as they are: `Std Duration(us)` [own-column]
     db/K.csv:2: warning: 2 rows from here on have 0 in place of every measurement, which means not measured [zeros]

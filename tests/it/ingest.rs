@@ -194,9 +194,9 @@ fn ingest_refuses_profile_of_other_software() {
     let other = context.run(&["ingest", "new", "--db", "db"]);
     assert_eq!(other.code, 3);
     assert_eq!(context.snapshot("db"), before);
-    insta::assert_snapshot!(other.stderr, @r"
-    error: `ROOT/new/ASCEND_PROFILER_OUTPUT/kernel_details.csv` is of CANN 8.5.0, torch_npu 2.7.1, `db` of CANN 8.3.RC1, torch_npu 2.7.1
-    hint: keep a database per stack, or merge all the same with `--mix-stacks`
+    insta::assert_snapshot!(other.stderr, @"
+    error: `ROOT/new/ASCEND_PROFILER_OUTPUT/kernel_details.csv` was recorded with CANN 8.5.0, torch_npu 2.7.1, `db` with CANN 8.3.RC1, torch_npu 2.7.1
+    hint: keep one database per software stack, or merge them with `--mix-stacks`
     ");
     context.write("k.csv", &profile(&[ADD]));
     assert_eq!(
@@ -238,7 +238,7 @@ fn ingest_counts_profile_in_several_forms_once() {
         let ran = context.run(&["ingest", "t", more, "--db", &database]);
         assert!(ran.stdout.starts_with("2 records of 1 file in "), "{more}: {}{}", ran.stdout, ran.stderr);
         let said = if more == summary {
-            format!("`{summary}` is left out: `ROOT/{csv}` is of the same profile\n")
+            format!("`{summary}` is left out: `ROOT/{csv}` is an export of the same profile\n")
         } else {
             String::new()
         };

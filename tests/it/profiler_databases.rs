@@ -168,14 +168,14 @@ fn unreadable_profiler_databases_are_refused_without_writes() {
         said.push(ran.stderr);
     }
     assert!(!context.path("db").exists());
-    insta::assert_snapshot!(said.join("\n"), @r"
+    insta::assert_snapshot!(said.join("\n"), @"
     error: `ROOT/empty.db` is empty
     hint: the profiler did not finish writing it; export the profile again
 
     error: `ROOT/text.db` is not an SQLite database
     hint: this is not a database of msprof or torch_npu.profiler; export the profile again
 
-    error: `ROOT/cut.db` is truncated: 8192 of 16384 bytes are there
+    error: `ROOT/cut.db` is truncated: 8192 of 16384 bytes
     hint: copy it again in full, or export the profile again
 
     error: `ROOT/level0.db` has no table `COMPUTE_TASK_INFO`: it was taken at profiler level 0, or no kernel ran

@@ -555,15 +555,15 @@ fn plans_are_refused_before_anything_runs() {
     ");
     let ran = rehearse(&context, "db", &["--rehearsal-faults", "none.yaml"]);
     assert_eq!(ran.code, 3);
-    insta::assert_snapshot!(ran.stderr, @r"
+    insta::assert_snapshot!(ran.stderr, @"
     error: none.yaml: cannot be read: No such file or directory (os error 2)
-    hint: give the path of a fault plan; docs/rehearsal.md has one
+    hint: give the path of a fault plan; docs/rehearsal.md contains an example
     ");
     let ran = context.run(&["run", "--db", "db", "--host", "npu", "--rehearsal-faults", "faults.yaml"]);
     assert_eq!(ran.code, 2);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: `faults.yaml` is a plan for the rehearsal host; real devices fail by themselves
-    hint: add `--host rehearsal`, or leave `--rehearsal-faults` out
+    insta::assert_snapshot!(ran.stderr, @"
+    error: `faults.yaml` is a fault plan, which only the rehearsal host supports
+    hint: add `--host rehearsal`, or remove `--rehearsal-faults`
     ");
     assert!(!context.path("db/.npubench/runs").exists(), "nothing was begun");
 }

@@ -68,7 +68,7 @@ fn expert_rank_count_can_be_added_and_corrected() {
     let record = "DispatchFFNCombine,10,\"\"\"64,128\"\"\",DT_BF16,ND,\"\"\"64,128\"\"\",DT_BF16,ND";
     context.write("k.csv", &profile(&[record]));
     let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-    assert!(ran.stderr.contains("`EP Size` is left open"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`EP Size` is unknown"), "{}", ran.stderr);
     context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "16"]);
     let sizes = |context: &Context| -> Vec<String> {
         context.rows("db", "DispatchFFNCombine").iter().map(|row| row["EP Size"].clone()).collect()
@@ -88,7 +88,7 @@ fn profile_with_fewer_values_replaces_no_row() {
     context.run(&["ingest", "many.csv", "--db", "db"]);
     let before = context.snapshot("db");
     let ran = context.run(&["ingest", "one.csv", "--db", "db"]);
-    assert!(ran.stderr.contains("1 rows keep what they say"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 rows are unchanged"), "{}", ran.stderr);
     assert_eq!(context.snapshot("db"), before);
     context.write("more.csv", &profile(&[&record("1"), &record("3"), &record("5")]));
     context.run(&["ingest", "more.csv", "--db", "db"]);

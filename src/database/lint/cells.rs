@@ -62,7 +62,7 @@ impl<'a> KernelRows<'a> {
                     remarks.add_issue(place.line, LintIssueKind::NoShapes, problem);
                 }
                 Err(problem) => {
-                    remarks.add_issue(place.line, LintIssueKind::Signature, truncate_problem(&problem))
+                    remarks.add_issue(place.line, LintIssueKind::Signature, truncate_problem(&problem));
                 }
             }
         }

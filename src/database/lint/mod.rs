@@ -93,7 +93,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
             match read_file(&folder.join(name)) {
                 Ok(bytes) => check_table(&TableContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
                 Err(error) => {
-                    remarks.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {error}"))
+                    remarks.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {error}"));
                 }
             }
         } else if name.starts_with(".npubench-") {

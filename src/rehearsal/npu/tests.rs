@@ -209,6 +209,7 @@ fn the_kernel_of_the_case_is_played() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of calls with their errors")]
 fn calls_that_differ_from_the_manifest_are_refused_with_the_argument() {
     let s = &mut session(&[
         "MatMulV3 DT_BF16[64,128] DT_BF16[32,128] -> DT_BF16[64,32]",

@@ -150,7 +150,7 @@ struct PathCollector<'a> {
 
 impl PathCollector<'_> {
     /// The path from the root of the crate, `None` for a path into another crate.
-    fn from_root(&self, path: &[String]) -> Option<ModulePath> {
+    fn resolve_path(&self, path: &[String]) -> Option<ModulePath> {
         match path.first()?.as_str() {
             "crate" => Some(path[1..].to_vec()),
             "self" => Some([self.module, &path[1..]].concat()),
@@ -187,7 +187,7 @@ impl PathCollector<'_> {
             path.push(name.to_string());
         }
         let is_child = path.first().is_some_and(|first| self.file.defined.contains(first));
-        let target = match self.from_root(&path) {
+        let target = match self.resolve_path(&path) {
             Some(target) => target,
             // `use child::Item` in the file that declares `mod child`.
             None if is_child => [self.module, &path].concat(),
@@ -235,7 +235,7 @@ impl<'ast> Visit<'ast> for PathCollector<'_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: ModulePath = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if names.len() > 1 {
-            match self.from_root(&names) {
+            match self.resolve_path(&names) {
                 Some(names) => self.file.used.insert(names),
                 None => self.file.relative.insert(names),
             };
