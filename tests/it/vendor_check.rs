@@ -259,7 +259,7 @@ fn samples_of_another_expert_skew_are_not_combined() {
     assert_eq!(check.context.run(&run).code, 0);
     let ran = check.context.run(&[&run[..], &["--expert-skew", "2"]].concat());
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("named experts with a skew of 0, not 2"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("used an expert skew of 0, not 2"), "{}", ran.stderr);
     assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
 }
 
