@@ -20,8 +20,8 @@ pub use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryCheckMethod, EntryForm, Fill,
-    InputSlot, OutputDtype, TensorSlot, TensorSource,
+    CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryForm, Fill, InputSlot,
+    OutputDtype, TensorSlot, TensorSource,
 };
 pub use expr::{Bindings, CompiledExpr, EvalError, Expr, ExprError, ExprValue, VariableSlot};
 pub use loader::Catalogue;

@@ -1,5 +1,6 @@
 //! Results of checks of calls by the vendor's code, without a launch.
 
+use serde::Deserialize;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// Result of a check, best first.
@@ -19,10 +20,14 @@ pub enum CheckVerdict {
 }
 
 /// Implementation that checks a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, EnumString, IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum CheckMethod {
     /// The operator's Meta kernel.
+    #[default]
     Meta,
     /// The operator's fake implementation, under FakeTensorMode.
     Fake,

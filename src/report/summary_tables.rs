@@ -54,7 +54,7 @@ pub fn kernels_table(catalogue: &Catalogue) -> String {
         let cells = [
             entry.kernel.as_str().to_owned(),
             entry.api.clone(),
-            entry.judged_by.as_str().to_owned(),
+            entry.check_method.as_str().to_owned(),
             rehearsed.to_owned(),
             entry.needs.words().join(", "),
         ];

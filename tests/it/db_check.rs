@@ -65,7 +65,7 @@ fn db_check_reports_files_that_are_no_tables() {
     --
     db/K.csv:1: error: is UTF-16, expected UTF-8 [not-csv]
     --
-    db/K.csv:1: error: is no text: a NUL byte in line 3 [not-csv]
+    db/K.csv:1: error: is not text: a NUL byte in line 3 [not-csv]
     --
     db/K.csv:1: error: `Input Shapes;Input Data Types` has no comma; is the table separated by ';'? [not-csv]
     --
@@ -156,8 +156,8 @@ fn db_check_reports_invalid_numbers() {
     db/K.csv:4: error: `Average Duration(us)` is `inf`, which is not finite [number]
     db/K.csv:4: error: `MicroBench Samples` is `2.5`, which is no whole number [number]
     db/K.csv:4: error: `MicroBench Verdict` is `fine`, which is no verdict [number]
-    db/K.csv:5: error: `Average Duration(us)` is `fast`, which is no number [number]
-    db/K.csv:5: error: `MicroBench aiv_time(us)` is `\u{1b}[31m`, which is no number [number]
+    db/K.csv:5: error: `Average Duration(us)` is `fast`, which is not a number [number]
+    db/K.csv:5: error: `MicroBench aiv_time(us)` is `\u{1b}[31m`, which is not a number [number]
     db/K.csv:5: error: `MicroBench Samples` is `-3`, which is negative [number]
     db/K.csv:6: error: `Average Duration(us)` is 0, which no duration is; a cell that was not measured is empty [number]
     ");
@@ -179,7 +179,7 @@ fn db_check_reports_invalid_collectives() {
     db/hcom_allReduce_.csv:1: error: the header lacks `num_devices`, `topology_tier`, `bandwidth_gbps` [no-column]
     db/hcom_allReduce_.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
     --
-    db/hcom_allReduce_.csv:3: error: `message_bytes` is `1k`, which is no number [number]
+    db/hcom_allReduce_.csv:3: error: `message_bytes` is `1k`, which is not a number [number]
     db/hcom_allReduce_.csv:3: error: `num_devices` is `16.5`, which is no whole number [number]
     db/hcom_allReduce_.csv:3: error: `topology_tier` is empty [number]
     db/hcom_allReduce_.csv:3: error: `Duration(us)` is `-1`, which is negative [number]

@@ -118,12 +118,12 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         also_named: raw.also_named.clone(),
         unit: raw.unit,
         needs: needs(&raw.needs).below("needs")?,
-        judged_by: raw.judged_by,
+        check_method: raw.check_method,
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?,
-        assumption: raw.leaves_open.clone(),
-        also_launches: raw.beside.clone(),
+        assumption: raw.assumption.clone(),
+        also_launches: raw.also_launches.clone(),
         roles: raw.roles.clone(),
         file: file.to_owned(),
     };
@@ -255,14 +255,20 @@ fn dtype_of(name: &str) -> Result<Dtype, EntryError> {
 fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
     let Some(raw) = raw else { return Ok(InputSlot::Ignored) };
     let dtypes = dtypes_of(&raw.dtypes).below("dtypes")?;
-    if let (Some(dtype), None, None) = (&raw.left_out, &raw.argument, &raw.host_dims) {
-        return dtype_of(dtype).below("left_out").map(InputSlot::Omitted);
+    if let (Some(dtype), None, None) = (&raw.omitted, &raw.argument, &raw.host_dims) {
+        return dtype_of(dtype).below("omitted").map(InputSlot::Omitted);
     }
-    if let (Some(dims), None, None) = (&raw.made, &raw.argument, &raw.host_dims) {
+    if let (Some(dims), None, None) = (&raw.intermediate, &raw.argument, &raw.host_dims) {
         let [dtype] = &dtypes[..] else {
-            return Err(fault("made", format!("`made: {dims}` needs `dtypes:` with one type")));
+            return Err(fault(
+                "intermediate",
+                format!("`intermediate: {dims}` needs `dtypes:` with one type"),
+            ));
         };
-        return Ok(InputSlot::Intermediate { dims: Expr::parse(dims).below("made")?, dtype: dtype.clone() });
+        return Ok(InputSlot::Intermediate {
+            dims: Expr::parse(dims).below("intermediate")?,
+            dtype: dtype.clone(),
+        });
     }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
@@ -294,7 +300,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
             Ok(InputSlot::Host { dims: Expr::parse(dims).below("host_dims")?, dtype })
         }
         _ => {
-            let problem = "each input has one of `argument:`, `host_dims:`, `made:` and `left_out:`";
+            let problem = "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";
             Err(fault("argument", problem))
         }
     }

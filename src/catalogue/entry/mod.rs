@@ -21,7 +21,7 @@ pub(crate) use fill::FillKind;
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
     config::{YamlError, device_profile::ComputeUnit},
-    domain::{Dtype, KernelName},
+    domain::{CheckMethod, Dtype, KernelName},
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -44,7 +44,7 @@ pub struct CatalogueEntry {
     /// Requirements of the call besides torch_npu.
     pub needs: CallRequirements,
     /// The vendor's code that checks its calls without a device.
-    pub judged_by: EntryCheckMethod,
+    pub check_method: CheckMethod,
     /// The forms of its calls: the first whose shapes fit is taken.
     pub forms: Vec<EntryForm>,
     /// Floating-point operations; one per output element by default.
@@ -141,31 +141,6 @@ impl CallRequirements {
         ];
         words.extend(flags.into_iter().filter(|(needed, _)| *needed).map(|(_, word)| word.to_owned()));
         words
-    }
-}
-
-/// The vendor's code that checks a call without a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryCheckMethod {
-    /// The operator's Meta kernel.
-    #[default]
-    Meta,
-    /// Its fake implementation only.
-    Fake,
-    /// None: only npubench's own rule checks it.
-    Rule,
-}
-
-impl EntryCheckMethod {
-    /// The word of the YAML.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Fake => "fake",
-            Self::Rule => "rule",
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{DimensionRole, EntryCheckMethod, FillKind};
-use crate::config::device_profile::ComputeUnit;
+use super::{DimensionRole, FillKind};
+use crate::{config::device_profile::ComputeUnit, domain::CheckMethod};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +20,7 @@ pub(crate) struct RawEntry {
     #[serde(default)]
     pub(crate) needs: RawNeeds,
     #[serde(default)]
-    pub(crate) judged_by: EntryCheckMethod,
+    pub(crate) check_method: CheckMethod,
     #[serde(deserialize_with = "input_slots")]
     pub(crate) inputs: Vec<Option<RawInput>>,
     pub(crate) outputs: Vec<RawOutput>,
@@ -29,9 +29,9 @@ pub(crate) struct RawEntry {
     pub(crate) arguments: BTreeMap<String, RawArgument>,
     #[serde(default)]
     pub(crate) cost: RawCost,
-    pub(crate) leaves_open: Option<String>,
+    pub(crate) assumption: Option<String>,
     #[serde(default)]
-    pub(crate) beside: Vec<String>,
+    pub(crate) also_launches: Vec<String>,
     /// By name of a dimension.
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, DimensionRole>,
@@ -82,10 +82,10 @@ pub(crate) struct RawInput {
     #[serde(default)]
     pub(crate) shown_whole: bool,
     pub(crate) host_dims: Option<String>,
-    pub(crate) made: Option<String>,
+    pub(crate) intermediate: Option<String>,
     pub(crate) used: Option<String>,
     pub(crate) items: Option<String>,
-    pub(crate) left_out: Option<String>,
+    pub(crate) omitted: Option<String>,
     pub(crate) same_as: Option<String>,
 }
 

@@ -142,7 +142,7 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     if matches!(cell, "" | "N/A" | "NA") {
         return Ok(());
     }
-    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is no number", quote_cell(cell)))?;
+    let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is not a number", quote_cell(cell)))?;
     if !value.is_finite() {
         return Err(format!("is `{}`, which is not finite", quote_cell(cell)));
     }

@@ -138,7 +138,7 @@ fn find_format_issue(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
     }
     let at = memchr::memchr(0, bytes)?;
     let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
-    Some((LintIssueKind::NotCsv, format!("is no text: a NUL byte in line {line}")))
+    Some((LintIssueKind::NotCsv, format!("is not text: a NUL byte in line {line}")))
 }
 
 fn check_header(

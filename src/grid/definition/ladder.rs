@@ -15,7 +15,7 @@ pub(crate) fn ladder_values(items: &Spanned<Vec<Spanned<YamlNode>>>) -> Result<V
     for item in &items.value {
         let wrong = |why: String| (item.defined, why);
         let YamlNode::Scalar(text) = &item.value else {
-            return Err(wrong("a list or a mapping is no number and no segment".to_owned()));
+            return Err(wrong("a list or a mapping is neither a number nor a segment".to_owned()));
         };
         match text.parse::<i64>() {
             Ok(number) if number >= 1 => values.push(number),

@@ -95,7 +95,7 @@ fn counter_units(
     Ok(meanings)
 }
 
-/// Parses a row of task, name and value; a value that is no number becomes NaN, as `N/A` in a CSV.
+/// Parses a row of task, name and value; a value that is not a number becomes NaN, as `N/A` in a CSV.
 fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
     let name = match row.get_ref(1)? {
         ValueRef::Integer(name) => name,
@@ -145,7 +145,7 @@ fn counter_unit(name: &[u8]) -> Option<CounterUnit> {
     })
 }
 
-/// Returns whole millionths; `None` if the value is no number that a counter can have.
+/// Returns whole millionths; `None` if the value is not a number that a counter can have.
 fn scale_to_millionths(value: f64, scale: u32) -> Option<i64> {
     let scaled = (value * f64::from(scale)).round();
     #[expect(clippy::cast_possible_truncation, reason = "it was compared with what fits")]
