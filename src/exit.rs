@@ -25,7 +25,6 @@ pub enum ExitStatus {
 
 impl ExitStatus {
     /// Returns the exit code of the process.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,

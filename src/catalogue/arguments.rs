@@ -66,7 +66,6 @@ pub struct TensorArgument {
 
 impl ArgumentValue {
     /// The tensors that are filled with values.
-    #[must_use]
     pub fn tensors(&self) -> &[TensorArgument] {
         match self {
             Self::Tensor(tensor) => std::slice::from_ref(tensor),
@@ -84,7 +83,6 @@ impl ArgumentValue {
 }
 
 /// Number of processes of the call's group, the call's own included; `None` for a call of a single process.
-#[must_use]
 pub fn group_size(arguments: &[CallArgument]) -> Option<i64> {
     arguments.iter().find_map(|argument| match argument.value {
         ArgumentValue::ProcessGroup(ranks) => Some(ranks),

@@ -29,7 +29,6 @@ struct CompiledForm {
 
 impl CompiledRule {
     /// Returns the index of the form that accepts a candidate.
-    #[must_use]
     pub fn matching_form(&self, numbers: &[i64]) -> Option<usize> {
         let hold = |conditions: &[CompiledNode]| {
             conditions.iter().all(|condition| matches!(condition.evaluate_at(numbers), Ok(1..)))
@@ -39,7 +38,6 @@ impl CompiledRule {
     }
 
     /// Returns the number of forms.
-    #[must_use]
     pub const fn form_count(&self) -> usize {
         self.forms.len()
     }
@@ -48,7 +46,6 @@ impl CompiledRule {
 impl CatalogueEntry {
     /// Compiles the forms for cases like `sample`, whose dimensions are these expressions; `None` if that is not
     /// possible.
-    #[must_use]
     pub fn compile_rule(
         &self,
         sample: &Case,

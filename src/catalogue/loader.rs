@@ -74,7 +74,6 @@ impl Catalogue {
     }
 
     /// Returns the entry that replays a kernel.
-    #[must_use]
     pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
@@ -90,7 +89,6 @@ impl Catalogue {
     }
 
     /// Returns the columns that entries read besides shapes: sources of arguments, and conditions of forms.
-    #[must_use]
     pub fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {

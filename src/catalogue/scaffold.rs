@@ -8,7 +8,6 @@ use super::{OperatorSchema, SchemaType};
 use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
 /// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
-#[must_use]
 pub fn scaffold_entry(
     kernel: &KernelName,
     cases: &[Case],

@@ -113,13 +113,11 @@ impl OperatorSchema {
     }
 
     /// Returns the argument of a name.
-    #[must_use]
     pub fn argument(&self, name: &str) -> Option<&SchemaArgument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 
     /// Returns the operator's name in Python, without namespace and overload.
-    #[must_use]
     pub fn short_name(&self) -> &str {
         let name = self.name.rsplit("::").next().unwrap_or(&self.name);
         name.split('.').next().unwrap_or(name)

@@ -126,38 +126,32 @@ impl ShapeRule {
     }
 
     /// Adds names that are inferred from the first recorded output, which is `output` in their expressions.
-    #[must_use]
     pub fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
         self.inferred = inferred;
         self
     }
 
     /// Returns the text of the rule.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// Returns true if the rule needs a tensor in an input slot.
-    #[must_use]
     pub fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
     /// Returns the number of input slots.
-    #[must_use]
     pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
     /// Returns the number of output slots.
-    #[must_use]
     pub fn output_count(&self) -> usize {
         self.outputs.len()
     }
 
     /// Returns the names that inputs and outputs bind.
-    #[must_use]
     pub fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
@@ -171,7 +165,6 @@ impl ShapeRule {
     }
 
     /// Returns true if the inputs determine the outputs.
-    #[must_use]
     pub fn outputs_follow_from_inputs(&self) -> bool {
         let known: BTreeSet<&str> = self
             .inputs

@@ -97,7 +97,6 @@ impl GridCommand {
 }
 
 /// Runs the program with the arguments of the process and returns the exit code.
-#[must_use]
 pub fn main() -> u8 {
     let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,

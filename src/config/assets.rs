@@ -61,7 +61,6 @@ impl AssetFile {
 
 impl AssetFiles {
     /// Returns the embedded files only.
-    #[must_use]
     pub const fn embedded() -> Self {
         Self { folder: None }
     }

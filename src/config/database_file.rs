@@ -34,7 +34,6 @@ struct Layout {
 
 impl DatabaseFile {
     /// Returns the content for a new folder.
-    #[must_use]
     pub fn new(kind: DataKind) -> Self {
         let device = DeviceProfile::default_name().to_owned();
         Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
@@ -56,7 +55,6 @@ impl DatabaseFile {
     }
 
     /// Returns the text of the file.
-    #[must_use]
     pub fn print(&self) -> String {
         format!("# Written by npubench. The kind is given once and never changes.\n{}", yaml::print(self))
     }

@@ -63,7 +63,6 @@ pub(crate) const DEFAULT_DEVICE: &str = "ATLAS_800_A3_752T_128G_DIE";
 
 impl DeviceProfile {
     /// Returns the name of the default profile.
-    #[must_use]
     pub const fn default_name() -> &'static str {
         DEFAULT_DEVICE
     }
@@ -84,7 +83,6 @@ impl DeviceProfile {
     }
 
     /// Returns the device memory in bytes.
-    #[must_use]
     pub const fn hbm_bytes(&self) -> u64 {
         self.hbm_gib << 30
     }
@@ -92,7 +90,6 @@ impl DeviceProfile {
     /// Returns the shortest possible time of the work: arithmetic at peak rate, all traffic at the upper bound of the
     /// cache, and only the bytes beyond the cache's size at the bandwidth of device memory. A shorter recorded
     /// duration cannot be that work.
-    #[must_use]
     pub fn fastest(&self, work: &KernelWork) -> Nanos {
         let (rates, fallback) = match work.unit {
             ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
@@ -110,7 +107,6 @@ impl DeviceProfile {
     }
 
     /// Returns the bandwidth of device memory in bytes per second.
-    #[must_use]
     pub fn hbm_bytes_per_second(&self) -> f64 {
         self.hbm_tib_per_s * 1024_f64.powi(4)
     }

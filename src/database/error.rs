@@ -116,7 +116,6 @@ impl DatabaseError {
     }
 
     /// Returns the advice that is printed as `hint:`.
-    #[must_use]
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::File(error) => return error.hint(),

@@ -70,25 +70,21 @@ impl Database {
     }
 
     /// Returns the kind.
-    #[must_use]
     pub const fn kind(&self) -> DataKind {
         self.file.kind
     }
 
     /// Returns true if the folder has a `database.yaml` or kernel CSVs; an empty folder can become any database.
-    #[must_use]
     pub fn has_tables(&self) -> bool {
         self.has_file || self.kernels().is_ok_and(|kernels| !kernels.is_empty())
     }
 
     /// Returns the name of the device profile.
-    #[must_use]
     pub fn device(&self) -> &str {
         &self.file.device
     }
 
     /// Returns the software versions of the ingested production profiles.
-    #[must_use]
     pub const fn profiled_on(&self) -> &SoftwareVersions {
         &self.file.profiled_on
     }
@@ -106,25 +102,21 @@ impl Database {
     }
 
     /// Returns the resolved path of the folder.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Returns the folder of ledger, lock and runs.
-    #[must_use]
     pub fn state_folder(&self) -> PathBuf {
         self.folder.join(STATE_FOLDER)
     }
 
     /// Returns the path of the ledger.
-    #[must_use]
     pub fn ledger_path(&self) -> PathBuf {
         self.state_folder().join("ledger.db")
     }
 
     /// Returns the folder of the scripts, logs and raw output of a run.
-    #[must_use]
     pub fn run_folder(&self, run: &str) -> PathBuf {
         self.state_folder().join("runs").join(run)
     }
@@ -140,7 +132,6 @@ impl Database {
     }
 
     /// Returns owner and state of the folder's lock, without locking or creating a file.
-    #[must_use]
     pub fn lock_state(&self) -> LockState {
         LockState::read_state(&self.state_folder())
     }
@@ -193,7 +184,6 @@ impl Database {
 
     /// Returns the path of a kernel's CSV, which may not exist. No other kernel has this path, also on file systems
     /// that ignore case.
-    #[must_use]
     pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
         self.folder.join(format!("{}.csv", self.stem_of(kernel)))
     }

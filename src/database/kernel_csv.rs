@@ -59,7 +59,6 @@ enum CsvRow {
 
 impl KernelCsv {
     /// Creates an empty table with the given columns.
-    #[must_use]
     pub fn new(path: &Path, columns: &[String]) -> Self {
         let mut table = Self {
             path: path.to_owned(),
@@ -145,50 +144,42 @@ impl KernelCsv {
     }
 
     /// Returns true if a cell of the file starts with the text.
-    #[must_use]
     pub(crate) fn contains_cell_prefix(&self, text: &str) -> bool {
         let finder = memchr::memmem::Finder::new(text);
         finder.find_iter(&self.original).any(|at| at > 0 && matches!(self.original[at - 1], b',' | b'"'))
     }
 
     /// Returns true if the table has unsaved changes.
-    #[must_use]
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 
     /// Returns the path of the file.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the number of rows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Returns true without rows.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Returns the names of the columns, in their order.
-    #[must_use]
     pub fn column_names(&self) -> &[String] {
         &self.header
     }
 
     /// Returns the index of a column.
-    #[must_use]
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.get(name).copied()
     }
 
     /// Returns the line of a row in the file, from 1; `None` for an appended row.
-    #[must_use]
     pub fn row_line(&self, row: usize) -> Option<u64> {
         match &self.rows[row] {
             CsvRow::Original(place) | CsvRow::Removed(place) => Some(place.line),
@@ -197,7 +188,6 @@ impl KernelCsv {
     }
 
     /// Returns a cell of a row; `None` if the column does not exist or the row is not UTF-8.
-    #[must_use]
     pub fn cell_text(&self, row: usize, column: &str) -> Option<String> {
         let index = self.column_index(column)?;
         Some(self.row_cells(row).ok()?.get(index).unwrap_or_default().to_owned())
@@ -254,7 +244,6 @@ impl KernelCsv {
     }
 
     /// Returns the cells of a row as bytes.
-    #[must_use]
     pub fn row_byte_cells(&self, row: usize) -> ByteRecord {
         let range = match &self.rows[row] {
             CsvRow::Changed(cells, _) => return cells.as_byte_record().clone(),

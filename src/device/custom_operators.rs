@@ -20,7 +20,6 @@ pub struct CustomOperators {
 
 /// Finds packages named by the environment, packages in the `vendors` folder of CANN, which CANN finds by itself, and
 /// packages in `_cann_ops_custom/vendors` of Python packages. `variable` returns the value of a variable.
-#[must_use]
 pub fn custom_operators(
     variable: impl Fn(&str) -> Option<String>,
     python_packages: &[PathBuf],
@@ -53,7 +52,6 @@ fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the variables for packages that the environment does not name; existing values are kept after them.
-#[must_use]
 pub fn operator_environment(
     packages: &[CustomOperators],
     variable: impl Fn(&str) -> Option<String>,

@@ -18,7 +18,6 @@ pub enum CheckStatus {
 
 impl CheckStatus {
     /// Returns the text of the status in output.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Passed => "ok",
@@ -50,7 +49,6 @@ fn doctor_check(name: &'static str, state: CheckStatus, found: impl Into<String>
 const FREE_DISK: u64 = 50 << 30;
 
 /// Checks the devices listed by `npu-smi`.
-#[must_use]
 pub fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
     let info = match info {
         Ok(info) => info,
@@ -82,7 +80,6 @@ pub fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
 }
 
 /// Checks CANN, device numbering and msprof in the environment.
-#[must_use]
 pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
     let cann = match variable("ASCEND_HOME_PATH") {
         Some(path) if Path::new(&path).is_dir() => doctor_check("CANN", CheckStatus::Passed, path, ""),
@@ -113,7 +110,6 @@ pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck>
 const SET_CANN: &str = "source CANN's set_env.sh";
 
 /// Checks for packages of custom operators.
-#[must_use]
 pub fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
     if packages.is_empty() {
         let fix = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
@@ -132,7 +128,6 @@ pub fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> Doctor
 }
 
 /// Checks the mode of new files and the free disk space.
-#[must_use]
 pub fn check_files(folder: &Path) -> Vec<DoctorCheck> {
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(umask);

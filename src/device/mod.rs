@@ -77,7 +77,6 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// Returns the advice printed with the error.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "select from these with `--devices`",
@@ -150,7 +149,6 @@ fn run_npu_smi(
 }
 
 /// Returns the PATH of programs: the one in `environment`, followed by our own.
-#[must_use]
 pub fn search_path(environment: &[(String, String)]) -> String {
     let own = std::env::var("PATH").unwrap_or_default();
     let front = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
@@ -242,7 +240,6 @@ const FINGERPRINT_VARIABLES: [&str; 4] =
 
 impl HostFingerprint {
     /// Reads the fingerprint of this host.
-    #[must_use]
     pub fn of_host(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {

@@ -39,7 +39,6 @@ pub struct CaseAttributes(BTreeMap<String, String>);
 
 impl CaseAttributes {
     /// Returns the name of a column's attribute; `None` if the column is none.
-    #[must_use]
     pub fn name_of(column: &str) -> Option<&str> {
         match column {
             EP_SIZE => Some(EP_SIZE),
@@ -52,7 +51,6 @@ impl CaseAttributes {
     }
 
     /// Returns the name of a column in expressions: `num_heads` for `Runtime num_heads`, `ep_size` for `EP Size`.
-    #[must_use]
     pub fn variable_name(column: &str) -> String {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
     }
@@ -66,19 +64,16 @@ impl CaseAttributes {
     }
 
     /// Returns true if the cells of a column are derived from the row and cannot be set.
-    #[must_use]
     pub fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
     /// Returns true if a cell has a value; `N/A`, `nan` and the like are none.
-    #[must_use]
     pub fn has_value(cell: &str) -> bool {
         normalize_cell(cell).is_some()
     }
 
     /// Returns an attribute with different values in two sets. Mean lengths may be rounded, as older tools do.
-    #[must_use]
     pub fn find_contradiction(&self, other: &Self) -> Option<&str> {
         let differs = |name: &str, value: &str| match other.get(name) {
             Some(theirs) if name == AVG_SEQ_LEN => !is_rounded(value, theirs),
@@ -98,19 +93,16 @@ impl CaseAttributes {
     }
 
     /// Returns the value of an attribute.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
     /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.
-    #[must_use]
     pub fn numbers(&self, name: &str) -> Option<Vec<u64>> {
         self.get(name)?.split(',').map(|number| number.parse().ok()).collect()
     }
 
     /// Returns true without attributes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -127,7 +119,6 @@ impl CaseAttributes {
     }
 
     /// Returns the union of two sets, in which values of `self` take precedence.
-    #[must_use]
     pub fn merged_over(&self, other: &Self) -> Self {
         let mut joined = other.clone();
         joined.0.extend(self.0.clone());

@@ -32,14 +32,12 @@ pub struct IdentifiedCase {
 
 impl IdentifiedCase {
     /// Computes the id of a case.
-    #[must_use]
     pub fn new(case: Case) -> Self {
         let id = case.id();
         Self { case, id }
     }
 
     /// Returns the stored id.
-    #[must_use]
     pub const fn id(&self) -> &CaseId {
         &self.id
     }
@@ -61,26 +59,22 @@ pub struct CaseId(String);
 impl Case {
     /// Returns the canonical signature, which is equal for equal cases: kernel, inputs and outputs, each slot as
     /// `dims:type:format`, then the identifying attributes.
-    #[must_use]
     pub fn signature(&self) -> String {
         canonical_signature(self)
     }
 
     /// Computes the id.
-    #[must_use]
     pub fn id(&self) -> CaseId {
         CaseId(short_hash(self.signature().as_bytes()))
     }
 
     /// Returns the device memory of all inputs and outputs in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let slots = self.inputs.iter().chain(&self.outputs).flatten();
         slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
     }
 
     /// Formats the shapes of inputs and outputs: `4096,1024;1024 -> 4096,1024`.
-    #[must_use]
     pub fn shapes(&self) -> String {
         let side = |slots: &[Slot]| {
             let shapes = slots
@@ -94,19 +88,16 @@ impl Case {
 
 impl CaseId {
     /// Returns the id as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns a seed derived from the id.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
     }
 
     /// Creates an id from text that was stored, such as in the ledger.
-    #[must_use]
     pub fn from_stored(text: impl Into<String>) -> Self {
         Self(text.into())
     }

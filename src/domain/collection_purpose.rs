@@ -35,7 +35,6 @@ impl CollectionPurpose {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Returns the name in files and on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -19,7 +19,6 @@ pub enum DataKind {
 
 impl DataKind {
     /// Returns the name in files and on the command line.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -49,7 +49,6 @@ const KNOWN: [DtypeSpellings; 10] = [
 impl Dtype {
     /// Parses a name of the profiler, a database or a catalogue file. `None` stands for a slot without a tensor
     /// (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
-    #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         let bare = name.strip_prefix("DT_").unwrap_or(name);
@@ -68,7 +67,6 @@ impl Dtype {
     }
 
     /// Parses a name of torch, such as `bfloat16`.
-    #[must_use]
     pub fn from_torch(name: &str) -> Option<Self> {
         KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
     }
@@ -78,7 +76,6 @@ impl Dtype {
     }
 
     /// Returns the profiler's name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(name) => name,
@@ -87,26 +84,22 @@ impl Dtype {
     }
 
     /// Returns the name of the attribute of `torch`; `None` for unknown types.
-    #[must_use]
     pub fn torch_name(&self) -> Option<&'static str> {
         self.known_spellings().map(|entry| entry.2)
     }
 
     /// Returns the bytes of one element; `None` for unknown types.
-    #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.known_spellings().map(|entry| entry.3)
     }
 
     /// Returns true for floating point types.
-    #[must_use]
     pub const fn is_float(&self) -> bool {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
     }
 
     /// Returns the type of the result of a binary operation on tensors, by torch's promotion rule for tensors of one
     /// or more dimensions; `None` for unknown types.
-    #[must_use]
     pub fn promote_with(&self, other: &Self) -> Option<Self> {
         if self == other {
             return Some(self.clone());

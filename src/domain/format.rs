@@ -16,13 +16,11 @@ const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
 impl TensorFormat {
     /// Returns the row-major format `ND`.
-    #[must_use]
     pub fn nd() -> Self {
         Self::Base("ND".to_owned())
     }
 
     /// Parses a name of the profiler or a database; `None` for a slot without a tensor.
-    #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         let bare = name.strip_prefix("FORMAT_").unwrap_or(name);
@@ -34,7 +32,6 @@ impl TensorFormat {
     }
 
     /// Returns the profiler's name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Base(name) | Self::Private(name) => name,
@@ -42,7 +39,6 @@ impl TensorFormat {
     }
 
     /// Returns the name of a blocked layout; `None` for row-major.
-    #[must_use]
     pub fn private(&self) -> Option<&str> {
         match self {
             Self::Private(name) => Some(name),
@@ -51,7 +47,6 @@ impl TensorFormat {
     }
 
     /// Returns true if two formats have the same arrangement of elements.
-    #[must_use]
     pub fn same_layout(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Base(_), Self::Base(_)) => true,

@@ -55,7 +55,6 @@ impl KernelName {
     }
 
     /// Returns the kernel whose CSV has this stem; `None` if there is no such kernel.
-    #[must_use]
     pub fn from_file_stem(stem: &str) -> Option<Self> {
         let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
         if let Some(kernel) = apart.and_then(|(plain, _)| Self::from_plain_stem(plain))
@@ -86,20 +85,17 @@ impl KernelName {
     }
 
     /// Returns the profiler's name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns true for a collective, whose rows are in the communication files.
-    #[must_use]
     pub fn is_collective(&self) -> bool {
         self.0.starts_with("hcom_")
     }
 
     /// Returns the stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could leave the
     /// folder or be interpreted by a shell become `%XX`, and names that a file system reserves get a `%` in front.
-    #[must_use]
     pub fn file_stem(&self) -> String {
         let mut stem = encode_stem(self.0.bytes());
         if is_reserved(&stem) {
@@ -111,7 +107,6 @@ impl KernelName {
     /// Returns the stem of the kernel's CSV in a folder with other stems: [`Self::file_stem`], or, if another
     /// kernel's stem differs from it only by case, the same followed by a `%` and a hash of the name. An existing
     /// file keeps its stem.
-    #[must_use]
     pub fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
         let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
         let (mut is_taken, mut is_apart) = (false, false);
@@ -126,7 +121,6 @@ impl KernelName {
     }
 
     /// Returns true if the kernel's CSV may have this stem.
-    #[must_use]
     pub fn may_have_file_stem(&self, stem: &str) -> bool {
         stem == self.file_stem() || stem == self.disambiguated_stem()
     }

@@ -26,7 +26,6 @@ pub struct MemoryFootprint {
 
 impl MemoryFootprint {
     /// Computes the memory of a case.
-    #[must_use]
     pub fn from_case(case: &Case) -> Self {
         let mut footprint = Self::default();
         let size = |tensor: &Tensor| {
@@ -54,7 +53,6 @@ impl MemoryFootprint {
     }
 
     /// Returns all bytes that are needed; `u64::MAX` on overflow.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         let tensors = self.inputs.saturating_add(self.outputs).saturating_mul(COPIES);
         tensors.saturating_add(self.outputs).saturating_add(FIXED_WORKSPACE)
@@ -62,7 +60,6 @@ impl MemoryFootprint {
 }
 
 /// Returns the part of a device's memory that cases may need: 15/16, because firmware and runtime keep the rest.
-#[must_use]
 pub const fn default_memory_budget(hbm_bytes: u64) -> u64 {
     hbm_bytes / 16 * 15
 }

@@ -23,7 +23,6 @@ pub(super) fn canonical_signature(case: &Case) -> String {
 
 /// Returns inputs and outputs as they are written in a kernel's canonical signature. The kernel's name is removed
 /// first, because it may contain the separator `|`.
-#[must_use]
 pub fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
     let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
     let mut sides = slots.unwrap_or_default().split('|');
@@ -42,7 +41,6 @@ fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
 
 /// Returns true if equal cases of a kernel have equal input shapes; equal cases of all kernels have equal output
 /// shapes. Limits the search in many rows.
-#[must_use]
 pub fn keeps_input_shapes(kernel: &KernelName) -> bool {
     signature_rule(kernel).is_none()
 }

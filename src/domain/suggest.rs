@@ -1,7 +1,6 @@
 //! Suggestions for unknown words, and truncation of messages.
 
 /// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ.
-#[must_use]
 pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     words
@@ -13,7 +12,6 @@ pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -
 }
 
 /// Returns a hint for an unknown word: the nearest known one, or `otherwise`.
-#[must_use]
 pub fn did_you_mean_or<'a>(
     wrong: &str,
     words: impl IntoIterator<Item = &'a str>,
@@ -23,7 +21,6 @@ pub fn did_you_mean_or<'a>(
 }
 
 /// Truncates a text for a message to 100 characters.
-#[must_use]
 pub fn truncate_for_message(text: &str) -> String {
     const MOST: usize = 100;
     if text.chars().count() <= MOST {

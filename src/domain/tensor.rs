@@ -20,25 +20,21 @@ pub struct Tensor {
 
 impl Tensor {
     /// Creates a row-major tensor.
-    #[must_use]
     pub fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
         Self { dims: dims.into(), dtype, format: TensorFormat::nd() }
     }
 
     /// Returns the number of elements; 1 for a scalar. Saturates at the largest `u64`.
-    #[must_use]
     pub fn element_count(&self) -> u64 {
         self.dims.iter().fold(1, |product, &dim| product.saturating_mul(dim))
     }
 
     /// Returns the bytes of device memory; unknown types count two bytes per element.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.element_count().saturating_mul(self.dtype.bytes().unwrap_or(2))
     }
 
     /// Returns true without dimensions.
-    #[must_use]
     pub fn is_scalar(&self) -> bool {
         self.dims.is_empty()
     }

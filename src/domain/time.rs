@@ -78,21 +78,18 @@ impl Nanos {
     }
 
     /// Rounds a duration in seconds to nanoseconds.
-    #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "saturates, which is what a limit wants")]
         Self((seconds * 1e9).round() as i64)
     }
 
     /// Returns the value in microseconds.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn micros(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
     /// Returns the value in seconds.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9

@@ -51,7 +51,6 @@ impl CheckVerdict {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Returns the name in files and on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -59,7 +58,6 @@ impl CheckVerdict {
 
 impl CheckMethod {
     /// Returns the name in files and on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -67,7 +65,6 @@ impl CheckMethod {
 
 impl CheckOutcome {
     /// Creates a rejection by npubench's own rules.
-    #[must_use]
     pub fn by_rule(message: impl Into<String>) -> Self {
         Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }
     }

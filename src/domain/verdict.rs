@@ -57,13 +57,11 @@ impl Verdict {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Returns the name in files and on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
-    #[must_use]
     pub const fn is_worth_a_retry(self) -> bool {
         matches!(
             self,

@@ -39,7 +39,6 @@ pub struct PlanPreview {
 }
 
 /// Simulates a plan. All durations are predictions, not measurements.
-#[must_use]
 pub fn dry_run(
     kind: DataKind,
     costs: &InitialCosts,

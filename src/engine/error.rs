@@ -59,7 +59,6 @@ pub enum EngineError {
 
 impl EngineError {
     /// Returns the exit code: bad templates are bad input; after most other errors the run can be resumed.
-    #[must_use]
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
             Self::Render(_) => ExitStatus::BadInput,
@@ -70,7 +69,6 @@ impl EngineError {
     }
 
     /// Returns the advice printed with the error.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),

@@ -33,7 +33,6 @@ pub struct PausedDevices {
 }
 
 /// Path of the file of paused devices of a database.
-#[must_use]
 pub fn pause_file(database: &Database) -> PathBuf {
     database.state_folder().join("paused.json")
 }
@@ -74,13 +73,11 @@ impl PausedDevices {
     }
 
     /// Returns true if no device is paused.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && self.devices.is_empty()
     }
 
     /// Returns true if the device is paused.
-    #[must_use]
     pub fn contains(&self, device: u32) -> bool {
         (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
     }

@@ -37,7 +37,6 @@ impl FileError {
     }
 
     /// Returns the advice that is printed as `hint:`.
-    #[must_use]
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Io { source, .. }

@@ -100,7 +100,6 @@ pub struct LockOwner {
 
 impl LockOwner {
     /// Returns the current process.
-    #[must_use]
     pub fn this_process() -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self { process: process::id(), host: host.to_string_lossy().into_owned() }

@@ -17,7 +17,6 @@ pub struct CaseBuilder<'a> {
 
 impl<'a> CaseBuilder<'a> {
     /// A case whose dimensions are not set.
-    #[must_use]
     pub fn new(space: &'a CandidateSpace) -> Self {
         let sizes = space.inputs.iter().chain(&space.outputs).flatten().map(|tensor| {
             (tensor.dtype.bytes().unwrap_or(2), matches!(tensor.format, TensorFormat::Private(_)))
@@ -66,7 +65,6 @@ impl<'a> CaseBuilder<'a> {
     }
 
     /// Returns the case as it was filled last.
-    #[must_use]
     pub const fn filled(&self) -> &Case {
         &self.case
     }

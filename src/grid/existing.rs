@@ -22,7 +22,6 @@ impl ExistingCases {
     /// No cases, but numbers of rows by
     /// [`CandidateSpace::origin`](crate::grid::definition::CandidateSpace::origin) or
     /// [`Mutation::origin`](crate::grid::definition::Mutation::origin).
-    #[must_use]
     pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
         Self { rows, ..Self::default() }
     }
@@ -33,13 +32,11 @@ impl ExistingCases {
     }
 
     /// Returns true if the case exists.
-    #[must_use]
     pub fn contains(&self, case: &Case) -> bool {
         self.signatures.contains(&Self::key(case))
     }
 
     /// Returns the number of rows of an origin.
-    #[must_use]
     pub fn rows_of_origin(&self, origin: &str) -> usize {
         self.rows.get(origin).copied().unwrap_or_default()
     }

@@ -24,7 +24,6 @@ pub struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     /// An enumerator before the first candidate.
-    #[must_use]
     pub fn new(space: &'a CandidateSpace) -> Self {
         Self {
             space,
@@ -109,7 +108,6 @@ impl<'a> Candidates<'a> {
 
     /// The numbers of the candidate, in the order of [`CandidateSpace::names`]. Derived numbers are valid after
     /// [`Candidates::check`].
-    #[must_use]
     pub fn numbers(&self) -> &[i64] {
         &self.numbers
     }

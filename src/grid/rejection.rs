@@ -30,7 +30,6 @@ pub enum RejectReason {
 
 impl RejectReason {
     /// Returns the stable identifier of the reason in JSON.
-    #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Constraint(_) => "constraint",
@@ -46,7 +45,6 @@ impl RejectReason {
     }
 
     /// Returns the expression of the grid that rejects the candidate, if the reason is one.
-    #[must_use]
     pub fn expression(&self) -> Option<&str> {
         match self {
             Self::Constraint(source) | Self::NoValue(source) | Self::Dimension(source) => Some(source),

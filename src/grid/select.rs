@@ -101,7 +101,6 @@ enum RowOrigin<'r> {
 
 /// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
 /// the same request a second time adds nothing; rows of other sources, as of other models, do not count.
-#[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "a source is made for one selection")]
 pub fn select_rows<'a>(
     kernel: &'a KernelName,
@@ -316,7 +315,6 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns all rejected candidates by reason.
-    #[must_use]
     pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
         let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
         for (reason, count) in self.rejected_by_part.iter().flatten() {
@@ -355,7 +353,6 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns the number of rows.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.selected.iter().map(Vec::len).sum()
     }
@@ -418,7 +415,6 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns the least seconds that one launch of each row takes together.
-    #[must_use]
     pub fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         self.for_each(|row| {
@@ -430,7 +426,6 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
-    #[must_use]
     pub fn ranges(&self) -> Vec<(String, AxisRange)> {
         let mut values: Vec<(String, BTreeSet<i64>)> = Vec::new();
         if matches!(self.source, CandidateSource::Grid(_)) {
@@ -465,7 +460,6 @@ impl<'r> SelectedRow<'r> {
     }
 
     /// Returns the cells of the attribute columns, labels included.
-    #[must_use]
     pub fn attributes(&self) -> Vec<(&str, String)> {
         match &self.origin {
             // A candidate whose attributes have no value was rejected.
@@ -477,7 +471,6 @@ impl<'r> SelectedRow<'r> {
     }
 
     /// Returns the text of the provenance column.
-    #[must_use]
     pub fn provenance(&self) -> String {
         match &self.origin {
             RowOrigin::Grid { space, .. } => space.provenance(self.seed),
@@ -495,7 +488,6 @@ impl<'r> SelectedRow<'r> {
 }
 impl CandidateSpace {
     /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
-    #[must_use]
     pub fn compile_rule(&self, entry: &CatalogueEntry) -> Option<CompiledRule> {
         // Attributes are computed for each candidate.
         if !self.attributes.is_empty() {

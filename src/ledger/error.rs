@@ -28,7 +28,6 @@ pub enum LedgerError {
 
 impl LedgerError {
     /// Returns the advice that is printed as `hint:`.
-    #[must_use]
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Sqlite { .. } => {

@@ -96,7 +96,6 @@ impl LlmModel {
     }
 
     /// Returns the text of a model file.
-    #[must_use]
     pub fn print(&self) -> String {
         let (gqa, mla) = match self.attention.clone() {
             LlmAttention::Grouped(gqa) => (Some(gqa), None),

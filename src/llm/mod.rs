@@ -154,7 +154,6 @@ impl LlmModel {
     }
 
     /// Returns the number of attention heads.
-    #[must_use]
     pub const fn heads(&self) -> u64 {
         match &self.attention {
             LlmAttention::Grouped(grouped) => grouped.heads,
@@ -163,7 +162,6 @@ impl LlmModel {
     }
 
     /// Returns its sizes by name, for expressions, without those that it lacks.
-    #[must_use]
     pub fn constants(&self) -> BTreeMap<&'static str, u64> {
         let mut found = BTreeMap::from([
             ("hidden_size", self.hidden_size),
@@ -206,7 +204,6 @@ impl LlmModel {
     }
 
     /// Returns the distinct products of all layouts and number formats of the file.
-    #[must_use]
     pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
         let layouts = self.layouts.usable(self);
         let each = layouts.iter().flat_map(|layout| self.quantisation.iter().map(move |q| (*layout, *q)));

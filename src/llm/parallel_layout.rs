@@ -31,7 +31,6 @@ pub struct ParallelLayout {
 
 impl ParallelLayout {
     /// Devices that share each layer, and nothing else.
-    #[must_use]
     pub const fn tensor_parallel(tp: u64) -> Self {
         Self { tp, ep: 1, dp: 1 }
     }
@@ -113,7 +112,6 @@ impl ParallelDegrees {
     }
 
     /// Powers of two that suit the model.
-    #[must_use]
     pub(super) fn proposed(model: &LlmModel) -> Self {
         let powers = |most| (0..).map(|power| 1_u64 << power).take_while(move |degree| *degree <= most);
         let tp = powers(MOST_TP).filter(|tp| model.shared_by(*tp).is_ok()).collect();
@@ -124,7 +122,6 @@ impl ParallelDegrees {
 
     /// The layouts of these degrees that the model can be run in, in order. Those with fewer groups of
     /// experts than groups of tokens are left out: they would cut experts finer than anything else.
-    #[must_use]
     pub fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
         let mut found = Vec::new();
         for &tp in &self.tp {

@@ -25,7 +25,6 @@ pub enum QuantisationScheme {
 
 impl QuantisationScheme {
     /// Its word.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bf16 => "bf16",
@@ -83,7 +82,6 @@ pub enum WeightProductRole {
 
 impl WeightProductRole {
     /// The name that tables and provenance use.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QkvProj => "qkv_proj",
@@ -110,7 +108,6 @@ impl WeightProductRole {
     }
 
     /// Returns the kind of kernel that computes it.
-    #[must_use]
     pub const fn product(self) -> ProductKernel {
         match self {
             Self::AbsorbedK | Self::AbsorbedV => ProductKernel::Batched,
@@ -121,7 +118,6 @@ impl WeightProductRole {
 
     /// Returns true if quantised checkpoints quantise it: not products that decide (routing, picking of keys, tokens), and
     /// not the latent projection of keys and values, which is split up into the absorbed ones.
-    #[must_use]
     pub const fn is_quantised(self) -> bool {
         !matches!(
             self,

@@ -15,13 +15,11 @@ pub struct InitialCosts {
 
 impl InitialCosts {
     /// Creates the default costs for this number of launches per case.
-    #[must_use]
     pub const fn new(launches: u32) -> Self {
         Self { case: 0.02, launch: 50e-6, launches }
     }
 
     /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
-    #[must_use]
     pub fn case_seconds(&self, fastest: Nanos) -> f64 {
         // Kernels take about twice their roofline bound.
         self.case + f64::from(self.launches) * (self.launch + 2.0 * fastest.seconds())

@@ -125,7 +125,6 @@ pub enum PlanError {
 
 impl PlanError {
     /// Returns the advice printed with the error.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),

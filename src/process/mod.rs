@@ -190,7 +190,6 @@ fn signal_group(group: i32, signal: Signal) {
 }
 
 /// Returns the path of the program that a shell would start, `None` if there is none.
-#[must_use]
 pub fn find_program(name: &str, path: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let runs = |file: &Path| {

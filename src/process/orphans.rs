@@ -100,14 +100,12 @@ pub(super) fn end_marked(record: &Path) -> usize {
 }
 
 /// Returns true if a process or one of its ancestors was started by npubench with a record in this folder.
-#[must_use]
 pub fn is_own_process(pid: u32, folder: &Path) -> bool {
     mark_of(pid).is_some_and(|mark| Path::new(&mark).starts_with(folder))
 }
 
 /// Returns true if the environment of a process can be read and has no record of this folder. The environment of a
 /// process in another container or of another user cannot be read, so that its origin is unknown.
-#[must_use]
 pub fn is_foreign_process(pid: u32, folder: &Path) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty())
         && !is_own_process(pid, folder)

@@ -26,13 +26,11 @@ impl AttentionDump {
     }
 
     /// Returns the number of distinct calls.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
 
     /// Returns true without calls.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -245,7 +245,6 @@ impl ProfileError {
     }
 
     /// Returns the advice that is printed as `hint:`.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => "check the path and its permissions",

@@ -97,13 +97,11 @@ impl RecordGroup {
     }
 
     /// Returns the number of records.
-    #[must_use]
     pub fn record_count(&self) -> usize {
         self.durations.len()
     }
 
     /// Computes the statistics of all records.
-    #[must_use]
     pub fn into_statistics(self) -> GroupStatistics {
         GroupStatistics {
             counters: self.counters.counter_means(),
@@ -242,7 +240,6 @@ impl RecordGroups {
 
     /// Returns the groups by kernel, in the order of their signatures. Cells that differ only in spelling are one
     /// group.
-    #[must_use]
     pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {
         let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
         for group in self.groups {

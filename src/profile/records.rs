@@ -266,37 +266,31 @@ impl<'a> KernelRow<'a> {
     }
 
     /// Returns the line of the record's start, from 1.
-    #[must_use]
     pub const fn line(&self) -> u64 {
         self.line
     }
 
     /// Returns the kernel's type.
-    #[must_use]
     pub fn kernel(&self) -> &'a [u8] {
         self.cell_bytes(self.table.columns.kernel).trim_ascii()
     }
 
     /// Returns the operator's name, empty without such a column.
-    #[must_use]
     pub fn name(&self) -> &'a [u8] {
         self.optional_cell(self.table.columns.name)
     }
 
     /// Returns `dynamic` or `static`, empty without such a column.
-    #[must_use]
     pub fn state(&self) -> &'a [u8] {
         self.optional_cell(self.table.columns.state)
     }
 
     /// Returns `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
-    #[must_use]
     pub fn core(&self) -> &'a [u8] {
         self.optional_cell(self.table.columns.core)
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
-    #[must_use]
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
         self.table.columns.cells.map(|column| self.cell_bytes(column))
     }
@@ -306,7 +300,6 @@ impl<'a> KernelRow<'a> {
     }
 
     /// Returns true if the profiler recorded input shapes.
-    #[must_use]
     pub fn has_shapes(&self) -> bool {
         has_shapes(self.input_shapes())
     }
@@ -382,7 +375,6 @@ impl<'a> KernelRow<'a> {
     }
 
     /// Returns the device; `None` if the table does not contain it.
-    #[must_use]
     pub fn device(&self) -> Option<u32> {
         std::str::from_utf8(self.optional_cell(self.table.columns.device)).ok()?.trim().parse().ok()
     }
@@ -411,7 +403,6 @@ impl<'a> KernelRow<'a> {
     }
 
     /// Returns true for a record of the rehearsal host.
-    #[must_use]
     pub fn is_rehearsed(&self) -> bool {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
     }

@@ -8,7 +8,6 @@ use crate::domain::SoftwareVersions;
 
 /// Returns the software versions of a profile's file; unknown if no `profiler_info*.json` is in its folder or in one
 /// of the two above, or if it does not contain them.
-#[must_use]
 pub fn stack_of_profile(file: &Path) -> SoftwareVersions {
     file.ancestors().skip(1).take(3).find_map(in_folder).unwrap_or_default()
 }

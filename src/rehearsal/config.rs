@@ -24,7 +24,6 @@ pub enum NoiseModel {
 
 impl NoiseModel {
     /// The name in files and on the command line.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lifelike => "lifelike",
@@ -86,7 +85,6 @@ impl Default for HostConfig {
 
 impl HostConfig {
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
-    #[must_use]
     pub fn real_seconds(&self, pretended: f64) -> f64 {
         pretended / self.faults.speed
     }

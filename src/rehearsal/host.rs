@@ -71,7 +71,6 @@ impl HostError {
     }
 
     /// Returns the corrective action.
-    #[must_use]
     pub fn hint(&self) -> &str {
         match self {
             Self::Io { .. } => "check the folder's permissions and the disk",

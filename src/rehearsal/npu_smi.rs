@@ -40,7 +40,6 @@ impl Default for SimulatedReading {
 }
 
 /// The table of `npu-smi info`. The n-th reading is that of device n; devices without one are idle.
-#[must_use]
 pub fn info_table(devices: u32, readings: &[SimulatedReading]) -> String {
     let idle = SimulatedReading::default();
     let rows: Vec<(u32, &SimulatedReading)> =
@@ -147,7 +146,6 @@ fn line(table: &mut String, cells: &[(usize, String)]) {
 
 /// The list of `npu-smi info -l`: the visible cards with their numbers of dies. Product and serial number contain
 /// `rehearsal`.
-#[must_use]
 pub fn list(devices: u32, readings: &[SimulatedReading]) -> String {
     let entry = |text: &mut String, key: &str, value: &str| {
         text.push_str(&format!("\t{key:<31}: {value}\n"));

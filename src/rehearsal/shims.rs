@@ -12,7 +12,6 @@ use super::{
 };
 
 /// Runs the stand-in of the program that the first argument names, and returns the exit code.
-#[must_use]
 pub fn stand_in(arguments: &[OsString]) -> u8 {
     let Some((program, rest)) = arguments.split_first() else {
         print_line("stand-in: name a program, `msprof` or `npu-smi`");

@@ -55,7 +55,6 @@ pub struct LaunchContext {
 }
 
 /// Mean duration of a warm kernel, without noise.
-#[must_use]
 pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
         ComputeUnit::Cube => 1.6,
@@ -67,7 +66,6 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
 }
 
 /// Duration of one launch with that base.
-#[must_use]
 pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment: &LaunchContext) -> Nanos {
     let base = nanos(base);
     let varied = match moment.model {
@@ -87,7 +85,6 @@ pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment:
 }
 
 /// A hash of the inputs of the duration, for other quantities that vary with a launch.
-#[must_use]
 pub fn variation(moment: &LaunchContext) -> u64 {
     let LaunchContext { seed, signature, .. } = *moment;
     match moment.model {

@@ -55,7 +55,6 @@ pub fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result
 }
 
 /// Quotes a word for the shell.
-#[must_use]
 pub fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

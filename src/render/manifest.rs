@@ -38,7 +38,6 @@ pub struct Manifest {
 
 impl Manifest {
     /// Returns the devices, one per process that launches.
-    #[must_use]
     pub fn devices(&self) -> &[u32] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
@@ -51,7 +50,6 @@ impl Manifest {
     }
 
     /// Returns the size of the largest group of processes of a case; `None` without such a case.
-    #[must_use]
     pub fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
     }
@@ -80,13 +78,11 @@ impl Default for SentinelLengths {
 
 impl SentinelLengths {
     /// Length of the vector in front of a case.
-    #[must_use]
     pub fn opening(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 2
     }
 
     /// Length of the vector behind a case.
-    #[must_use]
     pub fn closing_length(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 3
     }
@@ -149,7 +145,6 @@ impl From<&Tensor> for RecordedTensor {
 
 impl RecordedTensor {
     /// The tensor; `None` where type or format stand for an empty slot.
-    #[must_use]
     pub fn tensor(&self) -> Option<Tensor> {
         let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
         Some(Tensor { dims: self.dims.clone(), dtype, format })
@@ -158,7 +153,6 @@ impl RecordedTensor {
 
 impl ManifestCase {
     /// Creates the manifest's case from a case and its resolved call.
-    #[must_use]
     pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,

@@ -23,7 +23,6 @@ pub mod files {
     pub const JOURNAL: &str = "launched.jsonl";
 
     /// The journal of a process among several.
-    #[must_use]
     pub fn journal(rank: usize) -> String {
         if rank == 0 { JOURNAL.to_owned() } else { format!("launched.{rank}.jsonl") }
     }

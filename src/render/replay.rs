@@ -30,7 +30,6 @@ pub enum RenderError {
 
 impl RenderError {
     /// Returns the corrective action.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         "the template comes from the folder given with `--assets`; compare it with the built-in one"
     }
@@ -88,7 +87,6 @@ pub fn replay_script<'a>(
 
 /// Digest of a rendered call: function, requirements, arguments, returned shapes. A stored check result is valid
 /// while it is unchanged.
-#[must_use]
 pub fn call_digest(case: &IdentifiedCase, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
     let described = serde_json::json!([case.id(), reading.form, reading.arguments, reading.returns]);

@@ -13,7 +13,6 @@ const SHOWN: usize = 4;
 const WORST: usize = 3;
 
 /// Formats a row for each axis, and below it a line for each of its worst groups.
-#[must_use]
 pub fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -124,7 +123,6 @@ fn format_key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
 }
 
 /// Formats a line of JSON for each axis.
-#[must_use]
 pub fn audit_json(kernels: &[KernelAudit<'_>]) -> String {
     let mut text = String::new();
     for audit in kernels {

@@ -55,7 +55,6 @@ impl GridLine {
 }
 
 /// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
-#[must_use]
 pub fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
     let mut lines: Vec<GridLine> = kernels.iter().map(GridLine::new).collect();
     let mut sum = GridLine { kernel: "all".to_owned(), ..GridLine::default() };
@@ -117,7 +116,6 @@ pub struct GridRequest<'a> {
 }
 
 /// Formats a line of JSON for each kernel (JSON Lines).
-#[must_use]
 pub fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>) -> String {
     let lines = kernels.iter().map(|kernel| {
         let rejected: Vec<Value> = kernel.rejected().into_iter().map(reject_json).collect();
@@ -171,7 +169,6 @@ fn shorten(text: &str) -> String {
 
 /// Returns notes about cases that cannot be read, all reasons of each pattern without a row, and an example of what the
 /// shape rule rejected.
-#[must_use]
 pub fn grid_notes(kernels: &[SelectedRows<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     for selected in kernels {

@@ -49,7 +49,6 @@ pub struct PastRun {
 
 impl PastRun {
     /// Returns the seconds from the start of the run to its end; to `now` if it is active; else to its last status.
-    #[must_use]
     pub fn elapsed_seconds(&self, now: Timestamp) -> Option<f64> {
         let end = match (self.record.ended, self.state) {
             (Some(ended), _) => Some(Timestamp(ended)),
@@ -109,7 +108,6 @@ fn state_without_end(
 }
 
 /// Returns a line of JSON per run.
-#[must_use]
 pub fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     #[derive(Serialize)]
     struct RunLine<'a> {
@@ -148,7 +146,6 @@ pub fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
 }
 
 /// Returns a table with a row per run.
-#[must_use]
 pub fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -39,7 +39,6 @@ struct PlanLine {
 }
 
 /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
-#[must_use]
 pub fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();

@@ -28,7 +28,6 @@ pub enum ImageFileError {
 
 impl ImageFileError {
     /// Returns the advice that is printed as `hint:`.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Unusable { .. } => {
@@ -80,7 +79,6 @@ impl ImageFile {
     }
 
     /// Returns the path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

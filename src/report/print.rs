@@ -26,7 +26,6 @@ pub fn print_data(text: &str) {
 }
 
 /// Returns true if data could not be printed.
-#[must_use]
 pub fn is_output_incomplete() -> bool {
     OUTPUT_INCOMPLETE.load(Ordering::Relaxed)
 }

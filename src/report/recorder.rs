@@ -111,13 +111,11 @@ impl EventsFile {
 }
 
 /// Returns the path of the log of a collection, relative to the folder of its run.
-#[must_use]
 pub(super) fn collection_log(collection: u32) -> PathBuf {
     ["collections", &format!("{collection:05}"), files::LOG].iter().collect()
 }
 
 /// Returns the path of the link to that log that is named by a case with a verdict other than `ok`.
-#[must_use]
 pub(super) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
     Path::new(LOGS).join(format!("{case}.{collection}.log"))
 }

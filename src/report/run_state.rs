@@ -44,7 +44,6 @@ pub enum DeviceActivity {
 
 impl DeviceActivity {
     /// Returns the text shown on screen.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",

@@ -48,7 +48,6 @@ pub struct ShownCase {
 }
 
 /// Returns the cases of a run in the order of its plan.
-#[must_use]
 pub fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCase> {
     cases.into_iter().map(|case| shown_case(case, folder)).collect()
 }
@@ -78,7 +77,6 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
 }
 
 /// Returns a table with a row per case.
-#[must_use]
 pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -109,7 +107,6 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
 }
 
 /// Returns the text below the table: state of the run, cases by verdict, collections, folder.
-#[must_use]
 pub fn run_summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();

@@ -38,13 +38,11 @@ pub struct RunStatusFile {
 
 impl RunStatusFile {
     /// Reads the status file in the folder of a run; `None` if it is missing or cannot be parsed.
-    #[must_use]
     pub fn load(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }
 
     /// Returns the process of the run, as the lock of the database names it.
-    #[must_use]
     pub fn lock_owner(&self) -> LockOwner {
         LockOwner { process: self.process, host: self.host.clone() }
     }

@@ -13,7 +13,6 @@ use super::{
 const OVERDUE: f64 = 30.0;
 
 /// Returns a few lines about the run, then a table with a row per device.
-#[must_use]
 pub fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
     let mut text = run_lines(status, now);
     let mut table = Table::new();

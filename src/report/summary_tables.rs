@@ -10,7 +10,6 @@ use crate::{
 };
 
 /// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
-#[must_use]
 pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
@@ -44,7 +43,6 @@ pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
 }
 
 /// Returns a table of the kernels of a catalogue: API, method of the vendor check, rehearsal, requirements.
-#[must_use]
 pub fn kernels_table(catalogue: &Catalogue) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -28,7 +28,6 @@ pub struct TextReporter {
 
 impl TextReporter {
     /// Creates a reporter with a progress display if standard error is a terminal.
-    #[must_use]
     pub fn for_stderr() -> Self {
         let display = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
         Self {
@@ -108,7 +107,6 @@ pub(super) fn format_count(count: usize, noun: &str) -> String {
 }
 
 /// Returns a sorted list of devices as ranges, such as `0-3,8`.
-#[must_use]
 pub fn device_ranges(devices: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for &device in devices {

@@ -42,7 +42,6 @@ pub enum TimelineError {
 
 impl TimelineError {
     /// Returns the action that fixes the error.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
@@ -52,7 +51,6 @@ impl TimelineError {
 }
 
 /// Returns the trace of a run.
-#[must_use]
 pub fn timeline_json(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseRecord]) -> String {
     let start = past.record.started;
     let mut events = track_events(&past.record.run, collections);

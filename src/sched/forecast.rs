@@ -15,7 +15,6 @@ pub struct RunForecast {
 
 impl SchedulerState {
     /// Predicts which cases end in time: running ones, then waiting ones in their order, on the usable devices.
-    #[must_use]
     pub fn forecast(&self, now: Seconds) -> RunForecast {
         let lanes = self.devices.values().filter(|device| device.is_usable()).count().max(1);
         #[expect(clippy::cast_precision_loss, reason = "counts")]

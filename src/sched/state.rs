@@ -91,7 +91,6 @@ pub struct SchedulerState {
 impl SchedulerState {
     /// Creates a scheduler for these cases and devices. `collections` is the number of the last collection of the
     /// interrupted run, or 0.
-    #[must_use]
     pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
         let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
         let mut ready = CaseQueue::new(kernels);
@@ -130,19 +129,16 @@ impl SchedulerState {
     }
 
     /// Returns the number of running collections.
-    #[must_use]
     pub fn running_collections(&self) -> usize {
         self.running.len()
     }
 
     /// Returns the devices with running collections.
-    #[must_use]
     pub fn busy_devices(&self) -> BTreeSet<u32> {
         self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
     }
 
     /// Returns true if the run ended because collections in a row launched nothing.
-    #[must_use]
     pub const fn gave_up(&self) -> bool {
         self.empty_collections >= MAX_EMPTY_COLLECTIONS || (self.empty_collections > 0 && !self.has_launched)
     }

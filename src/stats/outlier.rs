@@ -34,7 +34,6 @@ impl OutlierFence {
     /// Computes the fence of samples in any order; `None` without samples.
     ///
     /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
-    #[must_use]
     pub fn from_samples(samples: &[i64], quantum_ns: i64) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
@@ -48,7 +47,6 @@ impl OutlierFence {
     }
 
     /// Returns the label of one sample.
-    #[must_use]
     pub fn label_sample(&self, sample: i64) -> OutlierKind {
         let distance = (sample as f64 - self.median).abs();
         if distance > SEVERE * self.sigma {
@@ -62,7 +60,6 @@ impl OutlierFence {
 }
 
 /// Returns the label of every sample, in their order; see [`OutlierFence::from_samples`] for `quantum_ns`.
-#[must_use]
 pub fn label_samples(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
     let fence = OutlierFence::from_samples(samples, quantum_ns);
     fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label_sample(sample)).collect())

@@ -8,7 +8,6 @@ pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// Creates a generator from a seed.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

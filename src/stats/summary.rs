@@ -21,7 +21,6 @@ pub struct SampleSummary {
 
 impl SampleSummary {
     /// Summarises samples, which are sorted in place; `None` without samples.
-    #[must_use]
     pub fn from_samples(samples: &mut [i64]) -> Option<Self> {
         samples.sort_unstable();
         let (&min, &max) = (samples.first()?, samples.last()?);
@@ -38,14 +37,12 @@ impl SampleSummary {
 }
 
 /// Returns the arithmetic mean, rounded once from the exact quotient; `None` without samples.
-#[must_use]
 pub fn mean_of(samples: &[i64]) -> Option<f64> {
     let sum: i128 = samples.iter().copied().map(i128::from).sum();
     (!samples.is_empty()).then(|| rounded_quotient(sum, samples.len() as u64))
 }
 
 /// Returns the median of samples in ascending order, rounded once; `None` without samples.
-#[must_use]
 pub fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
     twice_median_of_sorted(sorted).map(|twice| rounded_quotient(twice, 2))
 }

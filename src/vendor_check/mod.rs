@@ -60,7 +60,6 @@ pub enum CheckError {
 
 impl CheckError {
     /// Returns the action that fixes the error.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Python { .. } => {
@@ -135,13 +134,11 @@ pub fn check_cases(
 }
 
 /// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
-#[must_use]
 pub fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
     call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
 }
 
 /// Returns the text of each slot; empty for an omitted optional tensor.
-#[must_use]
 pub fn slot_texts(slots: &[Slot]) -> Vec<String> {
     slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
 }

@@ -69,7 +69,6 @@ pub fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, Che
 }
 
 /// Returns the folders of an installed Python package; none if it is not installed.
-#[must_use]
 pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     let name = serde_json::to_string(package).unwrap_or_default();
     let script = format!(

@@ -108,7 +108,6 @@ fn kernel_name(text: &[u8]) -> String {
 
 /// Assesses every case of a manifest. `expected` has the cases in the order of the manifest, `journals` one journal per
 /// process, by rank. The launches of every process must be recorded.
-#[must_use]
 pub fn assess_collection(
     manifest: &Manifest,
     expected: &[ExpectedLaunches<'_>],

@@ -30,20 +30,17 @@ pub struct PythonException {
 
 impl PythonException {
     /// Returns true if device memory ran out.
-    #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         self.class.ends_with("OutOfMemoryError") || message.contains("out of memory")
     }
 
     /// Returns true if this process skipped the case because another rank could not launch it.
-    #[must_use]
     pub fn is_of_another_rank(&self) -> bool {
         self.class == "OtherRank"
     }
 
     /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
-    #[must_use]
     pub fn is_device_fault(&self) -> bool {
         let mut codes = self.message.split("error code is ").skip(1);
         codes.any(|rest| {
@@ -70,7 +67,6 @@ pub struct LaunchJournal {
 
 impl LaunchJournal {
     /// Merges the journals of several processes: what all of them did, with the time of the last.
-    #[must_use]
     pub fn merge_all(journals: &[Self]) -> Self {
         let [first, others @ ..] = journals else { return Self::default() };
         let mut all = first.clone();
@@ -90,7 +86,6 @@ impl LaunchJournal {
 }
 
 /// Reads a journal; a missing file is an empty journal, and a truncated line ends it.
-#[must_use]
 pub fn read_journal(path: &Path) -> LaunchJournal {
     #[derive(Deserialize)]
     struct JournalMark {

@@ -64,26 +64,22 @@ impl CatalogueEntry {
 
 impl<'a> CaseEditor<'a> {
     /// Returns the form.
-    #[must_use]
     pub const fn form(&self) -> &'a EntryForm {
         self.form
     }
 
     /// Returns the entry.
-    #[must_use]
     pub const fn entry(&self) -> &'a CatalogueEntry {
         self.entry
     }
 
     /// Returns the unchanged case.
-    #[must_use]
     pub const fn case(&self) -> &'a Case {
         self.case
     }
 
     /// Returns the independent dimensions in the form's order: none that depends on others, and only one of coupled
     /// ones.
-    #[must_use]
     pub fn dimensions(&self) -> Vec<FormDimension> {
         let mut found: Vec<FormDimension> = Vec::new();
         for name in self.free_names() {
@@ -122,7 +118,6 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the value of a dimension.
-    #[must_use]
     pub fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
         let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
             (ExprValue::Number(number), None) => *number,
@@ -133,14 +128,12 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the role that the entry declares for a dimension.
-    #[must_use]
     pub fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
         let role = *self.entry.roles.get(&dimension.name)?;
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
 
     /// Returns the bytes of an element of the first tensor whose last dimension this is.
-    #[must_use]
     pub fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
@@ -158,7 +151,6 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the dimension at an index of an input slot.
-    #[must_use]
     pub fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
         match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
             PatternTerm::Name(name) => Some(FormDimension { name: name.clone(), place: None }),

@@ -12,7 +12,6 @@ use crate::{
 
 impl<'a> CaseEditor<'a> {
     /// Returns the case with types replaced; `None` if it has none of them.
-    #[must_use]
     pub fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
         let mut is_changed = false;
@@ -34,7 +33,6 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the case with one tensor at a time in another format, with the argument's name.
-    #[must_use]
     pub fn with_formats(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
@@ -59,7 +57,6 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
-    #[must_use]
     pub fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
         for form in &self.entry.forms {
@@ -86,7 +83,6 @@ impl<'a> CaseEditor<'a> {
 
     /// Returns the same work in INT8, with the name of the form: forms of `entry` that quantise this kernel and have the
     /// same tensors transposed. If none of them has a case, the result is the error of the first.
-    #[must_use]
     pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
             let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));

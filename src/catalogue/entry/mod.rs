@@ -110,7 +110,6 @@ pub enum DimensionRole {
 
 impl DimensionRole {
     /// Returns true if mutations keep the dimension unless they name it.
-    #[must_use]
     pub const fn is_kept(self) -> bool {
         !matches!(self, Self::Tokens | Self::Batch | Self::Sequence)
     }
@@ -131,7 +130,6 @@ pub struct CallRequirements {
 
 impl CallRequirements {
     /// Returns the requirements as texts; empty where the call has none.
-    #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.modules.clone();
         let flags = [
@@ -261,7 +259,6 @@ impl CatalogueEntry {
 
     /// Returns the input slots that some form reads from the host or leaves out: the profiler's record of them depends
     /// on the library that launches.
-    #[must_use]
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
         let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::Omitted(_)));
@@ -270,7 +267,6 @@ impl CatalogueEntry {
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
-    #[must_use]
     pub fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
         !self.needs.several_devices
@@ -283,7 +279,6 @@ impl CatalogueEntry {
     }
 
     /// Returns true in the first place if some form gives the argument, in the second if every form does.
-    #[must_use]
     pub fn gives(&self, argument: &str) -> (bool, bool) {
         let mut gives = self.forms.iter().map(|form| form.gives(argument));
         (self.forms.iter().any(|form| form.gives(argument)), gives.all(|given| given))
@@ -300,25 +295,21 @@ impl EntryForm {
     }
 
     /// Returns the slot of a tensor argument.
-    #[must_use]
     pub fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
 
     /// Returns the slots of a list of tensors, in their order.
-    #[must_use]
     pub fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }
 
     /// Returns true if the form gives the argument.
-    #[must_use]
     pub fn gives(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
     }
 
     /// Returns true if the argument is passed as a transposed view.
-    #[must_use]
     pub fn is_transposed(&self, argument: &str) -> bool {
         self.rule.transposed.iter().any(|name| name == argument)
     }

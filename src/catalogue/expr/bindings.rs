@@ -77,7 +77,6 @@ impl<N> Default for Bindings<N> {
 
 impl<N> Bindings<N> {
     /// Returns the value of a name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&ExprValue<N>> {
         self.0.get(name)
     }

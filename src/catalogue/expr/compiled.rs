@@ -65,13 +65,11 @@ impl CompiledExpr {
     }
 
     /// Returns true for a comparison.
-    #[must_use]
     pub const fn is_comparison(&self) -> bool {
         self.is_comparison
     }
 
     /// Returns the text of the expression.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -28,7 +28,6 @@ impl Expr {
     }
 
     /// Returns the names that need a value.
-    #[must_use]
     pub fn variable_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.root, &mut names);
@@ -36,7 +35,6 @@ impl Expr {
     }
 
     /// Returns the name if the expression is a single name.
-    #[must_use]
     pub fn bare_name(&self) -> Option<&str> {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }

@@ -47,7 +47,6 @@ pub struct BackfillReport {
 
 impl BackfillReport {
     /// Returns the number of complete rows.
-    #[must_use]
     pub fn complete_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.completeness == COMPLETE).count()
     }

@@ -32,7 +32,6 @@ pub struct LintReport {
 
 impl LintReport {
     /// Returns the number of issues of the given severity.
-    #[must_use]
     pub fn count_severity(&self, severity: IssueSeverity) -> usize {
         self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
     }

@@ -16,7 +16,6 @@ pub enum IssueSeverity {
 
 impl IssueSeverity {
     /// Returns the name on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -76,13 +75,11 @@ pub enum LintIssueKind {
 
 impl LintIssueKind {
     /// Returns the name on screen.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Returns the severity.
-    #[must_use]
     pub const fn severity(self) -> IssueSeverity {
         match self {
             Self::NoShapes
@@ -97,7 +94,6 @@ impl LintIssueKind {
     }
 
     /// Returns true if `db normalize` leaves a file with this issue unchanged.
-    #[must_use]
     pub const fn blocks_normalize(self) -> bool {
         matches!(self.severity(), IssueSeverity::Error)
             && !matches!(self, Self::NameCase | Self::Signature | Self::Number)

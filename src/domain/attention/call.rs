@@ -45,13 +45,11 @@ impl AttentionCall {
     }
 
     /// Returns the shape of the tensor in a slot.
-    #[must_use]
     pub fn dims(&self, slot: AttentionSlot) -> Option<&[u64]> {
         self.shapes.get(&(slot as usize)).map(Vec::as_slice)
     }
 
     /// Returns true if the call has queries, keys and values.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         [AttentionSlot::Query, AttentionSlot::Key, AttentionSlot::Value]
             .into_iter()
@@ -59,7 +57,6 @@ impl AttentionCall {
     }
 
     /// Compares the shapes with a recorded kernel; `None` if they contradict each other.
-    #[must_use]
     pub fn match_shapes(&self, case: &Case) -> Option<ShapeMatch> {
         let kernel = AttentionCase::new(case);
         let mut fit = ShapeMatch::Exact;
@@ -91,7 +88,6 @@ impl AttentionCall {
 
     /// Formats the shapes as a cell of 31 slots. The lengths are lists on the host and tensors of the kernel, so
     /// their shapes are the kernel's.
-    #[must_use]
     pub fn shapes_cell(&self, case: &Case) -> String {
         let kernel = AttentionCase::new(case);
         let slots = (0..Self::SLOTS).map(|index| {
@@ -112,7 +108,6 @@ fn element_count(dims: &[u64]) -> Option<u64> {
 }
 
 /// Returns the calls that match a kernel best: all exact matches, or without any, all with another view of the cache.
-#[must_use]
 pub fn best_shape_matches<T>(
     case: &Case,
     calls: impl IntoIterator<Item = T>,
@@ -125,7 +120,6 @@ pub fn best_shape_matches<T>(
 }
 
 /// Returns the attributes that are equal in all sets.
-#[must_use]
 pub fn common_attributes<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
     let mut variants = variants.into_iter();
     let Some(first) = variants.next() else { return CaseAttributes::default() };

@@ -90,26 +90,22 @@ impl<'a> AttentionCase<'a> {
     pub const KERNEL: &'static str = "FusedInferAttentionScore";
 
     /// Creates the view.
-    #[must_use]
     pub const fn new(case: &'a Case) -> Self {
         Self { case }
     }
 
     /// Returns the shape of an input; `None` if it is omitted.
-    #[must_use]
     pub fn dims(&self, slot: AttentionSlot) -> Option<&'a [u64]> {
         let tensor = self.case.inputs.get(slot as usize).and_then(Slot::as_ref)?;
         (!tensor.is_scalar()).then_some(tensor.dims.as_slice())
     }
 
     /// Returns true if keys and values are stored in blocks.
-    #[must_use]
     pub fn is_paged(&self) -> bool {
         self.dims(AttentionSlot::BlockTable).is_some()
     }
 
     /// Returns the arguments that follow from the shapes, by the rules with which such databases have been replayed.
-    #[must_use]
     pub fn implied_attributes(&self) -> CaseAttributes {
         let mut implied = CaseAttributes::default();
         let mut set = |name: &str, value: Option<u64>| {
@@ -153,7 +149,6 @@ impl<'a> AttentionCase<'a> {
 
     /// Returns the attributes that distinguish the case from others with the same shapes: without those that the
     /// shapes imply, and without means and counts if the lengths themselves are known.
-    #[must_use]
     pub(super) fn identifying_attributes(&self) -> CaseAttributes {
         let mut deciding = self.case.attributes.without(&self.implied_attributes());
         if self.case.attributes.get(name::KV_LENGTHS).is_some() {
@@ -164,7 +159,6 @@ impl<'a> AttentionCase<'a> {
     }
 
     /// Returns `complete`, or the attributes that an exact replay needs and the case lacks.
-    #[must_use]
     pub fn completeness(&self) -> String {
         let missing = self.missing_attributes();
         if missing.is_empty() {
@@ -176,7 +170,6 @@ impl<'a> AttentionCase<'a> {
     }
 
     /// Returns the attributes that an exact replay needs and the case lacks.
-    #[must_use]
     pub fn missing_attributes(&self) -> Vec<&'static str> {
         let has = |slot| self.dims(slot).is_some();
         let paged = self.is_paged();

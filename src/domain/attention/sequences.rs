@@ -17,7 +17,6 @@ pub struct SequenceLengths {
 
 impl AttentionCase<'_> {
     /// Returns the sequence lengths; `None` if they are unknown or invalid.
-    #[must_use]
     pub fn sequences(&self) -> Option<SequenceLengths> {
         let attributes = &self.case.attributes;
         let packed = attributes.get(name::LAYOUT)?.starts_with('T');
@@ -38,21 +37,18 @@ impl AttentionCase<'_> {
 
 impl SequenceLengths {
     /// Returns lengths for another batch size, repeating the sequences.
-    #[must_use]
     pub fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }
     }
 
     /// Returns the same sequences with another block size.
-    #[must_use]
     pub fn in_blocks(&self, size: u64) -> Self {
         Self { block: Some(size), ..self.clone() }
     }
 
     /// Returns sequences with other numbers of keys. A sequence with as many queries as keys keeps one query for each
     /// key; others keep their queries, at most as many as keys.
-    #[must_use]
     pub fn with_keys(&self, length: impl Fn(u64) -> u64) -> Self {
         let mut changed = self.clone();
         for (query, key) in changed.queries.iter_mut().zip(&mut changed.keys) {
@@ -64,27 +60,23 @@ impl SequenceLengths {
     }
 
     /// Returns the number of keys of the longest sequence.
-    #[must_use]
     pub fn longest_keys(&self) -> u64 {
         self.keys.iter().copied().max().unwrap_or_default()
     }
 
     /// Returns the number of blocks of each sequence.
-    #[must_use]
     pub fn block_counts(&self) -> Vec<u64> {
         let block = self.block.unwrap_or(1).max(1);
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()
     }
 
     /// Returns the number of blocks of all sequences, and of the longest.
-    #[must_use]
     pub fn block_table_size(&self) -> (u64, u64) {
         let blocks = self.block_counts();
         (saturating_sum(&blocks), blocks.into_iter().max().unwrap_or(1))
     }
 
     /// Returns attributes with these sequences; means and counts are updated if they were set.
-    #[must_use]
     pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
         let mut updated = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {

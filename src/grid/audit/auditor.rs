@@ -25,7 +25,6 @@ pub struct GridAuditor<'a> {
 
 impl<'a> GridAuditor<'a> {
     /// Returns true if the standard declares axes of a kernel.
-    #[must_use]
     pub fn covers(&self, kernel: &KernelName) -> bool {
         !self.axes(kernel).is_empty()
     }
@@ -53,7 +52,6 @@ impl<'a> GridAuditor<'a> {
     }
 
     /// Audits all valid candidates of some kernels' grids as measured cases, on all cores.
-    #[must_use]
     pub fn audit_grids(
         &self,
         kernels: &[KernelName],

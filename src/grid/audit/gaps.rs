@@ -31,7 +31,6 @@ pub struct AxisShortfall {
 
 impl AxisShortfall {
     /// Compares values with a standard. Values outside its endpoints are ignored.
-    #[must_use]
     pub fn from_values(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
         let mut all = values.clone();
         let missing = |points: &[i64]| -> Vec<i64> {
@@ -55,7 +54,6 @@ impl AxisShortfall {
     }
 
     /// Returns true if no point is missing.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.points.is_empty()
     }

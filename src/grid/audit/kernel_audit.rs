@@ -157,7 +157,6 @@ impl<'a> ObservedAxis<'a> {
 
 impl AxisAudit<'_> {
     /// Returns true if no point is missing, over all cases and for each group.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.shortfall.is_empty() && self.groups.iter().all(|group| group.is_complete)
     }

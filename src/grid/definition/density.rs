@@ -143,7 +143,6 @@ impl DensityFile {
     }
 
     /// Returns the axes of a kernel, declared under its own name or that of its entry; none if it is not declared.
-    #[must_use]
     pub fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
         let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
         axes.map_or(&[], Vec::as_slice)
@@ -299,14 +298,12 @@ impl AxisReader<'_> {
 
 impl DensityStandard {
     /// Returns the least and the greatest value of the segments; `None` if only points are required.
-    #[must_use]
     pub fn ends(&self) -> Option<(i64, i64)> {
         Some((self.segments.first()?.from, self.segments.last()?.to))
     }
 
     /// Returns the spacing that a gap between two neighbours violates; every segment that overlaps the gap applies.
     /// Consecutive numbers are always close enough.
-    #[must_use]
     pub fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
         if to <= from.saturating_add(1) {
             return None;

@@ -101,13 +101,11 @@ pub enum AttributeTemplate {
 
 impl GridAxis {
     /// Returns the number of its values.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.values.len() / self.names.len().max(1)
     }
 
     /// Returns true if it has no values.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -115,13 +113,11 @@ impl GridAxis {
 
 impl CandidateSpace {
     /// Returns the number of candidates, including rejected ones.
-    #[must_use]
     pub fn candidates(&self) -> u64 {
         self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.len() as u64))
     }
 
     /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
-    #[must_use]
     pub fn blank(&self, dim: u64) -> Case {
         let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
             let slots = templates.iter().map(|template| {
@@ -147,20 +143,17 @@ impl CandidateSpace {
     }
 
     /// Returns the origin of its rows: the part of their provenance that is equal for all seeds.
-    #[must_use]
     pub fn origin(&self) -> String {
         let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
         format!("grid {}: {}{model}", self.grid, self.pattern)
     }
 
     /// Returns the origin with the seed.
-    #[must_use]
     pub fn provenance(&self, seed: u64) -> String {
         format!("{}{BEFORE_SEED}{seed}", self.origin())
     }
 
     /// Returns the [`CandidateSpace::origin`] in a row's provenance.
-    #[must_use]
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
     }
@@ -187,7 +180,6 @@ pub struct GridModels {
 
 impl GridModels {
     /// Returns models with given values.
-    #[must_use]
     pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
         Self { known, chosen, left_out: Vec::new() }
     }
@@ -211,7 +203,6 @@ impl GridModels {
 
     /// Returns notes on parts of the chosen models that are not used: products that no grid has, and unused parts of
     /// imported files.
-    #[must_use]
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
@@ -305,7 +296,6 @@ impl GridFiles {
 
     /// Returns the kernels of files that are not embedded which have no entry in the catalogue and so get no rows, each
     /// with the error to report.
-    #[must_use]
     pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let errors = unknown.map(|(kernel, place)| {
@@ -318,13 +308,11 @@ impl GridFiles {
     }
 
     /// Returns all spaces, in the order of files, patterns, kernels and models.
-    #[must_use]
     pub fn spaces(&self) -> &[CandidateSpace] {
         &self.spaces
     }
 
     /// Returns the kernels of all patterns, each once, in the order of names.
-    #[must_use]
     pub fn kernels(&self) -> Vec<KernelName> {
         let mut kernels: Vec<KernelName> = self.spaces.iter().map(|space| space.kernel.clone()).collect();
         kernels.sort();

@@ -23,7 +23,6 @@ impl ModelValues {
     /// | `norm_widths` | width: of hidden states and latent vectors, which are normalised |
     /// | `quant_widths` | width: of activations in INT8 |
     /// | `gate_widths` | width: of one half of the inner width of a gated feed-forward |
-    #[must_use]
     pub fn from_model(model: &LlmModel) -> Self {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let numbers = model.constants().into_iter().map(|(name, number)| (name.to_owned(), whole(number)));

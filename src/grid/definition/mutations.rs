@@ -44,26 +44,22 @@ const BEFORE_CASE: &str = " of ";
 
 impl Mutation {
     /// Returns the origin of a mutant: the part of its provenance that is equal for all cases and seeds.
-    #[must_use]
     pub fn origin(&self, what: &str, change: &str) -> String {
         let change = if change.is_empty() { String::new() } else { format!(" {change}") };
         format!("{}{what}{change}", self.origin_prefix())
     }
 
     /// Returns the origin with the case and the seed.
-    #[must_use]
     pub fn provenance(&self, what: &str, change: &str, case: &str, seed: u64) -> String {
         format!("{}{BEFORE_CASE}{case}, seed {seed}", self.origin(what, change))
     }
 
     /// Returns the [`Mutation::origin`] in a row's provenance.
-    #[must_use]
     pub fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_CASE).map_or(provenance, |(origin, _)| origin)
     }
 
     /// Returns the part of an origin of this mutation that describes the change.
-    #[must_use]
     pub fn changed_in<'a>(&self, origin: &'a str) -> Option<&'a str> {
         origin.strip_prefix(&self.origin_prefix())
     }
@@ -166,13 +162,11 @@ impl MutationFile {
     }
 
     /// Returns all mutations, in the order of the file.
-    #[must_use]
     pub fn all(&self) -> &[Mutation] {
         &self.0
     }
 
     /// Returns the mutation of a name.
-    #[must_use]
     pub fn named(&self, name: &str) -> Option<&Mutation> {
         self.0.iter().find(|mutation| mutation.name == name)
     }

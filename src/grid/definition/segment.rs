@@ -29,7 +29,6 @@ pub enum SegmentSpacing {
 
 impl SegmentSpacing {
     /// Returns true if the distance of two numbers is not greater. Rounding errors of a ratio are tolerated.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
     pub fn allows(self, from: i64, to: i64) -> bool {
         match self {

@@ -24,13 +24,11 @@ pub struct ValueTable {
 
 impl ValueTable {
     /// Returns a table of one column.
-    #[must_use]
     pub fn list(numbers: impl IntoIterator<Item = i64>) -> Self {
         Self { width: 1, numbers: numbers.into_iter().collect() }
     }
 
     /// Returns a table of two columns.
-    #[must_use]
     pub fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> Self {
         Self { width: 2, numbers: pairs.into_iter().flat_map(|(one, other)| [one, other]).collect() }
     }

@@ -37,7 +37,6 @@ pub struct CaseMutator<'a> {
 impl CaseMutator<'_> {
     /// Returns the kernels of the mutants of some kernels' cases, each with the kernels of its source cases: the kernels
     /// themselves, and those that do their work in INT8 if a mutation requests INT8.
-    #[must_use]
     pub fn target_kernels(&self, kernels: &BTreeSet<KernelName>) -> BTreeMap<KernelName, Vec<KernelName>> {
         let mut targets: BTreeMap<KernelName, Vec<KernelName>> =
             kernels.iter().map(|kernel| (kernel.clone(), vec![kernel.clone()])).collect();

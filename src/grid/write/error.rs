@@ -32,7 +32,6 @@ pub enum MutationCasesError {
 
 impl MutationCasesError {
     /// Returns a hint how to correct the error.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),

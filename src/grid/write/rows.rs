@@ -81,7 +81,6 @@ pub struct GridRows<'a> {
 
 impl<'a> GridRows<'a> {
     /// A writer for a table, which gets the columns that it lacks.
-    #[must_use]
     pub fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
         let signature = columns::SIGNATURE.map(|name| table.ensure_column(name));
         let provenance = table.ensure_column(provenance_column(kernel));

@@ -44,19 +44,16 @@ impl<'a> TargetDatabase<'a> {
     }
 
     /// Returns the database if it exists.
-    #[must_use]
     pub const fn existing(&self) -> Option<&Database> {
         self.database.as_ref()
     }
 
     /// Returns the name of its device profile.
-    #[must_use]
     pub fn device(&self) -> &str {
         self.database.as_ref().map_or(self.file.device.as_str(), Database::device)
     }
 
     /// Returns its kind.
-    #[must_use]
     pub fn kind(&self) -> DataKind {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }

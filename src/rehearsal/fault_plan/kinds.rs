@@ -51,7 +51,6 @@ pub enum FaultScope {
 
 impl FaultKind {
     /// Returns the part of a run that it affects.
-    #[must_use]
     pub const fn scope(&self) -> FaultScope {
         match self {
             Self::Crash(ProcessCrash { at: CrashAt::Launch, .. })

@@ -129,7 +129,6 @@ pub struct TimeWindow {
 
 impl TimeWindow {
     /// Returns true if a time is in the window.
-    #[must_use]
     pub fn holds(&self, seconds: f64) -> bool {
         seconds >= self.from && self.until.is_none_or(|until| seconds < until)
     }
@@ -166,7 +165,6 @@ impl FaultPlan {
     }
 
     /// Returns true if the plan has no effect.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
