@@ -96,6 +96,14 @@ impl GridCommand {
     }
 }
 
+/// Prepares the threads that work on tables: at the process limit the work is done on the thread of the caller.
+fn start_thread_pool() {
+    // A failed global pool cannot be built a second time, so that a pool of its own shows whether threads can start.
+    if rayon::ThreadPoolBuilder::new().build().is_err() {
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+    }
+}
+
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let cli = match CommandLine::try_parse() {
@@ -109,6 +117,9 @@ pub fn main() -> u8 {
     // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
     // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
+    if matches!(cli.command, TopCommand::Ingest(_) | TopCommand::Grid(_)) {
+        start_thread_pool();
+    }
     let result = match cli.command {
         TopCommand::Doctor(options) => doctor::run(&options),
         TopCommand::Ingest(options) => ingest::run(&options),

@@ -1,5 +1,7 @@
 //! `npubench resume`: continues a run that was interrupted.
 
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+
 use clap::Args;
 
 use super::{
@@ -11,6 +13,7 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::{Ledger, RunRecord},
+    report::print_note,
     session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, UpdateArg},
 };
 
@@ -42,6 +45,8 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
             "start a new run with `npubench run`; it measures what is missing",
         )
     })?;
+    check_ledger_owner(&database)?;
+    print_programs(&record.run, &run_options);
     let assets = match &run_options.assets {
         Some(folder) => AssetFiles::overlaid(folder)?,
         None => AssetFiles::embedded(),
@@ -57,6 +62,32 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let exit = context.measure(record.run, run_options, plan, Some(resumed), &options.deadline, format);
     drop(lock);
     exit
+}
+
+/// Checks that the ledger is the user's own: its run names the interpreter and the assets, which are executed.
+fn check_ledger_owner(database: &Database) -> Result<(), CommandError> {
+    let path = database.ledger_path();
+    let owner = fs::metadata(&path).map(|metadata| metadata.uid());
+    let user = nix::unistd::geteuid().as_raw();
+    match owner {
+        Ok(owner) if owner != user => Err(CommandError::bad_input(
+            format!("`{}` belongs to user {owner}, and its run names programs to execute", path.display()),
+            "`npubench run` measures what is missing, with programs of your own",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints the programs that the ledger names, if they are not the default ones.
+fn print_programs(run: &str, options: &RunOptions) {
+    let default_python =
+        Path::new(&options.python).file_name().is_some_and(|name| name == options.python.as_str());
+    let python = (!default_python).then(|| format!("the interpreter `{}`", options.python));
+    let assets = options.assets.as_ref().map(|folder| format!("the assets of `{}`", folder.display()));
+    let programs: Vec<String> = python.into_iter().chain(assets).collect();
+    if !programs.is_empty() {
+        print_note(&format!("run {run} uses {}", programs.join(" and ")));
+    }
 }
 
 /// The run to continue.

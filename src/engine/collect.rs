@@ -2,7 +2,8 @@
 //! goes to the dispatcher, which stores it in the ledger.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -156,10 +157,28 @@ fn seconds_since(started: SystemTime, at: f64) -> Option<f64> {
     Some(at - started).filter(|seconds| *seconds >= 0.0)
 }
 
+/// Size of the end of a log in which [`last_line`] searches; a script that fails in a loop writes gigabytes.
+const LOG_END: u64 = 64 << 10;
+/// Greatest length of a quoted log line in characters.
+const LOG_LINE: usize = 300;
+
+/// Returns the last [`LOG_END`] bytes of a log; empty if it cannot be read.
+fn end_of_log(log: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let start = file.metadata()?.len().saturating_sub(LOG_END);
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        // The log may still grow.
+        file.take(LOG_END).read_to_end(&mut end)?;
+        Ok(end)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
 /// Returns the most informative last line of a log, and the path of the log.
 fn last_line(log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    let text = end_of_log(log);
     // torchrun draws frames around its summary.
     let has_text = |line: &&str| line.contains(char::is_alphanumeric);
     let lines = || text.lines().rev().map(str::trim).filter(has_text);
@@ -170,7 +189,10 @@ fn last_line(log: &Path) -> String {
     let of_torchrun = || lines().find_map(|line| line.find("failed (exitcode: -").map(|at| &line[at..]));
     let line = of_torchrun().or_else(|| lines().find(|line| !own(line)));
     let line = line.or_else(|| lines().find(warns)).or_else(|| lines().next());
-    format!("{} ({})", line.unwrap_or("no output"), log.display())
+    let line = line.unwrap_or("no output");
+    let cut = line.char_indices().nth(LOG_LINE).map_or(line.len(), |(at, _)| at);
+    let mark = if cut < line.len() { "…" } else { "" };
+    format!("{}{mark} ({})", &line[..cut], log.display())
 }
 
 fn collection_manifest(
@@ -241,4 +263,37 @@ fn write_folder(
         fs::write(&path, text).map_err(io(&path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_a_log_is_read_and_quoted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        let lines = |text: String| {
+            fs::write(&log, text).expect("written");
+            let line = last_line(&log);
+            line.strip_suffix(&format!(" ({})", log.display())).expect("the path").to_owned()
+        };
+        assert_eq!(
+            lines(format!("{}\nRuntimeError: é\n[INFO] bye\n", "x".repeat(1 << 20))),
+            "RuntimeError: é"
+        );
+        let quoted = lines("ü".repeat(1 << 20));
+        assert_eq!(quoted, format!("{}…", "ü".repeat(LOG_LINE)));
+        assert_eq!(lines(String::new()), "no output");
+        assert!(end_of_log(&log).is_empty());
+    }
+
+    /// A sparse file of a terabyte is read in no time.
+    #[test]
+    fn a_log_larger_than_memory_is_no_problem() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        File::create(&log).expect("created").set_len(1 << 40).expect("a sparse file");
+        assert!(last_line(&log).starts_with("no output"));
+    }
 }

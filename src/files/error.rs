@@ -27,6 +27,12 @@ pub enum FileError {
         /// Program, process id and host of the owner.
         owner: String,
     },
+    /// A file of npubench's own that is a symbolic link.
+    #[error("`{}` is a symbolic link", .path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
 }
 
 impl FileError {
@@ -49,6 +55,9 @@ impl FileError {
             }
             Self::Io { .. } => "check the path, its permissions and the free space",
             Self::Locked { .. } => "wait until it ends, or stop it",
+            Self::Link { .. } => {
+                "npubench writes no file through a link in its state folder; remove the link"
+            }
         };
         hint.to_owned()
     }

@@ -4,12 +4,15 @@ use std::{
     fmt,
     fs::{self, File, TryLockError},
     io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process,
     str::FromStr,
     thread,
     time::Duration,
 };
+
+use nix::{errno::Errno, fcntl::OFlag};
 
 use super::FileError;
 
@@ -47,8 +50,13 @@ impl FolderLock {
             .write(true)
             .create(true)
             .truncate(false)
+            // A link in a folder from somebody else would lead the write below to any file of the user.
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&path)
-            .map_err(FileError::io("open", &path))?;
+            .map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::ELOOP) => FileError::Link { path: path.clone() },
+                _ => FileError::io("open", &path)(source),
+            })?;
         // A reader of the lock's state holds it for an instant, too.
         let mut tries = 0;
         let locked = loop {
@@ -85,8 +93,11 @@ impl FolderLock {
 
 /// Excludes a state folder from version control.
 pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
-    let path = state.join(IGNORE);
-    if path.exists() { Ok(()) } else { fs::write(path, "*\n") }
+    match File::create_new(state.join(IGNORE)) {
+        Ok(mut file) => file.write_all(b"*\n"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Process that has, or had, a database's lock.
@@ -188,6 +199,23 @@ mod tests {
         });
         FolderLock::take(folder.path(), &state).expect("the look is over soon");
         look.join().expect("no panic");
+    }
+
+    #[test]
+    fn lock_file_that_is_a_link_is_refused_and_its_target_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        fs::create_dir(&state).expect("created");
+        let target = folder.path().join("mine.txt");
+        fs::write(&target, "precious").expect("written");
+        for name in [LOCK, IGNORE] {
+            std::os::unix::fs::symlink(&target, state.join(name)).expect("linked");
+        }
+        let error = FolderLock::take(folder.path(), &state).expect_err("a link");
+        assert!(matches!(error, FileError::Link { .. }), "{error}");
+        fs::remove_file(state.join(LOCK)).expect("removed");
+        FolderLock::take(folder.path(), &state).expect("free");
+        assert_eq!(fs::read_to_string(target).expect("read"), "precious");
     }
 
     #[test]

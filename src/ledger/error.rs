@@ -24,6 +24,14 @@ pub enum LedgerError {
         /// Newest layout of this program.
         supported: i64,
     },
+    /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
+    #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
+    InvalidRunId {
+        /// The file.
+        path: PathBuf,
+        /// The id.
+        run: String,
+    },
 }
 
 impl LedgerError {
@@ -32,6 +40,9 @@ impl LedgerError {
         let hint = match self {
             Self::Sqlite { .. } => {
                 "check free space and permissions; the ledger holds the evidence, do not delete it"
+            }
+            Self::InvalidRunId { .. } => {
+                "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
             }
             Self::NewerLayout { .. } => "use the npubench that wrote it, or a newer one",
         };

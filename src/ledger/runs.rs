@@ -87,7 +87,7 @@ impl Ledger {
     /// Returns every run, the oldest first.
     ///
     /// # Errors
-    /// [`LedgerError::Sqlite`].
+    /// [`LedgerError::Sqlite`]; [`LedgerError::InvalidRunId`] for an id that could lead out of the folder.
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<RunRecord>> {
             let mut query = self.connection.prepare(
@@ -108,7 +108,13 @@ impl Ledger {
             }
             Ok(runs)
         };
-        read().map_err(self.sqlite_error())
+        let runs = read().map_err(self.sqlite_error())?;
+        match runs.iter().find(|record| !is_run_id(&record.run)) {
+            Some(RunRecord { run, .. }) => {
+                Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() })
+            }
+            None => Ok(runs),
+        }
     }
 
     /// Returns the collections of a run, in the order of their numbers.
@@ -230,6 +236,11 @@ impl Ledger {
         };
         read().map_err(self.sqlite_error())
     }
+}
+
+/// Returns true for ids as npubench creates them: a word that is safe in paths and shell scripts.
+fn is_run_id(run: &str) -> bool {
+    (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {

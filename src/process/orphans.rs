@@ -1,13 +1,15 @@
 //! Orphans: programs of a killed npubench that still run.
 //!
-//! Each program of a run has a record file while it runs: its process id, its start time, and the boot id of the host.
-//! The program and its descendants have the path of the file in an environment variable, so that a process outside the
-//! process group is found too. No other process is ever signalled: a reused process id has another start time.
+//! Each program of a run has a record file while it runs: its process id, its start time, the boot id of the host, and
+//! the inode of the file itself. The program and its descendants have the path of the file in an environment variable,
+//! so that a process outside the process group is found too. No other process is ever signalled: a reused process id has
+//! another start time, and the record in a copy of the folder has another inode.
 
 use std::{
     ffi::{OsStr, OsString},
-    fs,
-    os::unix::ffi::OsStrExt as _,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -30,6 +32,9 @@ struct StartedProcess {
     start: u64,
     /// Boot id of the host.
     boot: String,
+    /// Inode of the record file; 0 in records of versions that did not store it.
+    #[serde(default)]
+    inode: u64,
 }
 
 /// Record file of a running program; removed on drop.
@@ -39,12 +44,19 @@ pub(super) struct ProcessRecord(PathBuf);
 impl ProcessRecord {
     /// Writes the record of a program. Errors are ignored: the record is needed only if npubench is killed.
     pub(super) fn save(file: &Path, pid: i32) -> Self {
-        let started = StartedProcess { pid, start: start_of(pid).unwrap_or_default(), boot: boot_id() };
-        if let Some(folder) = file.parent() {
-            let _ = fs::create_dir_all(folder);
-        }
-        let _ = fs::write(file, serde_json::to_string(&started).unwrap_or_default());
+        let _ = Self::write(file, pid);
         Self(file.to_owned())
+    }
+
+    fn write(file: &Path, pid: i32) -> io::Result<()> {
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut record = File::create(file)?;
+        let inode = record.metadata()?.ino();
+        let start = start_of(pid).unwrap_or_default();
+        let started = StartedProcess { pid, start, boot: boot_id(), inode };
+        record.write_all(&serde_json::to_vec(&started)?)
     }
 }
 
@@ -60,8 +72,13 @@ pub fn end_orphans(folder: &Path) -> usize {
     let mut ended = 0;
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for file in files {
-        let started = fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
-        let is_ours = started.as_ref().is_some_and(is_running);
+        let started: Option<StartedProcess> =
+            fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
+        // A copy of the folder, taken during a run, names processes of the original.
+        let is_original = |started: &StartedProcess| {
+            fs::metadata(&file).is_ok_and(|metadata| metadata.ino() == started.inode)
+        };
+        let is_ours = started.as_ref().is_some_and(|started| is_original(started) && is_running(started));
         if let Some(started) = started.filter(|_| is_ours) {
             signal_group(started.pid, Signal::SIGKILL);
         }
@@ -192,20 +209,39 @@ mod tests {
         assert!(ends(&mut marked));
         assert_eq!(other.try_wait().expect("waited"), None);
         assert!(!file.exists());
-        // A process with another start time is not the recorded one.
-        let restarted = StartedProcess { pid: other.id().cast_signed(), start: 1, boot: boot_id() };
-        fs::write(&file, serde_json::to_string(&restarted).expect("json")).expect("written");
-        assert_eq!(end_orphans(folder.path()), 0);
-        let before = StartedProcess {
-            pid: other.id().cast_signed(),
-            start: start_of(other.id().cast_signed()).expect("it runs"),
-            boot: "another boot".to_owned(),
+        // Neither a process with another start time or boot is the recorded one, nor that of a copied record.
+        let recorded = |change: fn(&mut StartedProcess)| {
+            std::mem::forget(ProcessRecord::save(&file, other.id().cast_signed()));
+            let text = fs::read_to_string(&file).expect("saved");
+            let mut record: StartedProcess = serde_json::from_str(&text).expect("a record");
+            change(&mut record);
+            fs::write(&file, serde_json::to_string(&record).expect("json")).expect("written");
         };
-        fs::write(&file, serde_json::to_string(&before).expect("json")).expect("written");
-        assert_eq!(end_orphans(folder.path()), 0);
+        let changes: [fn(&mut StartedProcess); 3] =
+            [|record| record.start = 1, |record| record.boot.push('x'), |record| record.inode += 1];
+        for change in changes {
+            recorded(change);
+            assert_eq!(end_orphans(folder.path()), 0);
+        }
         assert_eq!(other.try_wait().expect("waited"), None);
         other.kill().expect("killed");
         other.wait().expect("reaped");
+    }
+
+    /// Fails in the state in which records were compared by process id and start time alone.
+    #[test]
+    fn a_copy_of_the_records_ends_no_process_of_the_original() {
+        let (original, copy) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let file = original.path().join("1.json");
+        let mut marked = sleeper(Some(&file));
+        let record = ProcessRecord::save(&file, marked.id().cast_signed());
+        fs::copy(&file, copy.path().join("1.json")).expect("copied");
+        assert_eq!(end_orphans(copy.path()), 0);
+        assert_eq!(marked.try_wait().expect("waited"), None);
+        std::mem::forget(record);
+        assert_eq!(end_orphans(original.path()), 1);
+        assert!(ends(&mut marked));
     }
 
     #[test]

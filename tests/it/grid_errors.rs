@@ -313,8 +313,8 @@ fn invalid_grid_files_are_reported() {
         ran.stderr
     };
     let large = format!("summary: {}\n", "a".repeat(2 << 20));
-    let deep = format!("summary: {}\n", "[".repeat(100_000));
-    let dashes = format!("summary:\n  {}\n", "- ".repeat(100_000));
+    let deep = format!("patterns: {{p: {{axes: {{t: {}\n", "[".repeat(100_000));
+    let dashes = format!("patterns:\n  p:\n    axes:\n      t:\n        {}\n", "- ".repeat(100_000));
     let long = GOOD.replace("d * block", &format!("d * {}blok", "block + ".repeat(5000)));
     let unclosed = GOOD.replace("d * block", &format!("d * {}", "(block + 1) * ".repeat(5000)));
     let axes = GOOD.replace("    let:", "    axes: {t: T}\n    let:");

@@ -16,6 +16,7 @@ mod grid;
 mod grid_check;
 mod grid_errors;
 mod grid_growth;
+mod hostile_input;
 mod ingest;
 mod ingest_failures;
 mod kernel_names;

@@ -28,10 +28,12 @@ const NOT_BINDS: u8 = 3;
 const MINUS_BINDS: u8 = 7;
 /// Greatest nesting: more than any file needs. Limits recursion on hostile files.
 const DEEPEST: usize = 64;
+/// Greatest number of operators: a chain of them is a tree of that depth, which is evaluated recursively.
+const MOST_OPERATORS: usize = 400;
 
 /// Parses a whole text.
 pub(crate) fn parse(source: &str) -> Result<ExprNode, ExprError> {
-    let mut parser = ExprParser { source, at: 0, depth: 0 };
+    let mut parser = ExprParser { source, at: 0, depth: 0, operators: 0 };
     let root = parser.expression(0)?;
     parser.skip_blanks();
     if parser.at < source.len() {
@@ -44,6 +46,7 @@ struct ExprParser<'a> {
     source: &'a str,
     at: usize,
     depth: usize,
+    operators: usize,
 }
 
 impl ExprParser<'_> {
@@ -77,6 +80,10 @@ impl ExprParser<'_> {
         }
         let mut left = self.operand()?;
         while let Some((text, operator, strength)) = self.operator().filter(|found| found.2 > binds) {
+            self.operators += 1;
+            if self.operators > MOST_OPERATORS {
+                return Err(self.error(&format!("more than {MOST_OPERATORS} operators")));
+            }
             self.at += text.len();
             let right = self.expression(strength)?;
             left = ExprNode::Binary(operator, Box::new(left), Box::new(right));
