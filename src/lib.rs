@@ -10,7 +10,7 @@
 //! | 2 | [`process`], [`catalogue`], [`llm`], [`profile`] |
 //! | 3 | [`render`], [`ledger`], [`database`], [`grid`] |
 //! | 4 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 5 | [`engine`], [`vendor_check`], [`rehearsal`], [`report`], [`session`] |
+//! | 5 | [`rehearsal`], [`engine`], [`vendor_check`], [`report`], [`session`] |
 //! | 6 | [`cli`] |
 
 pub mod catalogue;

@@ -2,8 +2,8 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `domain`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `device`, `plan`, `engine`, `vendor_check`, `rehearsal`, `report` and `session`. It
-//! holds no logic of its own.
+//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `session`. It holds no
+//! logic of its own.
 
 mod check;
 mod db;

@@ -1,8 +1,8 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
 //! open; errors of all commands with hint and exit status.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `catalogue`, `profile`, `render`,
-//! `ledger`, `database`, `grid`, `device`, `plan`, `engine`, `vendor_check`, `rehearsal` and `report`.
+//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `catalogue`, `profile`, `render`, `ledger`,
+//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check` and `report`.
 
 mod check;
 mod context;

@@ -166,7 +166,7 @@ fn one_rank_forms_a_group() {
 }
 
 #[test]
-fn rehearsal_rejects_invalid_experts_and_ranks_that_disagree() {
+fn rehearsal_rejects_experts_and_tensors_that_differ_from_the_manifest() {
     // Ids beyond those of all ranks.
     let context = database(&[64], &["2"]);
     let template = fs::read_to_string(TEMPLATE).expect("it ships");

@@ -526,4 +526,7 @@ fn mutants_fit_default_memory_budget() {
         selected.rejected(),
         selected.unread
     );
+    let mut largest = 0;
+    selected.for_each(|row| largest = largest.max(MemoryFootprint::from_case(row.case).bytes()));
+    assert!(largest <= budget && largest > budget / 16, "{largest} of {budget} bytes");
 }

@@ -18,8 +18,11 @@ struct SourceFile {
     defined: BTreeSet<String>,
     /// Imported names and the paths that they stand for.
     imported: BTreeMap<String, ModulePath>,
-    /// Paths of all imports and expressions, from the root of the crate.
+    /// Paths of all private imports and of expressions, from the root of the crate.
     used: BTreeSet<ModulePath>,
+    /// Paths of re-exports, of glob imports (without the `*`), and of paths in the arguments of macros. They count as
+    /// imports of the module; which file of the module they belong to is unknown.
+    indirect: BTreeSet<ModulePath>,
     /// Paths of expressions that begin with a name of this file.
     relative: BTreeSet<ModulePath>,
     /// Text of the module header.
@@ -73,7 +76,7 @@ impl Sources {
     /// Modules that a module at the root imports, itself excluded.
     pub(super) fn imports_of_module(&self, module: &str) -> BTreeSet<&str> {
         let own = self.files.iter().filter(|(path, _)| path[0] == module);
-        own.flat_map(|(_, file)| &file.used)
+        own.flat_map(|(_, file)| file.used.iter().chain(&file.indirect))
             .filter_map(|path| self.modules().get(path.first()?.as_str()).copied())
             .filter(|other| *other != module)
             .collect()
@@ -176,8 +179,7 @@ impl PathCollector<'_> {
             }
             UseTree::Name(name) => self.add_name(before, &name.ident, &name.ident, is_reexport),
             UseTree::Rename(rename) => self.add_name(before, &rename.ident, &rename.rename, is_reexport),
-            // A glob is followed by the names that it brings, which cannot be seen here.
-            _ => {}
+            UseTree::Glob(_) => self.file.indirect.extend(self.resolve_path(before)),
         }
     }
 
@@ -193,9 +195,8 @@ impl PathCollector<'_> {
             None if is_child => [self.module, &path].concat(),
             None => return,
         };
-        if !is_reexport {
-            self.file.used.insert(target.clone());
-        }
+        let imports = if is_reexport { &mut self.file.indirect } else { &mut self.file.used };
+        imports.insert(target.clone());
         let alias =
             if alias == "self" { target.last().cloned().unwrap_or_default() } else { alias.to_string() };
         self.file.imported.insert(alias, target);
@@ -242,6 +243,15 @@ impl<'ast> Visit<'ast> for PathCollector<'_> {
         }
         syn::visit::visit_path(self, path);
     }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let tokens = call.tokens.to_string();
+        let name = |rest: &str| -> String {
+            rest.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+        };
+        self.file.indirect.extend(tokens.split("crate ::").skip(1).map(|rest| vec![name(rest)]));
+        syn::visit::visit_macro(self, call);
+    }
 }
 
 fn is_test_only(attribute: &syn::Attribute) -> bool {
@@ -274,4 +284,18 @@ pub(super) fn cycles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<String
         found.push(circle.join(", "));
     }
     found
+}
+
+#[test]
+fn imports_are_found_in_every_spelling() {
+    let text = "use crate::{domain::{Case, DataKind}, stats::Summary};\n\
+        pub(crate) use crate::report::print_note;\n\
+        use crate::table::*;\n\
+        fn f() { let a = crate::ledger::open(); println!(\"{}\", crate::plan::X); super::config::load(); }\n\
+        #[cfg(test)]\nmod tests { use crate::cli::main; }";
+    let module = vec!["engine".to_owned()];
+    let files = BTreeMap::from([(module.clone(), SourceFile::parse(text, &module))]);
+    let file = &files[&module];
+    let found: BTreeSet<&str> = file.used.iter().chain(&file.indirect).map(|path| path[0].as_str()).collect();
+    assert_eq!(found, BTreeSet::from(["config", "domain", "ledger", "plan", "report", "stats", "table"]));
 }
