@@ -85,8 +85,8 @@ impl Default for HostConfig {
 
 impl HostConfig {
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
-    pub fn real_seconds(&self, pretended: f64) -> f64 {
-        pretended / self.faults.speed
+    pub fn real_seconds(&self, simulated: f64) -> f64 {
+        simulated / self.faults.speed
     }
 
     /// Reads the file that [`super::install`] wrote.
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_models_are_one_to_one() {
+    fn names_of_models_parse_back() {
         for model in [NoiseModel::Lifelike, NoiseModel::Steady] {
             assert_eq!(model.as_str().parse(), Ok(model));
             assert_eq!(serde_json::to_string(&model).expect("a word"), format!("\"{model}\""));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_named() {
+    fn error_contains_the_unreadable_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("host.json");
         assert!(HostConfig::read(&file).expect_err("not there").to_string().contains("host.json"));

@@ -138,7 +138,9 @@ pub(super) fn install_with(
     let settings = serde_json::to_string_pretty(config)
         .map_err(|source| HostError::Config { file: file.clone(), source })?;
     write(&file, &settings, 0o644)?;
-    FireCounter::of_host(&folder).begin(super::now()).map_err(HostError::io("write below", &folder))?;
+    FireCounter::of_host(&folder)
+        .record_start(super::now())
+        .map_err(HostError::io("write below", &folder))?;
     Ok(variables)
 }
 
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrappers_hand_every_word_on() {
+    fn wrappers_pass_all_arguments() {
         let folder = tempfile::tempdir().expect("a folder");
         // A program that prints its arguments stands for npubench; its path needs quoting.
         let program = folder.path().join("it's npubench");
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_read_back() {
+    fn settings_parse_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = HostConfig { seed: u64::MAX, devices: 3, ..HostConfig::default() };
         let variables = install_with(Path::new("/x"), folder.path(), &config).expect("installed");
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_before_the_night() {
+    fn invalid_hosts_are_refused_at_installation() {
         let folder = tempfile::tempdir().expect("a folder");
         let colon = folder.path().join("a:b");
         let error = install_with(Path::new("/x"), &colon, &HostConfig::default()).expect_err("a colon");

@@ -1,23 +1,20 @@
-//! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu on which the very scripts of
-//! a real collection run, unchanged, on a machine without an NPU.
+//! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu, with which the scripts of a real collection
+//! run unchanged on a machine without an NPU.
 //!
 //! Layer 5: imports `stats`, `domain`, `config`, `catalogue`, `profile` and `render`.
 //!
-//! It owns the programs and packages in such a host's `PATH` and `PYTHONPATH`, a simulated NPU that compares every
-//! call with the manifest, the stated model of durations ([`timing`]), and profile folders with the layout of the real
-//! msprof. Its output is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and
-//! `info.json` contains `rehearsal`.
+//! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the manifest;
+//! [`timing`] states the model of durations; profile folders have the layout of the real msprof. The output is always
+//! marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and `info.json` contains `rehearsal`.
 //!
-//! Flow: `collect.sh` finds `bin/msprof` (a wrapper of `npubench stand-in msprof`),
-//! which opens a Unix socket, starts `python3 replay.py` as its child, and exports the records when the
-//! child has ended. For a gang the child is the stand-in of torchrun, which starts a process
-//! per device; each has a session of its own with the NPU, and a profile. The stand-in of torch
-//! forwards each call, one line of JSON, to that socket and has nothing but handles; calls are compared in Rust, in
-//! `npu`.
+//! `collect.sh` starts `bin/msprof` (a wrapper of `npubench stand-in msprof`), which opens a Unix socket, starts
+//! `python3 replay.py`, and exports the records when it has ended. For a gang it starts the stand-in of torchrun, which
+//! starts a process per device, each with its own session and profile. The stand-in of torch sends each call as a line
+//! of JSON to that socket and has only handles; `npu` compares the calls.
 //!
-//! Not modelled: the choice of CANN between several kernels for one call (the kernel of the case is recorded), transfers between host and device, collectives (a
-//! rank of a gang takes as long as if it were alone), several streams. Errors that arrive late, lost
-//! records and similar errors occur as a fault plan ([`crate::rehearsal::fault_plan`]) defines.
+//! Not modelled: the choice of CANN between several kernels for one call, transfers between host and device,
+//! collectives (a rank of a gang takes as long as alone), several streams. Late errors and lost records occur as a
+//! [`fault_plan`] defines.
 
 mod config;
 pub mod fault_plan;

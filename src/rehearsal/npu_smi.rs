@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_devices_reads_back() {
+    fn table_of_any_number_of_devices_parses_back() {
         for devices in 1..=16 {
             let readings: Vec<SimulatedReading> = (0..devices)
                 .map(|device| SimulatedReading {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_of_one_width_whatever_a_process_is_called() {
+    fn lines_have_one_width_for_any_process_name() {
         let processes = vec![(u32::MAX, "a|b\nthe name of a long process ü".to_owned(), 65_536)];
         let table = info_table(
             3,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_every_card() {
+    fn list_contains_every_card() {
         let text = list(3, &[]);
         let values: Vec<(&str, &str)> = text
             .lines()
@@ -264,14 +264,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_readings_read_back(readings in prop::collection::vec(reading(), 1..=16)) {
+        fn table_of_any_readings_parses_back(readings in prop::collection::vec(reading(), 1..=16)) {
             let devices = u32::try_from(readings.len()).expect("at most 16");
             let info = parse_info(&info_table(devices, &readings)).expect("the table");
             check(&info, devices, &readings);
         }
 
         #[test]
-        fn a_damaged_table_is_handled(
+        fn parser_does_not_panic_on_a_damaged_table(
             devices in 1_u32..=16,
             readings in prop::collection::vec(reading(), 0..4),
             lost in any::<prop::sample::Index>(),

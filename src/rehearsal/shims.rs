@@ -38,7 +38,7 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     };
     let faults = ActiveFaults::new(&config, Some(&folder), None);
     let readings: Vec<npu_smi::SimulatedReading> =
-        (0..config.devices).map(|device| reading(device, &faults.of_device(device))).collect();
+        (0..config.devices).map(|device| reading(device, &faults.device_state(device))).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
             print_line(npu_smi::info_table(config.devices, &readings).trim_end());
@@ -75,7 +75,7 @@ fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading 
         reading.temperature_c = throttling.temperature;
         reading.power_w += 150.0;
     }
-    if let Some(process) = &state.held_by {
+    if let Some(process) = &state.leftover_process {
         let held = npu_smi::HBM_TOTAL_MB.saturating_sub(reading.hbm_used_mb + process.free_mb);
         reading.hbm_used_mb += held;
         reading.processes.push((process.pid, process.name.clone(), held));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readings_of_sixteen_devices_are_readable_and_not_all_alike() {
+    fn readings_of_sixteen_devices_parse_and_differ() {
         let readings: Vec<npu_smi::SimulatedReading> = (0..16).map(idle).collect();
         let info = parse_info(npu_smi::info_table(16, &readings).trim_end()).expect("the table");
         assert!(info.chips.iter().any(|chip| chip.temperature_c != info.chips[0].temperature_c));

@@ -66,15 +66,15 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
 }
 
 /// Duration of one launch with that base.
-pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment: &LaunchContext) -> Nanos {
+pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, context: &LaunchContext) -> Nanos {
     let base = nanos(base);
-    let varied = match moment.model {
-        NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(moment))),
+    let varied = match context.model {
+        NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(context))),
         NoiseModel::Lifelike => {
-            let collection = [moment.seed, u64::from(moment.collection), u64::from(moment.device)];
+            let collection = [context.seed, u64::from(context.collection), u64::from(context.device)];
             let offset = 1.0 + COLLECTION_SD * normal(hash_numbers(&collection));
-            let noise = exponential(LAUNCH_SD * normal(variation(moment)));
-            let cold = usize::try_from(moment.in_process).ok().and_then(|index| COLD.get(index));
+            let noise = exponential(LAUNCH_SD * normal(variation(context)));
+            let cold = usize::try_from(context.in_process).ok().and_then(|index| COLD.get(index));
             let (factor, more) = cold.copied().unwrap_or((1.0, 0.0));
             base * offset * noise * factor + more
         }
@@ -85,13 +85,13 @@ pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, moment:
 }
 
 /// A hash of the inputs of the duration, for other quantities that vary with a launch.
-pub fn variation(moment: &LaunchContext) -> u64 {
-    let LaunchContext { seed, signature, .. } = *moment;
-    match moment.model {
-        NoiseModel::Steady => hash_numbers(&[seed, signature, u64::from(moment.since_sentinel)]),
+pub fn variation(context: &LaunchContext) -> u64 {
+    let LaunchContext { seed, signature, .. } = *context;
+    match context.model {
+        NoiseModel::Steady => hash_numbers(&[seed, signature, u64::from(context.since_sentinel)]),
         NoiseModel::Lifelike => {
-            let [collection, device] = [moment.collection, moment.device].map(u64::from);
-            hash_numbers(&[seed, collection, device, signature, u64::from(moment.in_process)])
+            let [collection, device] = [context.collection, context.device].map(u64::from);
+            hash_numbers(&[seed, collection, device, signature, u64::from(context.in_process)])
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         KernelWork { flops, bytes, unit: ComputeUnit::Vector, dtype: Dtype::Bf16 }
     }
 
-    fn moment(model: NoiseModel) -> LaunchContext {
+    fn context(model: NoiseModel) -> LaunchContext {
         LaunchContext {
             model,
             seed: 7,
@@ -172,16 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn steady_durations_do_not_know_collection_device_or_history() {
+    fn steady_durations_do_not_depend_on_collection_device_or_history() {
         let (profile, work) = (profile(), work(1e6, 1e8));
         let base = base(&profile, "RmsNorm", &work);
-        let first = duration(&profile, &work, base, &moment(NoiseModel::Steady));
+        let first = duration(&profile, &work, base, &context(NoiseModel::Steady));
         let elsewhere =
-            LaunchContext { collection: 5, device: 3, in_process: 0, ..moment(NoiseModel::Steady) };
+            LaunchContext { collection: 5, device: 3, in_process: 0, ..context(NoiseModel::Steady) };
         assert_eq!(duration(&profile, &work, base, &elsewhere), first);
         let numbers: Vec<Nanos> = (0..20)
-            .map(|since_sentinel| LaunchContext { since_sentinel, ..moment(NoiseModel::Steady) })
-            .map(|moment| duration(&profile, &work, base, &moment))
+            .map(|since_sentinel| LaunchContext { since_sentinel, ..context(NoiseModel::Steady) })
+            .map(|context| duration(&profile, &work, base, &context))
             .collect();
         assert!(numbers.iter().any(|number| *number != numbers[0]), "{numbers:?}");
         let spread = nanos(base) * STEADY_SPREAD + nanos(Nanos(TICK_NS));
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn durations_do_not_change() {
+    fn durations_are_pinned() {
         // Rehearsed databases are compared byte for byte: a change here is a change of the model.
         let (profile, work) = (profile(), work(1e6, 1e10));
         let base = base(&profile, "RmsNorm", &work);
-        let steady = duration(&profile, &work, base, &moment(NoiseModel::Steady));
-        let lifelike = duration(&profile, &work, base, &moment(NoiseModel::Lifelike));
+        let steady = duration(&profile, &work, base, &context(NoiseModel::Steady));
+        let lifelike = duration(&profile, &work, base, &context(NoiseModel::Lifelike));
         assert_eq!((base, steady, lifelike), (Nanos(9_160_700), Nanos(9_157_340), Nanos(9_189_460)));
     }
 
@@ -207,7 +207,7 @@ mod tests {
                 &profile,
                 &work,
                 base,
-                &LaunchContext { collection, in_process, ..moment(NoiseModel::Lifelike) },
+                &LaunchContext { collection, in_process, ..context(NoiseModel::Lifelike) },
             )
         };
         let mean = |collection| (10..500).map(|n| of(collection, n).0).sum::<i64>() / 490;
@@ -229,18 +229,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_faster_than_the_device_allows(
+        fn no_duration_is_below_the_bound_of_the_device(
             flops in 0.0..1e15, bytes in 0.0..1e11, kernel in "[A-Z][a-z]{2,9}", seed: u64,
             signature: u64, collection in 0_u32..100, n in 0_u32..100, steady: bool,
         ) {
             let (profile, work) = (profile(), work(flops, bytes));
             let model = if steady { NoiseModel::Steady } else { NoiseModel::Lifelike };
             let base = base(&profile, &kernel, &work);
-            let moment = LaunchContext { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
-            let taken = duration(&profile, &work, base, &moment);
+            let context = LaunchContext { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
+            let taken = duration(&profile, &work, base, &context);
             prop_assert!(taken >= profile.fastest(&work));
             prop_assert_eq!(taken.0 % TICK_NS, 0);
-            prop_assert_eq!(taken, duration(&profile, &work, base, &moment));
+            prop_assert_eq!(taken, duration(&profile, &work, base, &context));
         }
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn ledger(context: &Context, database: &str, sql: &str) -> String {
 }
 
 #[test]
-fn what_is_measured_is_not_measured_again_unless_told() {
+fn measured_rows_are_skipped_unless_update_is_given() {
     let context = Context::new();
     decoder_layer(&context, "db");
     let first = rehearse(&context, "db", &["--devices", "0-1", "--kernels", "RmsNorm,SwiGlu"]);
@@ -115,7 +115,7 @@ fn what_is_measured_is_not_measured_again_unless_told() {
 }
 
 #[test]
-fn the_number_of_devices_does_not_change_a_steady_result() {
+fn steady_results_do_not_depend_on_the_number_of_devices() {
     let context = Context::new();
     for (database, devices) in [("one", "5"), ("sixteen", "0-15")] {
         decoder_layer(&context, database);
@@ -129,7 +129,7 @@ fn the_number_of_devices_does_not_change_a_steady_result() {
 }
 
 #[test]
-fn results_in_the_ledger_reach_the_rows_later() {
+fn results_in_the_ledger_are_written_to_the_rows_later() {
     let context = Context::new();
     decoder_layer(&context, "db");
     let unmeasured = fs::read(context.path("db/SwiGlu.csv")).expect("there");
@@ -148,7 +148,7 @@ fn results_in_the_ledger_reach_the_rows_later() {
 }
 
 #[test]
-fn kernels_without_an_entry_are_reported_and_their_rows_stay() {
+fn kernels_without_an_entry_are_reported_and_their_rows_kept() {
     use crate::context::{SWIGLU, profile};
     let context = Context::new();
     let odd = SWIGLU.replacen("512,6144", "512,6143", 1);
@@ -196,7 +196,7 @@ fn events_are_json_lines() {
 }
 
 #[test]
-fn a_second_run_on_the_same_database_names_the_first() {
+fn second_run_on_the_same_database_is_refused_with_the_first() {
     let context = Context::new();
     context.small_database("db");
     assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
@@ -213,7 +213,7 @@ fn a_second_run_on_the_same_database_names_the_first() {
 }
 
 /// Starts a run and waits until its first collection is in the ledger.
-fn begun(context: &Context) -> std::process::Child {
+fn start_run(context: &Context) -> std::process::Child {
     let arguments =
         ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady", "--devices", "0"];
     let mut command: Command = context.command(&arguments);
@@ -237,11 +237,11 @@ pub(crate) fn signal(child: &std::process::Child, signal: nix::sys::signal::Sign
 }
 
 #[test]
-fn ctrl_c_ends_cleanly_and_the_same_command_goes_on() {
+fn ctrl_c_stops_the_run_and_the_same_command_resumes_it() {
     let context = Context::new();
     decoder_layer(&context, "db");
     decoder_layer(&context, "undisturbed");
-    let child = begun(&context);
+    let child = start_run(&context);
     signal(&child, nix::sys::signal::Signal::SIGINT);
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
     // With a single collection nothing was left to stop.
@@ -256,7 +256,7 @@ fn ctrl_c_ends_cleanly_and_the_same_command_goes_on() {
 fn two_signals_at_once_are_one_request() {
     let context = Context::new();
     decoder_layer(&context, "db");
-    let child = begun(&context);
+    let child = start_run(&context);
     signal(&child, nix::sys::signal::Signal::SIGINT);
     signal(&child, nix::sys::signal::Signal::SIGTERM);
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
@@ -269,11 +269,11 @@ fn two_signals_at_once_are_one_request() {
 }
 
 #[test]
-fn a_killed_run_is_finished_by_the_next_to_the_same_rows() {
+fn run_after_a_killed_run_completes_the_same_rows() {
     let context = Context::new();
     decoder_layer(&context, "db");
     decoder_layer(&context, "undisturbed");
-    let child = begun(&context);
+    let child = start_run(&context);
     signal(&child, nix::sys::signal::Signal::SIGKILL);
     child.wait_with_output().expect("it ends");
     let ran = rehearse(&context, "db", &["--devices", "0"]);
@@ -302,7 +302,7 @@ fn a_collection_can_be_started_again_by_hand() {
 }
 
 #[test]
-fn a_lost_ledger_does_not_cost_a_row_its_samples() {
+fn rows_keep_their_samples_if_the_ledger_is_lost() {
     let context = Context::new();
     context.small_database("db");
     assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
@@ -319,7 +319,7 @@ fn a_lost_ledger_does_not_cost_a_row_its_samples() {
 }
 
 #[test]
-fn ending_at_once_blames_no_case() {
+fn immediate_stop_fails_no_case() {
     let context = Context::new();
     decoder_layer(&context, "db");
     let mut command = context.command(&[
@@ -346,7 +346,7 @@ fn ending_at_once_blames_no_case() {
 }
 
 #[test]
-fn render_prints_a_script_that_python_reads() {
+fn rendered_script_is_valid_python() {
     let context = Context::new();
     decoder_layer(&context, "db");
     let script = context.run(&["render", "MatMulV3", "--db", "db"]);

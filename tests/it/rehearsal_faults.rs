@@ -218,7 +218,7 @@ impl Stage {
 use Verdict::{Crashed, Hung, Implausible, InvalidArgs, LostRecords, NotRun, Ok as Fine, Oom};
 
 #[test]
-fn without_faults_all_is_well() {
+fn plan_without_faults_measures_all_cases() {
     let stage = Stage::new();
     let left = stage.collect("{}");
     assert_eq!(
@@ -238,7 +238,7 @@ fn assert_matches(left: &Left, verdicts: [Verdict; 3], fault: &str) {
 }
 
 #[test]
-fn each_fault_of_a_case_is_seen_there_and_nowhere_else() {
+fn fault_of_a_case_affects_only_that_case() {
     let stage = Stage::new();
     let table = [
         ("crash: {exit: 3}", [Fine, Crashed, NotRun], "the process ended while it ran", "No such process."),
@@ -298,7 +298,7 @@ fn each_fault_of_a_case_is_seen_there_and_nowhere_else() {
 }
 
 #[test]
-fn a_fault_that_is_counted_spares_the_retry() {
+fn fault_with_a_limit_does_not_affect_the_retry() {
     let stage = Stage::new();
     for (fault, verdict) in [("crash:", Crashed), ("out_of_memory:", Oom)] {
         for times in ["times: 1", "times_each: 1"] {
@@ -310,14 +310,14 @@ fn a_fault_that_is_counted_spares_the_retry() {
 }
 
 #[test]
-fn a_crash_at_exit_leaves_everything_else() {
+fn crash_at_exit_keeps_all_results() {
     let left = Stage::new().collect("faults:\n- crash: {at: exit}\n  where: {kernel: RmsNorm}\n");
     assert_eq!((left.verdicts(), left.journal.is_done), (vec![Fine; 3], true));
     assert!(left.log.contains("return code: killed by signal 11."), "{}", left.log);
 }
 
 #[test]
-fn records_and_tables_are_damaged_as_told() {
+fn records_and_tables_are_damaged_as_planned() {
     let stage = Stage::new();
     let lost = [LostRecords; 3];
     let table = [
@@ -345,7 +345,7 @@ fn records_and_tables_are_damaged_as_told() {
 }
 
 #[test]
-fn what_was_not_exported_can_be_exported_once_more() {
+fn failed_export_can_be_repeated() {
     let stage = Stage::new();
     for (fault, is_there_later) in [
         ("missing_output:", true),
@@ -380,7 +380,7 @@ fn what_was_not_exported_can_be_exported_once_more() {
 }
 
 /// Process ids of `sleep` for so many seconds.
-fn sleepers(seconds: f64) -> Vec<i32> {
+fn sleep_processes(seconds: f64) -> Vec<i32> {
     let wanted = format!("sleep\0{seconds:.6}\0");
     let entries = fs::read_dir("/proc").expect("Linux").filter_map(|entry| Some(entry.ok()?.path()));
     let is_one = |path: &PathBuf| fs::read_to_string(path.join("cmdline")).is_ok_and(|line| line == wanted);
@@ -389,7 +389,7 @@ fn sleepers(seconds: f64) -> Vec<i32> {
 }
 
 #[test]
-fn hangs_are_processes_that_really_block() {
+fn hang_blocks_the_process() {
     let stage = Stage::new();
     let own = f64::from(std::process::id() % 10_000) / 1e4;
     for (number, (more, survivors)) in (1_u32..).zip([
@@ -406,17 +406,17 @@ fn hangs_are_processes_that_really_block() {
         let journal = stage.own().join("launched.jsonl");
         let left = stage.collect_until(|| {
             let is_reached = read_journal(&journal).lines.contains_key(&0)
-                && (!more.contains("grandchild") || !sleepers(seconds).is_empty());
+                && (!more.contains("grandchild") || !sleep_processes(seconds).is_empty());
             std::thread::sleep(Duration::from_millis(if is_reached { 300 } else { 0 }));
             is_reached
         });
         assert_eq!((left.ended, left.verdicts()), (ExitKind::Stopped, vec![NotRun, Hung, NotRun]), "{more}");
-        let mut found = sleepers(seconds);
+        let mut found = sleep_processes(seconds);
         let deadline = Instant::now() + Duration::from_secs(10);
         while found.len() > survivors && Instant::now() < deadline {
             // What was killed takes a moment to go.
             std::thread::sleep(Duration::from_millis(20));
-            found = sleepers(seconds);
+            found = sleep_processes(seconds);
         }
         for pid in &found {
             let pid = nix::unistd::Pid::from_raw(*pid);
@@ -427,7 +427,7 @@ fn hangs_are_processes_that_really_block() {
 }
 
 #[test]
-fn a_throttled_device_is_hot_and_its_kernels_are_slow() {
+fn throttled_device_is_hot_and_its_kernels_are_slow() {
     let stage = Stage::new();
     let cool = stage.collect("{}");
     let hot =
@@ -449,7 +449,7 @@ fn a_throttled_device_is_hot_and_its_kernels_are_slow() {
 }
 
 #[test]
-fn a_slow_device_takes_longer_and_measures_the_same() {
+fn slow_device_takes_longer_with_equal_durations() {
     let stage = Stage::new();
     let usual = stage.collect("{}");
     let slow = stage.collect("faults:\n- slow_device: {factor: 8}\n");
@@ -462,7 +462,7 @@ fn a_slow_device_takes_longer_and_measures_the_same() {
 }
 
 #[test]
-fn a_lost_device_is_not_listed_and_cannot_be_used() {
+fn lost_device_is_not_listed_and_cannot_be_used() {
     let stage = Stage::new();
     let left = stage.collect("faults:\n- device_lost:\n  where: {devices: [0, 4, 5]}\n");
     assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false));
@@ -474,19 +474,19 @@ fn a_lost_device_is_not_listed_and_cannot_be_used() {
 }
 
 #[test]
-fn a_device_that_is_lost_on_the_way_ends_the_case_that_runs() {
+fn device_lost_during_a_case_crashes_that_case() {
     let stage = Stage::new();
     let plan = "costs: {case: 2}\nfaults:\n- device_lost:\n  when: {from: 4}\n";
     let left = stage.collect(plan);
     let verdicts = left.verdicts();
-    let struck = verdicts.iter().position(|verdict| *verdict == Crashed).expect("one of them");
-    assert!(left.reason(struck).contains("error code is 507033"), "{}", left.reason(struck));
-    assert!(verdicts[..struck].iter().all(|v| *v == Fine), "{verdicts:?}");
-    assert!(verdicts[struck + 1..].iter().all(|v| *v != Fine), "{verdicts:?}");
+    let affected = verdicts.iter().position(|verdict| *verdict == Crashed).expect("one of them");
+    assert!(left.reason(affected).contains("error code is 507033"), "{}", left.reason(affected));
+    assert!(verdicts[..affected].iter().all(|v| *v == Fine), "{verdicts:?}");
+    assert!(verdicts[affected + 1..].iter().all(|v| *v != Fine), "{verdicts:?}");
 }
 
 #[test]
-fn somebody_elses_process_keeps_others_out() {
+fn leftover_process_occupies_the_device() {
     let stage = Stage::new();
     for (holds, error) in [("memory", "NPU out of memory. Tried to allocate"), ("device", "EL0005")] {
         let fault = format!("leftover_process: {{holds: {holds}, pid: 4711, name: vllm}}");
@@ -507,13 +507,13 @@ fn somebody_elses_process_keeps_others_out() {
 }
 
 #[test]
-fn pretended_costs_pass_at_the_plans_speed() {
+fn simulated_costs_are_divided_by_the_speed() {
     let stage = Stage::new();
     let costs = "{start: 20, init: 10, case: 10, launch: 0.2, export: 15}";
-    // 20 + 10 + 3 × 10 + 3 × 25 × 0.2 + 15 = 90 pretended seconds.
+    // 20 + 10 + 3 × 10 + 3 × 25 × 0.2 + 15 = 90 simulated seconds.
     let left = stage.collect(&format!("speed: 100\ncosts: {costs}\n"));
     assert_eq!(left.verdicts(), [Fine; 3]);
-    assert!((0.9..45.0).contains(&left.seconds), "{} s, of which 0.9 are pretended", left.seconds);
+    assert!((0.9..45.0).contains(&left.seconds), "{} s, of which 0.9 are simulated", left.seconds);
 }
 
 /// Ids of the cases that ran out of memory.
@@ -523,27 +523,28 @@ fn out_of_memory(context: &Context, database: &str) -> String {
 }
 
 #[test]
-fn the_same_seed_strikes_the_same_cases_on_any_number_of_devices() {
+fn same_seed_injects_the_same_faults_on_any_number_of_devices() {
     let context = Context::new();
     let plan = |seed: u32| {
-        let place = "{probability: 0.4, drawn_by: case}";
-        context.write("faults.yaml", &format!("seed: {seed}\nfaults:\n- out_of_memory:\n  where: {place}\n"));
+        let target = "{probability: 0.4, drawn_by: case}";
+        context
+            .write("faults.yaml", &format!("seed: {seed}\nfaults:\n- out_of_memory:\n  where: {target}\n"));
     };
-    let mut struck = Vec::new();
+    let mut affected = Vec::new();
     for (database, devices, seed) in [("one", "5", 3), ("sixteen", "0-15", 3), ("other", "0-15", 4)] {
         plan(seed);
         decoder_layer(&context, database);
         let ran = rehearse(&context, database, &["--devices", devices, "--rehearsal-faults", "faults.yaml"]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
-        struck.push(out_of_memory(&context, database));
+        affected.push(out_of_memory(&context, database));
     }
-    assert_eq!(struck[0], struck[1]);
-    assert_ne!(struck[0], struck[2]);
-    assert!(struck[0].matches("; ").count() >= 3, "{}", struck[0]);
+    assert_eq!(affected[0], affected[1]);
+    assert_ne!(affected[0], affected[2]);
+    assert!(affected[0].matches("; ").count() >= 3, "{}", affected[0]);
 }
 
 #[test]
-fn plans_are_refused_before_anything_runs() {
+fn invalid_plans_are_refused_before_the_run() {
     let context = Context::new();
     context.small_database("db");
     context.write("faults.yaml", "faults:\n- crash: {signal: SIGSEGV}\n  where: {kernel: SwiGlo}\n");
@@ -569,7 +570,7 @@ fn plans_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn the_documented_plan_is_one() {
+fn documented_plan_is_valid() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rehearsal.md")).expect("there");
     let (_, after) = text.split_once("```yaml\n").expect("an example");
     let (example, _) = after.split_once("```").expect("its end");

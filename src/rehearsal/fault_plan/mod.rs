@@ -1,4 +1,4 @@
-//! The fault plan of the rehearsal host, a YAML file: faults with their place, number and time; simulated delays; and
+//! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
 //! the ratio of simulated to real time.
 //!
 //! This module defines the keys of a plan and their valid combinations; the rehearsal host carries the faults out.
@@ -63,8 +63,9 @@ pub struct SimulatedDelays {
 pub struct PlannedFault {
     /// Kind and parameters.
     pub kind: FaultKind,
-    /// Place.
-    pub place: FaultTarget,
+    /// Target.
+    #[serde(alias = "place")]
+    pub target: FaultTarget,
     /// Limit of occurrences in total; none by default.
     pub times: Option<u32>,
     /// Limit of occurrences for each case; for faults of a collection, for each set of cases.
@@ -73,7 +74,7 @@ pub struct PlannedFault {
     pub when: TimeWindow,
 }
 
-/// The place of a fault: all given conditions must hold. A list matches any of its values; an empty list matches all.
+/// Target of a fault: all given conditions must hold. A list matches any of its values; an empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultTarget {

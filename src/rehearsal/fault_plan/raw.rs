@@ -75,7 +75,7 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     leftover_process: Option<LeftoverProcess>,
     #[serde(rename = "where")]
-    place: FaultTarget,
+    target: FaultTarget,
     times: Option<u32>,
     times_each: Option<u32>,
     when: TimeWindow,
@@ -97,7 +97,7 @@ fn invalid<T>(keys: &[&'static str], problem: impl Into<String>) -> Result<T, Fa
 
 impl RawFault {
     fn check(self) -> Result<PlannedFault, FaultError> {
-        let Self { place, times, times_each, when, .. } = self;
+        let Self { target, times, times_each, when, .. } = self;
         let kinds = [
             ("crash", self.crash.map(FaultKind::Crash)),
             ("hang", self.hang.map(FaultKind::Hang)),
@@ -120,7 +120,7 @@ impl RawFault {
             return invalid(&[], "expected one fault in each item of the list, such as `- crash:`");
         };
         check_kind(key, &kind)?;
-        check_target(&kind, &place)?;
+        check_target(&kind, &target)?;
         for (key, count) in [("times", times), ("times_each", times_each)] {
             match count {
                 Some(_) if kind.scope() == FaultScope::Device => {
@@ -139,7 +139,7 @@ impl RawFault {
         if when.until.is_some_and(|until| until.is_nan() || until <= when.from) {
             return invalid(&["when", "until"], "`until`: expected seconds greater than `from`");
         }
-        Ok(PlannedFault { kind, place, times, times_each, when })
+        Ok(PlannedFault { kind, target, times, times_each, when })
     }
 }
 
@@ -257,7 +257,7 @@ pub(super) fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<F
             error(&[&["faults", &index], keys].concat(), problem, hint)
         };
         let fault = raw.check().map_err(|(keys, problem)| below(&keys, &problem, HINT))?;
-        check_known(&fault.place, known, below)?;
+        check_known(&fault.target, known, below)?;
         Ok(fault)
     });
     Ok(FaultPlan { seed, speed, costs, faults: faults.collect::<Result<_, YamlError>>()? })

@@ -16,7 +16,7 @@ fn faults_without_parameters_have_documented_defaults() {
         parse("faults:\n- crash:\n- throttling: {factor: 2}\n  where: {devices: 1}\n").expect("a plan");
     assert_eq!(plan.faults[0].kind, FaultKind::Crash(ProcessCrash::default()));
     let hot = FaultKind::Throttling(DeviceThrottling { factor: 2.0, temperature: 98 });
-    assert_eq!((plan.faults[1].kind.clone(), plan.faults[1].place.devices.as_slice()), (hot, &[1][..]));
+    assert_eq!((plan.faults[1].kind.clone(), plan.faults[1].target.devices.as_slice()), (hot, &[1][..]));
     assert_eq!((plan.speed, plan.costs), (1.0, SimulatedDelays::default()));
 }
 

@@ -16,7 +16,7 @@ pub(in crate::rehearsal) struct FireCounter {
 }
 
 const FOLDER: &str = "faults";
-const BEGAN: &str = "began";
+const STARTED: &str = "started";
 
 impl FireCounter {
     /// Opens the counts of the host in a folder.
@@ -25,9 +25,9 @@ impl FireCounter {
     }
 
     /// Records the start time of the host. A host installed again in its folder keeps its first start time.
-    pub(in crate::rehearsal) fn begin(&self, now: Nanos) -> io::Result<()> {
+    pub(in crate::rehearsal) fn record_start(&self, now: Nanos) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        match File::create_new(self.folder.join(BEGAN)) {
+        match File::create_new(self.folder.join(STARTED)) {
             Ok(mut file) => file.write_all(now.0.to_string().as_bytes()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
@@ -35,14 +35,14 @@ impl FireCounter {
     }
 
     /// Returns the recorded start time.
-    pub(super) fn began(&self) -> Option<Nanos> {
-        fs::read_to_string(self.folder.join(BEGAN)).ok()?.parse().ok().map(Nanos)
+    pub(super) fn started(&self) -> Option<Nanos> {
+        fs::read_to_string(self.folder.join(STARTED)).ok()?.parse().ok().map(Nanos)
     }
 
-    /// Counts a firing under a name and returns true, or returns false once `most` were counted.
-    pub(super) fn take(&self, name: &str, most: u32) -> bool {
+    /// Counts a firing under a name and returns true, or returns false once `limit` were counted.
+    pub(super) fn count(&self, name: &str, limit: u32) -> bool {
         // In a folder that cannot be written, faults with a limited number of firings do not fire.
-        (0..most).any(|number| File::create_new(self.folder.join(format!("{name}.{number}"))).is_ok())
+        (0..limit).any(|number| File::create_new(self.folder.join(format!("{name}.{number}"))).is_ok())
     }
 }
 
@@ -53,20 +53,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strikes_are_counted_once_by_all_who_count_at_once() {
+    fn concurrent_counters_never_exceed_the_limit() {
         let folder = tempfile::tempdir().expect("a folder");
-        let strikes = FireCounter::of_host(folder.path());
-        strikes.begin(Nanos(5)).expect("written");
-        strikes.begin(Nanos(6)).expect("nothing to do");
-        assert_eq!(strikes.began(), Some(Nanos(5)));
+        let counter = FireCounter::of_host(folder.path());
+        counter.record_start(Nanos(5)).expect("written");
+        counter.record_start(Nanos(6)).expect("nothing to do");
+        assert_eq!(counter.started(), Some(Nanos(5)));
         let threads: Vec<_> = (0..8)
             .map(|_| {
-                let strikes = strikes.clone();
-                thread::spawn(move || (0..5).filter(|_| strikes.take("0", 7)).count())
+                let counter = counter.clone();
+                thread::spawn(move || (0..5).filter(|_| counter.count("0", 7)).count())
             })
             .collect();
         let taken: usize = threads.into_iter().map(|thread| thread.join().expect("it ends")).sum();
         assert_eq!(taken, 7);
-        assert!(strikes.take("1", 1) && !strikes.take("1", 1));
+        assert!(counter.count("1", 1) && !counter.count("1", 1));
     }
 }

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 pub(in crate::rehearsal) struct SimulatedLatency {
     speed: f64,
     slowness: f64,
-    owed: Duration,
+    pending: Duration,
     last: Instant,
 }
 
 /// Shorter sleeps are accumulated, because the system's resolution is no finer.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 impl SimulatedLatency {
     pub(super) fn new(speed: f64) -> Self {
-        Self { speed, slowness: 1.0, owed: Duration::ZERO, last: Instant::now() }
+        Self { speed, slowness: 1.0, pending: Duration::ZERO, last: Instant::now() }
     }
 
     /// Sets the factor by which the device is slower from now on.
@@ -26,18 +26,18 @@ impl SimulatedLatency {
     }
 
     /// Adds simulated seconds.
-    pub(in crate::rehearsal) fn owe(&mut self, pretended: f64) {
-        self.owed = self.owed.saturating_add(seconds(pretended / self.speed * self.slowness));
+    pub(in crate::rehearsal) fn add(&mut self, simulated: f64) {
+        self.pending = self.pending.saturating_add(seconds(simulated / self.speed * self.slowness));
     }
 
     /// Returns the sleep that is due before the next answer.
-    pub(in crate::rehearsal) fn due(&mut self) -> Duration {
-        let passed = self.last.elapsed();
-        self.owed = self.owed.saturating_add(passed.mul_f64(self.slowness - 1.0));
-        let due = if self.owed < LEAST { Duration::ZERO } else { std::mem::take(&mut self.owed) };
+    pub(in crate::rehearsal) fn take_pending(&mut self) -> Duration {
+        let elapsed = self.last.elapsed();
+        self.pending = self.pending.saturating_add(elapsed.mul_f64(self.slowness - 1.0));
+        let delay = if self.pending < MIN_SLEEP { Duration::ZERO } else { std::mem::take(&mut self.pending) };
         // The sleep itself is not stretched again.
-        self.last = Instant::now() + due;
-        due
+        self.last = Instant::now() + delay;
+        delay
     }
 }
 
@@ -51,17 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pretended_seconds_pass_as_fast_as_the_speed_says() {
-        let mut pace = SimulatedLatency::new(100.0);
-        assert_eq!(pace.due(), Duration::ZERO);
-        pace.owe(30.0);
-        assert_eq!(pace.due(), Duration::from_millis(300));
-        (0..9).for_each(|_| pace.owe(0.01));
-        assert_eq!(pace.due(), Duration::ZERO, "0.9 ms are saved up");
-        pace.owe(0.02);
-        assert_eq!(pace.due(), Duration::from_micros(1_100));
-        pace.slow_down(3.0);
-        pace.owe(1.0);
-        assert!(pace.due() >= Duration::from_millis(30));
+    fn simulated_seconds_are_divided_by_the_speed() {
+        let mut latency = SimulatedLatency::new(100.0);
+        assert_eq!(latency.take_pending(), Duration::ZERO);
+        latency.add(30.0);
+        assert_eq!(latency.take_pending(), Duration::from_millis(300));
+        (0..9).for_each(|_| latency.add(0.01));
+        assert_eq!(latency.take_pending(), Duration::ZERO, "0.9 ms are accumulated");
+        latency.add(0.02);
+        assert_eq!(latency.take_pending(), Duration::from_micros(1_100));
+        latency.slow_down(3.0);
+        latency.add(1.0);
+        assert!(latency.take_pending() >= Duration::from_millis(30));
     }
 }

@@ -1,4 +1,4 @@
-//! Selection of the faults that fire, by place and time. Their effects are implemented in the simulated NPU, in msprof
+//! Selection of the faults that fire, by target and time. Their effects are implemented in the simulated NPU, in msprof
 //! and in npu-smi.
 
 mod fire_count;
@@ -28,8 +28,8 @@ pub(super) struct ActiveFaults {
     plan: FaultPlan,
     seed: u64,
     /// `None` without a host's folder: firings are not counted, and the plan's time stays 0.
-    strikes: Option<FireCounter>,
-    began: Nanos,
+    fire_counter: Option<FireCounter>,
+    started: Nanos,
     collection: u32,
     /// The device of the collection.
     device: u32,
@@ -39,20 +39,20 @@ pub(super) struct ActiveFaults {
 impl ActiveFaults {
     /// Creates the faults of a configuration; `folder` is the host's.
     pub(super) fn new(config: &HostConfig, folder: Option<&Path>, manifest: Option<&Manifest>) -> Self {
-        let strikes = folder.map(FireCounter::of_host);
-        let began = strikes.as_ref().and_then(FireCounter::began).unwrap_or_else(super::now);
+        let fire_counter = folder.map(FireCounter::of_host);
+        let started = fire_counter.as_ref().and_then(FireCounter::started).unwrap_or_else(super::now);
         Self {
             seed: config.faults.seed.unwrap_or(config.seed),
             plan: config.faults.clone(),
-            strikes,
-            began,
+            fire_counter,
+            started,
             collection: manifest.map_or(0, |manifest| manifest.collection),
             device: manifest.map_or(0, |manifest| manifest.device),
             cases: manifest.map(|manifest| manifest.cases.clone()).unwrap_or_default(),
         }
     }
 
-    pub(super) fn pace(&self) -> SimulatedLatency {
+    pub(super) fn latency(&self) -> SimulatedLatency {
         SimulatedLatency::new(self.plan.speed)
     }
 
@@ -61,8 +61,8 @@ impl ActiveFaults {
     }
 
     /// Converts simulated seconds to real ones.
-    pub(super) fn real(&self, pretended: f64) -> f64 {
-        pretended / self.plan.speed
+    pub(super) fn real_seconds(&self, seconds: f64) -> f64 {
+        seconds / self.plan.speed
     }
 
     /// The device of the collection.
@@ -76,46 +76,46 @@ impl ActiveFaults {
     }
 
     /// Returns the faults that fire for the case of that ordinal, and counts them.
-    pub(super) fn of_case(&self, ordinal: u32) -> Vec<FaultKind> {
+    pub(super) fn fire_for_case(&self, ordinal: u32) -> Vec<FaultKind> {
         let Some(case) = self.cases.iter().find(|case| case.ordinal == ordinal) else { return Vec::new() };
-        self.striking(FaultScope::Case, |fault, index| {
-            let place = &fault.place;
-            (names(place, case)
-                && place.every.is_none_or(|every| (ordinal + 1).is_multiple_of(every))
-                && self.is_here(place)
-                && self.is_drawn(index, place, case.case.seed(), self.device))
+        self.fire(FaultScope::Case, |fault, index| {
+            let target = &fault.target;
+            (selects_case(target, case)
+                && target.every.is_none_or(|every| (ordinal + 1).is_multiple_of(every))
+                && self.matches_collection(target)
+                && self.is_drawn(index, target, case.case.seed(), self.device))
             .then(|| case.case.as_str().to_owned())
         })
     }
 
     /// Returns the faults that fire for the collection, and counts them.
-    pub(super) fn of_collection(&self) -> Vec<FaultKind> {
-        self.striking(FaultScope::Collection, |fault, index| {
-            let place = &fault.place;
-            let names_none = place.kernel.is_empty()
-                && place.case.is_empty()
-                && place.shapes.is_empty()
-                && place.ordinal.is_empty();
+    pub(super) fn fire_for_collection(&self) -> Vec<FaultKind> {
+        self.fire(FaultScope::Collection, |fault, index| {
+            let target = &fault.target;
+            let selects_all_cases = target.kernel.is_empty()
+                && target.case.is_empty()
+                && target.shapes.is_empty()
+                && target.ordinal.is_empty();
             // The same set of cases has the same faults in any order.
             let cases = self.cases.iter().fold(0_u64, |sum, case| sum.wrapping_add(case.case.seed()));
-            ((names_none || self.cases.iter().any(|case| names(place, case)))
-                && place.every.is_none_or(|every| self.collection.is_multiple_of(every))
-                && self.is_here(place)
-                && self.is_drawn(index, place, cases, self.device))
+            ((selects_all_cases || self.cases.iter().any(|case| selects_case(target, case)))
+                && target.every.is_none_or(|every| self.collection.is_multiple_of(every))
+                && self.matches_collection(target)
+                && self.is_drawn(index, target, cases, self.device))
             .then(|| format!("{cases:016x}"))
         })
     }
 
     /// Returns the present state of a device.
-    pub(super) fn of_device(&self, device: u32) -> FaultyDeviceState {
+    pub(super) fn device_state(&self, device: u32) -> FaultyDeviceState {
         let mut state = FaultyDeviceState::default();
         let now = self.now();
         for (index, fault) in self.plan.faults.iter().enumerate() {
-            let place = &fault.place;
+            let target = &fault.target;
             let holds = fault.kind.scope() == FaultScope::Device
                 && fault.when.holds(now)
-                && (place.devices.is_empty() || place.devices.contains(&device))
-                && self.is_drawn(index, place, 0, device);
+                && (target.devices.is_empty() || target.devices.contains(&device))
+                && self.is_drawn(index, target, 0, device);
             match &fault.kind {
                 _ if !holds => {}
                 FaultKind::DeviceLost(_) => state.is_lost = true,
@@ -123,7 +123,8 @@ impl ActiveFaults {
                 FaultKind::Throttling(throttling) => state.throttling = Some(*throttling),
                 FaultKind::LeftoverProcess(process) => {
                     let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
-                    state.held_by = (now < until).then(|| process.clone()).or(state.held_by);
+                    state.leftover_process =
+                        (now < until).then(|| process.clone()).or(state.leftover_process);
                 }
                 _ => {}
             }
@@ -133,12 +134,12 @@ impl ActiveFaults {
 
     /// Returns the simulated seconds since the start of the host.
     fn now(&self) -> f64 {
-        let passed = super::now().0.saturating_sub(self.began.0).max(0);
-        Nanos(passed).seconds() * self.plan.speed
+        let elapsed = super::now().0.saturating_sub(self.started.0).max(0);
+        Nanos(elapsed).seconds() * self.plan.speed
     }
 
     /// Returns the active faults of a scope for which `find` returns a subject, and counts their firings.
-    fn striking(
+    fn fire(
         &self,
         scope: FaultScope,
         find: impl Fn(&PlannedFault, usize) -> Option<String>,
@@ -146,30 +147,31 @@ impl ActiveFaults {
         let now = self.now();
         let faults = self.plan.faults.iter().enumerate();
         let found = faults.filter_map(|(index, fault)| {
-            let due = fault.kind.scope() == scope && fault.when.holds(now);
-            let subject = due.then(|| find(fault, index)).flatten()?;
-            self.counts(index, fault, &subject).then(|| fault.kind.clone())
+            let is_active = fault.kind.scope() == scope && fault.when.holds(now);
+            let subject = is_active.then(|| find(fault, index)).flatten()?;
+            self.count_firing(index, fault, &subject).then(|| fault.kind.clone())
         });
         found.collect()
     }
 
     /// Returns true if the fault may fire once more.
-    fn counts(&self, index: usize, fault: &PlannedFault, subject: &str) -> bool {
-        let Some(strikes) = &self.strikes else { return true };
-        let each = fault.times_each.is_none_or(|most| strikes.take(&format!("{index}.{subject}"), most));
-        each && fault.times.is_none_or(|most| strikes.take(&format!("{index}.all"), most))
+    fn count_firing(&self, index: usize, fault: &PlannedFault, subject: &str) -> bool {
+        let Some(fire_counter) = &self.fire_counter else { return true };
+        let each =
+            fault.times_each.is_none_or(|limit| fire_counter.count(&format!("{index}.{subject}"), limit));
+        each && fault.times.is_none_or(|limit| fire_counter.count(&format!("{index}.all"), limit))
     }
 
-    fn is_here(&self, place: &FaultTarget) -> bool {
-        (place.devices.is_empty() || place.devices.contains(&self.device))
-            && (place.collections.is_empty() || place.collections.contains(&self.collection))
+    fn matches_collection(&self, target: &FaultTarget) -> bool {
+        (target.devices.is_empty() || target.devices.contains(&self.device))
+            && (target.collections.is_empty() || target.collections.contains(&self.collection))
     }
 
     /// Returns true with the fault's probability, by a hash of the seed.
-    fn is_drawn(&self, index: usize, place: &FaultTarget, subject: u64, device: u32) -> bool {
+    fn is_drawn(&self, index: usize, target: &FaultTarget, subject: u64, device: u32) -> bool {
         const STEPS: u64 = 1 << 53;
-        let Some(probability) = place.probability else { return true };
-        let (subject, device) = match place.drawn_by {
+        let Some(probability) = target.probability else { return true };
+        let (subject, device) = match target.drawn_by {
             RandomKey::CaseAndDevice => (subject, u64::from(device) + 1),
             RandomKey::Case => (subject, 0),
             RandomKey::Device => (0, u64::from(device) + 1),
@@ -189,24 +191,24 @@ pub(super) struct FaultyDeviceState {
     /// Temperature and slowdown.
     pub(super) throttling: Option<DeviceThrottling>,
     /// Another process that holds it.
-    pub(super) held_by: Option<LeftoverProcess>,
+    pub(super) leftover_process: Option<LeftoverProcess>,
 }
 
 impl Default for FaultyDeviceState {
     fn default() -> Self {
-        Self { is_lost: false, slowness: 1.0, throttling: None, held_by: None }
+        Self { is_lost: false, slowness: 1.0, throttling: None, leftover_process: None }
     }
 }
 
-/// Returns true if a place selects the case; a place without criteria selects all.
-fn names(place: &FaultTarget, case: &ManifestCase) -> bool {
+/// Returns true if a target selects the case; a target without criteria selects all.
+fn selects_case(target: &FaultTarget, case: &ManifestCase) -> bool {
     let inputs = case.shapes.split(" -> ").next().unwrap_or_default();
     let is_shape = |wanted: &String| {
         let wanted = wanted.replace([' ', '"'], "");
         wanted == inputs || inputs.split(';').any(|slot| slot == wanted)
     };
-    (place.kernel.is_empty() || place.kernel.contains(&case.kernel))
-        && (place.case.is_empty() || place.case.iter().any(|start| case.case.as_str().starts_with(start)))
-        && (place.shapes.is_empty() || place.shapes.iter().any(is_shape))
-        && (place.ordinal.is_empty() || place.ordinal.contains(&case.ordinal))
+    (target.kernel.is_empty() || target.kernel.contains(&case.kernel))
+        && (target.case.is_empty() || target.case.iter().any(|start| case.case.as_str().starts_with(start)))
+        && (target.shapes.is_empty() || target.shapes.iter().any(is_shape))
+        && (target.ordinal.is_empty() || target.ordinal.contains(&case.ordinal))
 }

@@ -7,48 +7,48 @@ use crate::{
 };
 
 /// Records lost by a crash, because the profiler was not finalised.
-const LAST: Nanos = Nanos(1_000_000_000);
+const UNFINALISED: Nanos = Nanos(1_000_000_000);
 
 /// Outcome of an export.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ExportFault {
     /// Written.
-    Made,
+    None,
     /// Not even a folder is written.
     NoFolder,
     /// No table is written; a later export may succeed.
-    Withheld { later: bool },
+    Deferred { later: bool },
     /// The disk is full.
-    NoRoom(DiskFull),
+    DiskFull(DiskFull),
 }
 
 impl ExportFault {
-    pub(super) fn from_faults(struck: &[FaultKind]) -> Self {
-        let of = |kind: &FaultKind| match kind {
+    pub(super) fn from_faults(faults: &[FaultKind]) -> Self {
+        let export_fault = |kind: &FaultKind| match kind {
             FaultKind::MissingOutput(MissingOutput { folder: false, .. }) => Some(Self::NoFolder),
             FaultKind::MissingOutput(MissingOutput { second_export, .. }) => {
-                Some(Self::Withheld { later: *second_export })
+                Some(Self::Deferred { later: *second_export })
             }
-            FaultKind::DiskFull(full) => Some(Self::NoRoom(*full)),
+            FaultKind::DiskFull(full) => Some(Self::DiskFull(*full)),
             _ => None,
         };
-        struck.iter().find_map(of).unwrap_or(Self::Made)
+        faults.iter().find_map(export_fault).unwrap_or(Self::None)
     }
 }
 
 /// Removes lost records, and changes falsified fields.
-pub(super) fn damage(
+pub(super) fn corrupt_records(
     collected: &mut ProgramRecords,
-    struck: &[FaultKind],
+    faults: &[FaultKind],
     records: RecordsKept,
     devices: u32,
 ) {
     if records == RecordsKept::LastSecondLost {
         let end = collected.launches.iter().map(|launch| launch.start.0 + launch.duration.0).max();
-        let last = end.unwrap_or_default().saturating_sub(LAST.0);
+        let last = end.unwrap_or_default().saturating_sub(UNFINALISED.0);
         collected.launches.retain(|launch| launch.start.0 + launch.duration.0 <= last);
     }
-    for kind in struck {
+    for kind in faults {
         match kind {
             FaultKind::LostRecords(lost) => {
                 let length = collected.launches.len();
@@ -68,11 +68,11 @@ pub(super) fn damage(
 }
 
 /// Damages the exported text itself.
-pub(super) fn damage_text(tables: &mut [ExportedTable], struck: &[FaultKind]) {
+pub(super) fn corrupt_tables(tables: &mut [ExportedTable], faults: &[FaultKind]) {
     let Some((_, table)) = tables.iter_mut().find(|(name, _)| *name == OP_SUMMARY) else { return };
-    for kind in struck {
+    for kind in faults {
         match kind {
-            FaultKind::TruncatedCsv(cut) => cut_at(table, cut.keeps),
+            FaultKind::TruncatedCsv(cut) => truncate_to_share(table, cut.keeps),
             FaultKind::RaggedCsv(ragged) => *table = with_ragged_rows(table, ragged.rows as usize),
             _ => {}
         }
@@ -80,7 +80,7 @@ pub(super) fn damage_text(tables: &mut [ExportedTable], struck: &[FaultKind]) {
 }
 
 /// Truncates a table to a share of its bytes.
-pub(super) fn cut_at(table: &mut String, part: f64) {
+pub(super) fn truncate_to_share(table: &mut String, part: f64) {
     let mut at = (table.len() as f64 * part) as usize;
     while !table.is_char_boundary(at) {
         at -= 1;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ragged_rows_lack_a_cell_and_others_do_not() {
+    fn only_the_given_number_of_rows_lacks_a_cell() {
         let table = "a,b,c\n1,2,3\n4,5,6\n7,8,9\n";
         assert_eq!(with_ragged_rows(table, 1), "a,b,c\n1,2,3\n4,5,6\n7,8\n");
         assert_eq!(with_ragged_rows(table, 2), "a,b,c\n1,2\n4,5,6\n7,8\n");
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn cutting_keeps_whole_characters() {
+    fn truncation_keeps_whole_characters() {
         let mut text = "aü".to_owned();
-        cut_at(&mut text, 0.7);
+        truncate_to_share(&mut text, 0.7);
         assert_eq!(text, "a");
-        cut_at(&mut text, 0.0);
+        truncate_to_share(&mut text, 0.0);
         assert_eq!(text, "");
     }
 }

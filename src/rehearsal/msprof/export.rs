@@ -38,8 +38,8 @@ pub(super) struct ProgramRecords {
 pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
     let zoned = zoned(started);
     let numbers = [seed, started.0.unsigned_abs(), u64::from(std::process::id())];
-    let letter = |place: u64| {
-        let picked = timing::pick(&[numbers[0], numbers[1], numbers[2], place], 26);
+    let letter = |index: u64| {
+        let picked = timing::pick(&[numbers[0], numbers[1], numbers[2], index], 26);
         char::from(b'A' + u8::try_from(picked).unwrap_or_default())
     };
     let letters: String = (0..16).map(letter).collect();
@@ -69,59 +69,59 @@ pub(super) fn write(
     collected: &ProgramRecords,
 ) -> Result<PathBuf, ExportError> {
     let root = parent.join(name);
-    make(&root)?;
+    create_folder(&root)?;
     let root = root.canonicalize().map_err(|source| ExportError { path: root.clone(), source })?;
     let span = |file: &Path, at: Nanos| {
-        put(file, &json!({ "collectionTimeBegin": at.micros(), "time": stamp(&zoned(at)) }))
+        write_json(file, &json!({ "collectionTimeBegin": at.micros(), "time": stamp(&zoned(at)) }))
     };
 
     let host = root.join("host");
-    make(&host.join("data"))?;
-    make(&host.join("sqlite"))?;
-    put(&host.join("info.json"), &info(profile, collected, None))?;
-    put(&host.join("sample.json"), &sample())?;
+    create_folder(&host.join("data"))?;
+    create_folder(&host.join("sqlite"))?;
+    write_json(&host.join("info.json"), &info(profile, collected, None))?;
+    write_json(&host.join("sample.json"), &sample())?;
     span(&host.join("start_info"), collected.started)?;
     span(&host.join("end_info"), collected.ended)?;
-    text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
+    write_text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
     for &device in &collected.devices {
         let folder = root.join(format!("device_{device}"));
-        make(&folder.join("data"))?;
-        make(&folder.join("sqlite"))?;
+        create_folder(&folder.join("data"))?;
+        create_folder(&folder.join("sqlite"))?;
         let numbered = |name: &str| folder.join(format!("{name}.{device}"));
-        put(&numbered("info.json"), &info(profile, collected, Some(device)))?;
-        put(&folder.join("sample.json"), &sample())?;
+        write_json(&numbered("info.json"), &info(profile, collected, Some(device)))?;
+        write_json(&folder.join("sample.json"), &sample())?;
         span(&numbered("start_info"), collected.started)?;
         span(&numbered("end_info"), collected.ended)?;
     }
-    make(&root.join("mindstudio_profiler_log"))?;
+    create_folder(&root.join("mindstudio_profiler_log"))?;
     Ok(root)
 }
 
 /// Exports the tables into a folder of [`write`], under names with that time.
 pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result<(), ExportError> {
     let output = root.join(OUTPUT);
-    make(&output)?;
+    create_folder(&output)?;
     let readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n";
-    text(&output.join("README.txt"), readme)?;
+    write_text(&output.join("README.txt"), readme)?;
     let stamp = stamp(&zoned(at));
-    tables.iter().try_for_each(|(name, table)| text(&output.join(format!("{name}_{stamp}.csv")), table))
+    tables.iter().try_for_each(|(name, table)| write_text(&output.join(format!("{name}_{stamp}.csv")), table))
 }
 
 /// Stores the tables for a later export, in place of an export.
-pub(super) fn withhold(root: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
-    tables.iter().try_for_each(|(name, table)| text(&raw_file(root, name), table))
+pub(super) fn store_tables(root: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
+    tables.iter().try_for_each(|(name, table)| write_text(&raw_file(root, name), table))
 }
 
 /// Stores a mark with which a later export fails.
-pub(super) fn give_up(root: &Path) -> Result<(), ExportError> {
-    text(&raw_file(root, GIVEN_UP), "")
+pub(super) fn mark_not_exportable(root: &Path) -> Result<(), ExportError> {
+    write_text(&raw_file(root, NOT_EXPORTABLE), "")
 }
 
 /// Exports again, as `msprof --export=on`: beside an older export, under another time. Returns false without
 /// anything to export.
 pub(super) fn export_again(root: &Path, at: Nanos) -> Result<bool, ExportError> {
     let mut tables = Vec::new();
-    if raw_file(root, GIVEN_UP).exists() {
+    if raw_file(root, NOT_EXPORTABLE).exists() {
         return Ok(false);
     }
     for name in ["op_statistic", "task_time", OP_SUMMARY] {
@@ -150,7 +150,7 @@ fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
 /// Name of the table that readers use.
 pub(super) const OP_SUMMARY: &str = "op_summary";
 /// Written in place of a table where none can be exported.
-const GIVEN_UP: &str = "given_up";
+const NOT_EXPORTABLE: &str = "not_exportable";
 const OUTPUT: &str = "mindstudio_profiler_output";
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
@@ -192,15 +192,15 @@ fn stamp(at: &Zoned) -> String {
     at.strftime("%Y%m%d%H%M%S").to_string()
 }
 
-fn make(folder: &Path) -> Result<(), ExportError> {
+fn create_folder(folder: &Path) -> Result<(), ExportError> {
     fs::create_dir_all(folder).map_err(|source| ExportError { path: folder.to_owned(), source })
 }
 
-fn put(file: &Path, value: &serde_json::Value) -> Result<(), ExportError> {
-    text(file, &value.to_string())
+fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), ExportError> {
+    write_text(file, &value.to_string())
 }
 
-fn text(file: &Path, content: &str) -> Result<(), ExportError> {
+fn write_text(file: &Path, content: &str) -> Result<(), ExportError> {
     fs::write(file, content).map_err(|source| ExportError { path: file.to_owned(), source })
 }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_reads_back_as_it_was_launched() {
+    fn profile_folder_parses_back_to_its_launches() {
         let tasks = [TaskEngine::Cube, TaskEngine::Vector, TaskEngine::Random, TaskEngine::Vector];
         let launches: Vec<LoggedLaunch> =
             (0..).zip(tasks).map(|(number, task)| launch(3, number, task)).collect();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_places_are_the_real_ones() {
+    fn folder_and_file_names_equal_the_real_ones() {
         let (_parent, root) = exported(vec![launch(3, 0, TaskEngine::Cube)]);
         let name = root.file_name().expect("a name").to_string_lossy().into_owned();
         let parts: Vec<&str> = name.split('_').collect();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_export_stands_beside_the_first() {
+    fn second_export_keeps_the_first() {
         let (parent, root) = exported(vec![launch(3, 0, TaskEngine::Cube)]);
         let later = Nanos(START.0 + 5_000_000_000);
         assert!(export_again(&root, later).expect("exported"));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_ran_nothing_leaves_no_table() {
+    fn device_without_launches_has_no_table() {
         let (parent, root) = exported(Vec::new());
         assert!(root.join("mindstudio_profiler_output").is_dir());
         assert_eq!(collection_summaries(parent.path()).expect("listed"), Vec::new());

@@ -84,12 +84,12 @@ pub(super) fn run(arguments: &[String]) -> u8 {
             print_line(options::USAGE);
             FAILED
         }
-        MsprofCommand::Start(start) => ended(collect(&start)),
-        MsprofCommand::Export(folder) => ended(export_again(&folder)),
+        MsprofCommand::Start(start) => exit_code(collect(&start)),
+        MsprofCommand::Export(folder) => exit_code(export_again(&folder)),
     }
 }
 
-fn ended(result: Result<(), MsprofError>) -> u8 {
+fn exit_code(result: Result<(), MsprofError>) -> u8 {
     let Err(failure) = result else { return 0 };
     print_line(&format!("[ERROR] {failure}"));
     if let MsprofError::Host(error) = &failure {
@@ -123,20 +123,20 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     if processes.is_empty() {
         return Err(MsprofError::NoData);
     }
-    let begun = Instant::now();
+    let export_started = Instant::now();
     let ended = now();
     let profile = DeviceProfile::load(&config.assets()?, &config.device_profile).map_err(HostError::from)?;
     let mut slowness = 1.0_f64;
     // Each process that used a device has a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
         let mut collected = ProgramRecords { devices, launches, started, ended };
-        corrupt::damage(&mut collected, &outcome.struck, outcome.records, config.devices);
+        corrupt::corrupt_records(&mut collected, &outcome.faults, outcome.records, config.devices);
         report(&config, &profile, &collected, number, &outcome, start)?;
         slowness = slowness.max(outcome.slowness);
     }
-    let pretended = config.real_seconds(config.faults.costs.export) * slowness;
-    let stretched = begun.elapsed().as_secs_f64() * (slowness - 1.0);
-    thread::sleep(Duration::try_from_secs_f64(pretended + stretched).unwrap_or_default());
+    let delay = config.real_seconds(config.faults.costs.export) * slowness;
+    let stretched = export_started.elapsed().as_secs_f64() * (slowness - 1.0);
+    thread::sleep(Duration::try_from_secs_f64(delay + stretched).unwrap_or_default());
     Ok(())
 }
 
@@ -151,29 +151,29 @@ fn report(
 ) -> Result<(), MsprofError> {
     let folder = export::folder_name(collected.started, config.seed.wrapping_add(number));
     let parent = start.output.clone().unwrap_or_else(|| PathBuf::from("."));
-    let fate = ExportFault::from_faults(&outcome.struck);
-    if fate == ExportFault::NoFolder {
+    let export_fault = ExportFault::from_faults(&outcome.faults);
+    if export_fault == ExportFault::NoFolder {
         print_line("[INFO] Profiling finished.");
         return Ok(());
     }
     let mut tables = export::tables(profile, &collected.launches);
-    corrupt::damage_text(&mut tables, &outcome.struck);
+    corrupt::corrupt_tables(&mut tables, &outcome.faults);
     let written = export::write(&parent, &folder, profile, collected)?;
     print_line(&format!("[INFO] Start export data in {folder}."));
-    match fate {
-        ExportFault::Withheld { later } => {
-            keep(later, &written, &tables)?;
+    match export_fault {
+        ExportFault::Deferred { later } => {
+            store_for_later(later, &written, &tables)?;
             print_line("[ERROR] Analysis environment is not OK.");
         }
-        ExportFault::NoRoom(full) => {
-            keep(full.second_export, &written, &tables)?;
-            tables.iter_mut().for_each(|(_, table)| corrupt::cut_at(table, full.keeps));
+        ExportFault::DiskFull(full) => {
+            store_for_later(full.second_export, &written, &tables)?;
+            tables.iter_mut().for_each(|(_, table)| corrupt::truncate_to_share(table, full.keeps));
             export::export(&written, &tables, collected.ended)?;
             print_line(&format!(
                 "[ERROR] Failed to export data in {folder}: [Errno 28] No space left on device"
             ));
         }
-        ExportFault::Made | ExportFault::NoFolder => {
+        ExportFault::None | ExportFault::NoFolder => {
             export::export(&written, &tables, collected.ended)?;
             print_exported(&folder);
         }
@@ -184,8 +184,8 @@ fn report(
 }
 
 /// Stores the tables for a later export, unless a fault excludes it.
-fn keep(later: bool, written: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
-    if later { export::withhold(written, tables) } else { export::give_up(written) }
+fn store_for_later(later: bool, written: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
+    if later { export::store_tables(written, tables) } else { export::mark_not_exportable(written) }
 }
 
 fn print_exported(folder: &str) {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_manifest_is_not_taken_for_none() {
+    fn damaged_manifest_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("manifest.json");
         assert!(manifest(&file).expect("there is none").is_none());

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_the_exporters() {
+    fn header_equals_the_real_one() {
         let header = lines(&[]).remove(0);
         let names: Vec<&str> = header.split(',').collect();
         assert_eq!(names.len(), 46);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_spelt_as_the_exporter_does() {
+    fn cells_are_formatted_as_the_real_ones() {
         let start = 1_764_246_877_073_569_640;
         let found =
             lines(&[launch(0, start, TaskEngine::Vector), launch(0, start + 7_460, TaskEngine::Random)]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_as_text_and_waits_cross_devices() {
+    fn rows_are_sorted_as_text_and_wait_times_span_devices() {
         let found = lines(&[launch(2, 5_000_000, TaskEngine::Cube), launch(10, 9_000_000, TaskEngine::Cube)]);
         let columns = |line: &str| {
             let cells: Vec<&str> = line.split(',').collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_add_up() {
+    fn op_statistic_sums_by_kernel_and_core() {
         let text = op_statistic(&[
             launch(0, 0, TaskEngine::Cube),
             launch(0, 9, TaskEngine::Cube),

@@ -54,11 +54,11 @@ const ACCEPTED: [(&str, &[&str]); 12] = [
 const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
 
 /// Reads the command line.
-pub(super) fn parse(words: &[String]) -> MsprofCommand {
+pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
     let mut output = None;
     let mut application = None;
     let mut exports = false;
-    let mut rest = words;
+    let mut rest = arguments;
     while let [word, after @ ..] = rest {
         let Some(option) = word.strip_prefix("--") else { break };
         rest = after;
@@ -94,10 +94,10 @@ pub(super) fn parse(words: &[String]) -> MsprofCommand {
             _ => wrong("--export=on takes no program".to_owned()),
         };
     }
-    started(output, application, rest)
+    start_command(output, application, rest)
 }
 
-fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> MsprofCommand {
+fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> MsprofCommand {
     match (application, rest) {
         (None, []) => MsprofCommand::Usage(None),
         (Some(_), [_, ..]) => wrong("both --application and a program are given".to_owned()),
@@ -107,15 +107,15 @@ fn started(output: Option<PathBuf>, application: Option<String>, rest: &[String]
             arguments: arguments.to_vec(),
         }),
         (Some(text), []) => {
-            let mut words = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
-            let Some(program) = words.next() else { return wrong("--application is empty".to_owned()) };
+            let mut parts = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
+            let Some(program) = parts.next() else { return wrong("--application is empty".to_owned()) };
             // By default the result is written beside the program.
             let beside = || Path::new(&program).parent().map(Path::to_owned);
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
             MsprofCommand::Start(MsprofCollection {
                 output,
                 program: program.clone(),
-                arguments: words.collect(),
+                arguments: parts.collect(),
             })
         }
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_start_a_program() {
+    fn both_forms_of_the_command_line_start_a_program() {
         let words =
             ["--output=/x", "--task-time=l1", "--aic-metrics=PipeUtilization", "python3", "a.py", "--b=c"];
         assert_eq!(parsed(&words), start(Some("/x"), "python3", &["a.py", "--b=c"]));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stand_in_cannot_do_ends_in_the_usage() {
+    fn unsupported_options_print_the_usage() {
         assert_eq!(parsed(&["--help"]), MsprofCommand::Help);
         assert_eq!(parsed(&[]), MsprofCommand::Usage(None));
         assert_eq!(parsed(&["--export=on", "--output=/x"]), MsprofCommand::Export("/x".into()));

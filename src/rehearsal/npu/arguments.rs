@@ -17,20 +17,21 @@ pub(super) fn bind(
 ) -> Result<BoundArguments, PyError> {
     let function = schema.short_name();
     let refuse = |problem: String| PyError::new(PyErrorClass::Type, format!("{function}() {problem}"));
-    let places: Vec<&SchemaArgument> = schema.arguments.iter().filter(|known| !known.keyword_only).collect();
-    let positional = gathered(&places, &arguments.positional);
-    if positional.len() > places.len() {
+    let accepted: Vec<&SchemaArgument> =
+        schema.arguments.iter().filter(|known| !known.keyword_only).collect();
+    let positional = gather_list(&accepted, &arguments.positional);
+    if positional.len() > accepted.len() {
         return Err(refuse(format!(
             "takes {} positional arguments but {} were given",
-            places.len(),
+            accepted.len(),
             positional.len()
         )));
     }
     let mut bound = BoundArguments::new();
-    for (index, (place, value)) in places.iter().zip(positional).enumerate() {
+    for (index, (argument, value)) in accepted.iter().zip(positional).enumerate() {
         let at = format!(" (position {})", index + 1);
-        check(function, place, &value, numbers, &at)?;
-        bound.insert(place.name.clone(), value);
+        check(function, argument, &value, numbers, &at)?;
+        bound.insert(argument.name.clone(), value);
     }
     for (name, value) in &arguments.keyword {
         let Some(known) = schema.argument(name) else {
@@ -55,9 +56,9 @@ pub(super) fn bind(
 }
 
 /// Gathers whole numbers in place of a first list into a list: `torch.randn(2, 3)` is `torch.randn([2, 3])`.
-fn gathered(places: &[&SchemaArgument], positional: &[PyValue]) -> Vec<PyValue> {
-    let spread = places.len() == 1
-        && places[0].kind == SchemaType::IntList
+fn gather_list(accepted: &[&SchemaArgument], positional: &[PyValue]) -> Vec<PyValue> {
+    let spread = accepted.len() == 1
+        && accepted[0].kind == SchemaType::IntList
         && !positional.is_empty()
         && positional.iter().all(|value| matches!(value, PyValue::Int(_)));
     if spread { vec![PyValue::List(positional.to_vec())] } else { positional.to_vec() }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_argument() {
+    fn errors_contain_the_argument() {
         let size = PyValue::List(vec![PyValue::Int(2)]);
         let good = [PyValue::Tensor(1), size.clone()];
         assert_eq!(refusal(&good, &[("bias", PyValue::None)]), r#"["bias", "self", "size"]"#);
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_for_tensors_only_where_the_entry_says_so() {
+    fn numbers_are_accepted_as_tensors_only_if_the_entry_lists_them() {
         let schema =
             OperatorSchema::parse("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor").expect("a schema");
         let positional = vec![PyValue::Tensor(1), PyValue::Float(1.5)];
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_may_be_spread() {
+    fn sizes_may_be_separate_arguments() {
         let schema = OperatorSchema::parse("randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor")
             .expect("a schema");
         let positional = vec![PyValue::Int(2), PyValue::Int(3)];

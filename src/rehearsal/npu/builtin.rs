@@ -1,4 +1,4 @@
-//! Functions that a replay calls besides its kernels: devices, views, sentinels, scaling in place.
+//! Functions that a replay calls besides its kernels: devices, views, sentinels, scaling in location.
 
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
@@ -31,8 +31,8 @@ pub(super) fn call(
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),
         "torch.t" | "torch.Tensor.t" => matrix_transpose(session, arguments),
         "torch.triu" => upper_triangle(session, arguments),
-        "torch.Tensor.to" => moved(session, arguments),
-        "torch_npu.npu_format_cast" => blocked(session, arguments),
+        "torch.Tensor.to" => copy_to_device(session, arguments),
+        "torch_npu.npu_format_cast" => format_cast(session, arguments),
         _ => return factories::call(session, api, arguments),
     };
     Some(answer)
@@ -40,11 +40,11 @@ pub(super) fn call(
 
 fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("set_device(Device device) -> ()", arguments, &[])?;
-    let place = match bound.get("device") {
+    let location = match bound.get("device") {
         Some(PyValue::Int(number)) => DeviceKind::Npu(u32::try_from(*number).unwrap_or(u32::MAX)),
         given => device_argument(session, given)?,
     };
-    let DeviceKind::Npu(device) = place else {
+    let DeviceKind::Npu(device) = location else {
         return Err(runtime("set_device: expected an NPU, not the CPU"));
     };
     check_device(session, device)?;
@@ -82,19 +82,20 @@ fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
     let given = arguments.positional.first().or_else(|| arguments.keyword.get("self"));
     let operand = given.and_then(|given| TensorMemory::handles(given).first().copied());
     let operand = operand.and_then(|handle| session.memory.operand(handle).ok());
-    operand.is_none_or(|operand| operand.tensor.dtype == Dtype::Int32 || operand.place == DeviceKind::Cpu)
+    operand.is_none_or(|operand| operand.tensor.dtype == Dtype::Int32 || operand.location == DeviceKind::Cpu)
 }
 
 /// `torch.neg`, the function of sentinels.
 fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("neg(Tensor self) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, place, .. } = readable(session, "torch.neg", tensor_handle(&bound, "self")?)?;
+    let TensorOperand { tensor, location, .. } =
+        readable(session, "torch.neg", tensor_handle(&bound, "self")?)?;
     if tensor.dtype == Dtype::Bool {
         return Err(runtime("Negation, the `-` operator, on a bool tensor is not supported."));
     }
     let output = Tensor::new(tensor.dims.clone(), tensor.dtype.clone());
-    let result = session.memory.allocate(&output, place, KnownValues::Unknown)?;
-    if let DeviceKind::Npu(device) = place {
+    let result = session.memory.allocate(&output, location, KnownValues::Unknown)?;
+    if let DeviceKind::Npu(device) = location {
         if let ([length], Dtype::Int32) = (tensor.dims.as_slice(), &tensor.dtype) {
             session.log.sentinel(*length);
         }
@@ -108,7 +109,7 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
 fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("mul_(Tensor self, Tensor other) -> Tensor", arguments, &["other"])?;
     let target = tensor_handle(&bound, "self")?;
-    let TensorOperand { tensor, place, .. } = readable(session, "torch.Tensor.mul_", target)?;
+    let TensorOperand { tensor, location, .. } = readable(session, "torch.Tensor.mul_", target)?;
     match bound.get("other") {
         Some(PyValue::Tensor(_)) => return Err(runtime("rehearsal: mul_ knows numbers only")),
         Some(PyValue::Float(_)) if !tensor.dtype.is_float() => {
@@ -119,7 +120,7 @@ fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, 
         }
         _ => session.memory.write(target, KnownValues::Unknown),
     }
-    if let DeviceKind::Npu(device) = place {
+    if let DeviceKind::Npu(device) = location {
         let output = Tensor::new(tensor.dims.clone(), tensor.dtype.clone());
         let operation = if tensor.dtype == Dtype::Float {
             let inputs = vec![tensor, Tensor::new([], Dtype::Float)];
@@ -154,31 +155,31 @@ fn matrix_transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result
 /// `torch.triu` on the host, which creates causal masks.
 fn upper_triangle(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("triu(Tensor self, int diagonal=0) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, place, .. } =
+    let TensorOperand { tensor, location, .. } =
         readable(session, "torch.triu", tensor_handle(&bound, "self")?)?;
-    if place != DeviceKind::Cpu {
+    if location != DeviceKind::Cpu {
         return Err(runtime("rehearsal: triu is known on the host only"));
     }
     let output = Tensor::new(tensor.dims, tensor.dtype);
-    let result = session.memory.allocate(&output, place, KnownValues::Unknown)?;
+    let result = session.memory.allocate(&output, location, KnownValues::Unknown)?;
     Ok(ApiReply::Tensor(session.memory.describe(result)?))
 }
 
 /// `tensor.to(device)`: a copy there, which launches no kernel.
-fn moved(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+fn copy_to_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("to(Tensor self, Device device) -> Tensor", arguments, &[])?;
     let TensorOperand { tensor, dims, contents, .. } =
         readable(session, "to", tensor_handle(&bound, "self")?)?;
-    let place = device_argument(session, bound.get("device"))?;
-    let result = session.memory.allocate(&Tensor::new(dims, tensor.dtype), place, contents)?;
+    let location = device_argument(session, bound.get("device"))?;
+    let result = session.memory.allocate(&Tensor::new(dims, tensor.dtype), location, contents)?;
     Ok(ApiReply::Tensor(session.memory.describe(result)?))
 }
 
 /// `npu_format_cast(tensor, 29)`: the same values in FRACTAL_NZ.
-fn blocked(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+fn format_cast(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("npu_format_cast(Tensor self, int acl_format) -> Tensor", arguments, &[])?;
     let source = tensor_handle(&bound, "self")?;
-    let TensorOperand { tensor, dims, place, contents, layout } =
+    let TensorOperand { tensor, dims, location, contents, layout } =
         readable(session, "npu_format_cast", source)?;
     if int_argument(&bound, "acl_format") != Some(FRACTAL_NZ) {
         return Err(runtime("rehearsal: npu_format_cast knows FRACTAL_NZ (29) only"));
@@ -189,9 +190,9 @@ fn blocked(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply
         ));
     }
     let plain = Tensor::new(dims, tensor.dtype.clone());
-    let result = session.memory.allocate(&plain, place, contents)?;
+    let result = session.memory.allocate(&plain, location, contents)?;
     session.memory.block(result)?;
-    if let DeviceKind::Npu(device) = place {
+    if let DeviceKind::Npu(device) = location {
         let output = session.memory.operand(result)?.tensor;
         let name = "aclnnNpuFormatCast_TransData_TransData";
         session.log.launch(device, plain_operation(name, "TransData", vec![tensor], output));

@@ -41,7 +41,7 @@ pub(super) fn compare_call(
             }
             (ArgumentValue::Tensors(tensors), PyValue::List(items)) if items.len() == tensors.len() => {
                 let pairs = tensors.iter().zip(items).enumerate();
-                pairs.map(|(place, (tensor, item))| (format!("{name}[{place}]"), tensor, item)).collect()
+                pairs.map(|(index, (tensor, item))| (format!("{name}[{index}]"), tensor, item)).collect()
             }
             (ArgumentValue::SameAs(other), PyValue::Tensor(_)) if bound.get(other) == Some(given) => continue,
             (ArgumentValue::Dtype(dtype), PyValue::Dtype(found)) if dtype == found => continue,
@@ -64,7 +64,7 @@ pub(super) fn compare_call(
             }
             check_values(&expected.fill, operand.contents)
                 .map_err(|problem| failed(format!("`{name}`: {problem}")))?;
-            match (operand.place, device) {
+            match (operand.location, device) {
                 (DeviceKind::Npu(found), Some(first)) if found != first => {
                     return Err(runtime(format!(
                         "Expected all tensors to be on the same device, but found at least two devices, \
@@ -168,9 +168,9 @@ fn describe_tensor(tensor: &TensorArgument) -> String {
 }
 
 fn describe_operand(operand: &TensorOperand) -> String {
-    let TensorOperand { tensor, dims, layout, place, .. } = operand;
+    let TensorOperand { tensor, dims, layout, location, .. } = operand;
     let dtype = tensor.dtype.torch_name().unwrap_or_default();
-    describe(dtype, dims, tensor.format.private(), *layout, *place == DeviceKind::Cpu)
+    describe(dtype, dims, tensor.format.private(), *layout, *location == DeviceKind::Cpu)
 }
 
 /// Describes a tensor, such as `a contiguous bfloat16[64,7168] on the NPU`; two that differ have different texts.

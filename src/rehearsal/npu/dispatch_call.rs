@@ -90,8 +90,8 @@ impl ApiSession {
             self.common_calls += 1;
             self.group().check(self.common_calls, kernel, &inputs)?;
         }
-        let is_cast = |place: usize| {
-            form.output_dtypes.get(place) == Some(&OutputDtype::Fixed(Dtype::Int32))
+        let is_cast = |output: usize| {
+            form.output_dtypes.get(output) == Some(&OutputDtype::Fixed(Dtype::Int32))
                 && entry.also_launches.iter().any(|kernel| kernel == CAST)
         };
         // Memory is taken before the launch, so that a call which finds none leaves no record.
@@ -105,7 +105,7 @@ impl ApiSession {
                 results.push(self.allocate(&Tensor::new(dims.clone(), Dtype::Float), device)?);
                 continue;
             };
-            if let Some((_, handle)) = destinations.iter().find(|(place, _)| *place == index) {
+            if let Some((_, handle)) = destinations.iter().find(|(output, _)| *output == index) {
                 results.push(ApiReply::Same(*handle));
                 continue;
             }
@@ -119,7 +119,7 @@ impl ApiSession {
             }
         }
         let task = if entry.unit == ComputeUnit::Cube { TaskEngine::Cube } else { TaskEngine::Vector };
-        let api = api_word(entry.schema.short_name());
+        let api = aclnn_name(entry.schema.short_name());
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
         self.log.launch(
@@ -134,7 +134,7 @@ impl ApiSession {
             },
         );
         for beside in &entry.also_launches {
-            let cast = (0..outputs.len()).find(|place| is_cast(*place)).unwrap_or(0);
+            let cast = (0..outputs.len()).find(|output| is_cast(*output)).unwrap_or(0);
             if let Some(from) = outputs.get(cast).cloned() {
                 let to = Tensor {
                     dtype: if beside == CAST { Dtype::Int64 } else { from.dtype.clone() },
@@ -175,14 +175,14 @@ impl ApiSession {
 const CAST: &str = "Cast";
 
 /// The function's name in aclnn: `npu_rms_norm` is `RmsNorm`, `copy_` is `InplaceCopy`.
-fn api_word(function: &str) -> String {
+fn aclnn_name(function: &str) -> String {
     let bare = function.strip_prefix("npu_").unwrap_or(function);
     let (bare, inplace) = bare.strip_suffix('_').map_or((bare, ""), |bare| (bare, "Inplace"));
-    let words = bare.split('_').map(|word| {
+    let parts = bare.split('_').map(|word| {
         let mut letters = word.chars();
         letters
             .next()
             .map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
     });
-    format!("{inplace}{}", words.collect::<String>())
+    format!("{inplace}{}", parts.collect::<String>())
 }

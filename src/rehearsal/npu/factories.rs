@@ -44,28 +44,34 @@ fn create(
     signature: &str,
     arguments: &PyArguments,
 ) -> Result<ApiReply, PyError> {
-    let bound = bind_signature(&format!("{signature}, {FACTORY_KEYWORDS}"), &filled_up(api, arguments), &[])?;
-    let place = device_argument(session, bound.get("device"))?;
+    let bound = bind_signature(
+        &format!("{signature}, {FACTORY_KEYWORDS}"),
+        &with_first_argument(api, arguments),
+        &[],
+    )?;
+    let location = device_argument(session, bound.get("device"))?;
     if let Some(PyValue::Generator(device)) = bound.get("generator")
-        && *device != place.to_string()
+        && *device != location.to_string()
     {
-        return Err(runtime(format!("Expected a '{place}' device type for generator but found '{device}'")));
+        return Err(runtime(format!(
+            "Expected a '{location}' device type for generator but found '{device}'"
+        )));
     }
-    let made = made(api, &bound)?;
+    let new = parse_factory(api, &bound)?;
     let dtype = match bound.get("dtype") {
-        None | Some(PyValue::None) => made.default_dtype.clone(),
+        None | Some(PyValue::None) => new.default_dtype.clone(),
         Some(PyValue::Dtype(name)) => Dtype::from_torch(name)
             .ok_or_else(|| runtime(format!("rehearsal: no type is called `{name}`")))?,
         Some(other) => {
             return Err(runtime(format!("`dtype` must be a torch.dtype, not {}", other.python_type())));
         }
     };
-    made.check(&dtype)?;
-    let tensor = Tensor::new(made.dims.clone(), dtype);
-    let handle = session.memory.allocate(&tensor, place, made.contents)?;
-    if let DeviceKind::Npu(device) = place {
+    new.check(&dtype)?;
+    let tensor = Tensor::new(new.dims.clone(), dtype);
+    let handle = session.memory.allocate(&tensor, location, new.contents)?;
+    if let DeviceKind::Npu(device) = location {
         session.log.open(device);
-        for operation in made.helpers(&tensor) {
+        for operation in new.helpers(&tensor) {
             session.log.launch(device, operation);
         }
     }
@@ -73,7 +79,7 @@ fn create(
 }
 
 /// Inserts `low` or `start` for the overloads without it.
-fn filled_up(api: &str, arguments: &PyArguments) -> PyArguments {
+fn with_first_argument(api: &str, arguments: &PyArguments) -> PyArguments {
     let mut arguments = arguments.clone();
     let (first, short) = match api {
         "torch.randint" => ("low", matches!(arguments.positional.get(1), None | Some(PyValue::List(_)))),
@@ -104,7 +110,7 @@ struct NewTensor {
     origin: TensorOrigin,
 }
 
-fn made(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError> {
+fn parse_factory(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError> {
     let size = || dims(bound.get("size"));
     Ok(match api {
         "torch.randn" => NewTensor::new(size()?, Dtype::Float, KnownValues::Unknown, TensorOrigin::Normal),

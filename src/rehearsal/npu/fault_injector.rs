@@ -20,18 +20,18 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct FaultInjector {
     faults: ActiveFaults,
-    pub(super) pace: SimulatedLatency,
+    pub(super) latency: SimulatedLatency,
     /// The current case; `None` during setup.
     case: Option<u32>,
     /// Calls since the case's opening sentinel.
     launches: u32,
     /// Faults of the current case.
-    striking: Vec<FaultKind>,
+    case_faults: Vec<FaultKind>,
     /// Faults of the collection, after the script's start.
-    of_collection: Option<Vec<FaultKind>>,
+    collection_faults: Option<Vec<FaultKind>>,
     /// Code of a kernel's error. It is raised late, and stays.
     error: Option<u32>,
-    order: Option<PyAction>,
+    action: Option<PyAction>,
     slowness: f64,
     records: RecordsKept,
 }
@@ -40,7 +40,7 @@ pub(super) struct FaultInjector {
 #[derive(Debug)]
 pub(in crate::rehearsal) struct ScriptOutcome {
     /// Faults of the collection.
-    pub(in crate::rehearsal) struck: Vec<FaultKind>,
+    pub(in crate::rehearsal) faults: Vec<FaultKind>,
     /// Records kept after a crash.
     pub(in crate::rehearsal) records: RecordsKept,
     /// Factor on the time of msprof.
@@ -52,41 +52,41 @@ const SET_DEVICE: &str = "torch.npu.set_device";
 /// Ends a case.
 const EMPTY_CACHE: &str = "torch.npu.empty_cache";
 /// Calls that use no device.
-const ASK_NO_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
+const CALLS_WITHOUT_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
 /// Duration of a hang without `seconds`, in real seconds, so that a process that cannot be ended does not stay for ever.
-const A_DAY: f64 = 86_400.0;
-const LOST: u32 = 507_033;
-const BUSY: u32 = 507_899;
+const DEFAULT_HANG_SECONDS: f64 = 86_400.0;
+const DEVICE_LOST: u32 = 507_033;
+const DEVICE_BUSY: u32 = 507_899;
 
 impl FaultInjector {
     pub(super) fn new(faults: ActiveFaults) -> Self {
         Self {
-            pace: faults.pace(),
+            latency: faults.latency(),
             faults,
             case: None,
             launches: 0,
-            striking: Vec::new(),
-            of_collection: None,
+            case_faults: Vec::new(),
+            collection_faults: None,
             error: None,
-            order: None,
+            action: None,
             slowness: 1.0,
             records: RecordsKept::Kept,
         }
     }
 
     /// Injects faults before a call is compared; the error is the exception of a fault.
-    pub(super) fn before(
+    pub(super) fn before_call(
         &mut self,
         api: &str,
         log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
-        if self.of_collection.is_none() {
-            self.begin();
+        if self.collection_faults.is_none() {
+            self.start_script();
         }
-        self.look_at_the_device(api, log, memory)?;
+        self.apply_device_faults(api, log, memory)?;
         match api {
-            SET_DEVICE => self.pace.owe(self.faults.costs().init),
+            SET_DEVICE => self.latency.add(self.faults.costs().init),
             SYNCHRONIZE => {
                 if let Some(code) = self.error {
                     return Err(device_error(code, "synchronize", self.faults.device()));
@@ -99,84 +99,91 @@ impl FaultInjector {
     }
 
     /// Updates the position after a call.
-    pub(super) fn after(&mut self, api: &str, log: &mut LaunchLog, memory: &mut TensorMemory) {
+    pub(super) fn after_call(&mut self, api: &str, log: &mut LaunchLog, memory: &mut TensorMemory) {
         match (api, self.case) {
-            (SYNCHRONIZE, None) => self.enter(0, log, memory),
-            (EMPTY_CACHE, Some(case)) => self.enter(case + 1, log, memory),
+            (SYNCHRONIZE, None) => self.start_case(0, log, memory),
+            (EMPTY_CACHE, Some(case)) => self.start_case(case + 1, log, memory),
             _ => {}
         }
     }
 
     /// Returns the action for Python after the answer.
-    pub(super) fn take_order(&mut self) -> Option<PyAction> {
-        self.order.take()
+    pub(super) fn take_action(&mut self) -> Option<PyAction> {
+        self.action.take()
     }
 
-    pub(super) fn end(&mut self) -> ScriptOutcome {
-        let struck = self.of_collection.take().unwrap_or_default();
-        ScriptOutcome { struck, records: self.records, slowness: self.slowness }
+    pub(super) fn outcome(&mut self) -> ScriptOutcome {
+        let faults = self.collection_faults.take().unwrap_or_default();
+        ScriptOutcome { faults, records: self.records, slowness: self.slowness }
     }
 
-    fn begin(&mut self) {
-        self.pace.owe(self.faults.costs().start);
-        let struck = self.faults.of_collection();
+    fn start_script(&mut self) {
+        self.latency.add(self.faults.costs().start);
+        let faults = self.faults.fire_for_collection();
         let at_exit = |kind: &FaultKind| match kind {
             FaultKind::Crash(crash) if crash.at == CrashAt::Exit => Some(crash.clone()),
             _ => None,
         };
-        if let Some(crash) = struck.iter().find_map(at_exit) {
+        if let Some(crash) = faults.iter().find_map(at_exit) {
             self.records = crash.records;
-            self.order = Some(PyAction::AtExit(Box::new(ending(&crash))));
+            self.action = Some(PyAction::AtExit(Box::new(crash_action(&crash))));
         }
-        self.of_collection = Some(struck);
+        self.collection_faults = Some(faults);
     }
 
-    fn look_at_the_device(
+    fn apply_device_faults(
         &mut self,
         api: &str,
         log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
         let device = self.faults.device();
-        let state = self.faults.of_device(device);
+        let state = self.faults.device_state(device);
         self.slowness = state.slowness;
-        self.pace.slow_down(state.slowness);
+        self.latency.slow_down(state.slowness);
         log.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
-        memory.hold(device, state.held_by.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)));
-        if state.is_lost && !ASK_NO_DEVICE.contains(&api) {
-            return Err(device_error(LOST, api, device));
+        memory.limit_free(
+            device,
+            state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),
+        );
+        if state.is_lost && !CALLS_WITHOUT_DEVICE.contains(&api) {
+            return Err(device_error(DEVICE_LOST, api, device));
         }
-        if api == SET_DEVICE && state.held_by.is_some_and(|process| process.holds == HeldResource::Device) {
-            return Err(device_error(BUSY, api, device));
+        if api == SET_DEVICE
+            && state.leftover_process.is_some_and(|process| process.holds == HeldResource::Device)
+        {
+            return Err(device_error(DEVICE_BUSY, api, device));
         }
         Ok(())
     }
 
-    fn enter(&mut self, case: u32, log: &mut LaunchLog, memory: &mut TensorMemory) {
+    fn start_case(&mut self, case: u32, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.case = Some(case);
         log.leave_case();
         self.launches = 0;
-        self.striking = self.faults.of_case(case);
+        self.case_faults = self.faults.fire_for_case(case);
         if self.faults.has_case(case) {
-            self.pace.owe(self.faults.costs().case);
+            self.latency.add(self.faults.costs().case);
         }
-        let exhausted = |kind: &FaultKind| matches!(kind, FaultKind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
-        memory.exhaust(self.striking.iter().any(exhausted));
+        let exhausts_memory = |kind: &FaultKind| matches!(kind, FaultKind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
+        memory.exhaust(self.case_faults.iter().any(exhausts_memory));
     }
 
     fn on_launch(&mut self, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.launches += 1;
-        self.pace.owe(self.faults.costs().launch);
-        for kind in &self.striking {
+        self.latency.add(self.faults.costs().launch);
+        for kind in &self.case_faults {
             match kind {
                 FaultKind::Crash(crash) if crash.launch == self.launches => {
                     self.records = crash.records;
-                    self.order = Some(ending(crash));
+                    self.action = Some(crash_action(crash));
                 }
                 FaultKind::Hang(hang) if hang.launch == self.launches => {
-                    let seconds = hang.seconds.map_or(A_DAY, |seconds| self.faults.real(seconds));
+                    let seconds = hang
+                        .seconds
+                        .map_or(DEFAULT_HANG_SECONDS, |seconds| self.faults.real_seconds(seconds));
                     let (ignores_sigterm, grandchild) = (hang.ignores_sigterm, hang.grandchild);
-                    self.order = Some(PyAction::Hang { ignores_sigterm, grandchild, seconds });
+                    self.action = Some(PyAction::Hang { ignores_sigterm, grandchild, seconds });
                 }
                 FaultKind::ClockJump(jump) if jump.launch == self.launches => {
                     log.jump(Nanos((jump.seconds * 1e9) as i64));
@@ -190,7 +197,7 @@ impl FaultInjector {
 }
 
 /// The action with which a crash ends the process.
-fn ending(crash: &ProcessCrash) -> PyAction {
+fn crash_action(crash: &ProcessCrash) -> PyAction {
     match (crash.exit, crash.signal.unwrap_or(CrashSignal::SIGSEGV)) {
         (Some(code), _) => PyAction::Exit(code),
         (None, signal) => PyAction::Signal(match signal {
@@ -211,16 +218,16 @@ fn device_error(code: u32, api: &str, device: u32) -> PyError {
         507_018 => "The aicpu execution is abnormal.",
         507_033 => "Failed to start the device.",
         507_035 => "The vector core execution is abnormal.",
-        BUSY => "EL0005: The resources are busy.",
+        DEVICE_BUSY => "EL0005: The resources are busy.",
         _ => "An error of the runtime.",
     };
-    let (place, call) = match api {
+    let (step, call) = match api {
         SET_DEVICE => ("Initialize", "c10_npu::SetDevice(device_id_)"),
         _ => ("synchronize", "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream())"),
     };
     let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H:%M:%S").to_string();
     runtime(format!(
-        "{place}:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:361 NPU function error: {call}, error code is {code}\n\
+        "{step}:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:361 NPU function error: {call}, error code is {code}\n\
          [ERROR] {now} (PID:{}, Device:{device}, RankID:-1) ERR00100 PTA call acl api failed\n[Error]: {meaning}\n        \
          Rectify the fault based on the error information in the ascend log.",
         std::process::id()

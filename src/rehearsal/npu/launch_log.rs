@@ -163,15 +163,16 @@ impl LaunchLog {
         let since_sentinel = count(&mut self.since_sentinel, signature);
         let in_process = count(&mut self.in_process, (device, signature));
         let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
-        let moment = LaunchContext { model, seed, collection, device, signature, since_sentinel, in_process };
+        let context =
+            LaunchContext { model, seed, collection, device, signature, since_sentinel, in_process };
         let base = timing::base(&self.profile, &operation.kernel, &operation.work);
-        let duration = timing::duration(&self.profile, &operation.work, base, &moment);
+        let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let slowdown = self.slowdown;
         let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0 + pause.cast_signed());
-            let variation = timing::variation(&moment);
+            let variation = timing::variation(&context);
             self.launches.push(LoggedLaunch {
                 device,
                 task_id: stream.tasks,

@@ -3,7 +3,7 @@
 //! `{"call": "torch.mm", "args": […], "kwargs": {…}, "freed": [handle, …]}` is answered by
 //! `{"value": …}` or `{"error": {"type": "TypeError", "message": "…"}}`. Arguments are JSON as they
 //! are, or objects of one key for what JSON lacks: `{"tensor": handle}`, `{"dtype": "bfloat16"}`,
-//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may have an `order`, the
+//! `{"generator": "npu:0"}`, `{"float": "inf"}`, `{"object": "slice"}`. An answer may have an `action`, the
 //! action of a fault.
 
 use std::{collections::BTreeMap, fmt};
@@ -116,16 +116,16 @@ impl ApiRequest {
     /// Takes the arguments.
     pub(super) fn arguments(&mut self) -> PyArguments {
         PyArguments {
-            positional: self.args.drain(..).map(given).collect(),
+            positional: self.args.drain(..).map(parse_value).collect(),
             keyword: std::mem::take(&mut self.kwargs)
                 .into_iter()
-                .map(|(name, value)| (name, given(value)))
+                .map(|(name, value)| (name, parse_value(value)))
                 .collect(),
         }
     }
 }
 
-fn given(value: Value) -> PyValue {
+fn parse_value(value: Value) -> PyValue {
     match value {
         Value::Null => PyValue::None,
         Value::Bool(truth) => PyValue::Bool(truth),
@@ -133,12 +133,14 @@ fn given(value: Value) -> PyValue {
             number.as_i64().map_or_else(|| PyValue::Float(number.as_f64().unwrap_or(f64::NAN)), PyValue::Int)
         }
         Value::String(text) => PyValue::Text(text),
-        Value::Array(items) => PyValue::List(items.into_iter().map(given).collect()),
-        Value::Object(object) => special(&object).unwrap_or_else(|| PyValue::Object("object".to_owned())),
+        Value::Array(items) => PyValue::List(items.into_iter().map(parse_value).collect()),
+        Value::Object(object) => {
+            parse_tagged(&object).unwrap_or_else(|| PyValue::Object("object".to_owned()))
+        }
     }
 }
 
-fn special(object: &serde_json::Map<String, Value>) -> Option<PyValue> {
+fn parse_tagged(object: &serde_json::Map<String, Value>) -> Option<PyValue> {
     let (key, value) = object.iter().next()?;
     Some(match key.as_str() {
         "tensor" => PyValue::Tensor(value.as_u64()?),
@@ -223,7 +225,7 @@ impl PyAction {
         match self {
             Self::Exit(code) => json!({ "exit": code }),
             Self::Signal(number) => json!({ "signal": number }),
-            Self::AtExit(order) => json!({ "at_exit": order.json() }),
+            Self::AtExit(action) => json!({ "at_exit": action.json() }),
             Self::Hang { ignores_sigterm, grandchild, seconds } => {
                 json!({ "hang": seconds, "ignores_sigterm": ignores_sigterm, "grandchild": grandchild })
             }
@@ -232,7 +234,7 @@ impl PyAction {
 }
 
 /// Formats the answer to a call as a line.
-pub(super) fn answer(result: &Result<ApiReply, PyError>, order: Option<PyAction>) -> String {
+pub(super) fn answer(result: &Result<ApiReply, PyError>, action: Option<PyAction>) -> String {
     let mut line = match result {
         Ok(reply) => json!({ "value": reply.json() }),
         Err(raised) => {
@@ -245,8 +247,8 @@ pub(super) fn answer(result: &Result<ApiReply, PyError>, order: Option<PyAction>
             json!({ "error": { "type": class, "message": raised.message } })
         }
     };
-    if let Some(order) = order {
-        line["order"] = order.json();
+    if let Some(action) = action {
+        line["action"] = action.json();
     }
     format!("{line}\n")
 }
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_json_lacks_travels_as_objects_of_one_key() {
+    fn types_that_json_lacks_are_objects_of_one_key() {
         let line = r#"{"call": "f", "args": [{"tensor": 3}, {"dtype": "int8"}, {"float": "-inf"}, 2, 2.0, [1, null]],
                        "kwargs": {"x": {"object": "slice"}}}"#;
         let arguments = ApiRequest::parse(line).expect("a call").arguments();
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_lines() {
+    fn each_answer_is_one_line() {
         let raised = PyError::new(PyErrorClass::Type, "a\nb");
         let line = answer(&Err(raised), None);
         assert_eq!(line.matches('\n').count(), 1);

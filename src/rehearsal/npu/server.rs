@@ -132,7 +132,7 @@ mod tests {
     };
 
     #[test]
-    fn a_line_is_answered_by_a_line_and_the_socket_goes() {
+    fn each_line_is_answered_and_the_socket_is_removed() {
         let config = HostConfig::default();
         let faults = ActiveFaults::new(&config, None, None);
         let session = ApiSession::new(&config, None, Nanos(0), faults).expect("the built-in catalogue");

@@ -66,12 +66,12 @@ impl ApiSession {
         let result = ApiRequest::parse(line).and_then(|mut request| {
             request.freed.iter().for_each(|handle| self.memory.free(*handle));
             let arguments = request.arguments();
-            self.injector.before(&request.call, &mut self.log, &mut self.memory)?;
+            self.injector.before_call(&request.call, &mut self.log, &mut self.memory)?;
             let reply = self.call(&request.call, &arguments);
-            self.injector.after(&request.call, &mut self.log, &mut self.memory);
+            self.injector.after_call(&request.call, &mut self.log, &mut self.memory);
             reply
         });
-        (answer(&result, self.injector.take_order()), self.injector.pace.due())
+        (answer(&result, self.injector.take_action()), self.injector.latency.take_pending())
     }
 
     /// Locks the state shared by the gang.
@@ -91,6 +91,6 @@ impl ApiSession {
 
     /// Returns the effects of faults on the script.
     pub(in crate::rehearsal) fn outcome(&mut self) -> ScriptOutcome {
-        self.injector.end()
+        self.injector.outcome()
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use super::protocol::{PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
 use crate::domain::{Dtype, Tensor, TensorFormat};
 
-/// Place of a tensor.
+/// Location of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DeviceKind {
     Cpu,
@@ -38,7 +38,7 @@ pub(super) enum KnownValues {
 struct TensorStorage {
     dims: Vec<u64>,
     dtype: Dtype,
-    place: DeviceKind,
+    location: DeviceKind,
     contents: KnownValues,
     handles: u32,
     /// Blocked as FRACTAL_NZ.
@@ -61,7 +61,7 @@ pub(super) struct TensorOperand {
     pub(super) dims: Vec<u64>,
     /// Order of the dimensions.
     pub(super) layout: OperandLayout,
-    pub(super) place: DeviceKind,
+    pub(super) location: DeviceKind,
     pub(super) contents: KnownValues,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct TensorMemory {
     views: BTreeMap<TensorHandle, TensorView>,
     used: BTreeMap<u32, u64>,
     /// Bytes of a device that another process leaves free.
-    left: BTreeMap<u32, u64>,
+    free_limits: BTreeMap<u32, u64>,
     /// True if no memory is free on any device.
     is_exhausted: bool,
 }
@@ -110,16 +110,16 @@ impl TensorMemory {
             storages: BTreeMap::new(),
             views: BTreeMap::new(),
             used: BTreeMap::new(),
-            left: BTreeMap::new(),
+            free_limits: BTreeMap::new(),
             is_exhausted: false,
         }
     }
 
     /// Sets the bytes of a device that another process leaves free; `None` where it has ended.
-    pub(super) fn hold(&mut self, device: u32, left: Option<u64>) {
+    pub(super) fn limit_free(&mut self, device: u32, left: Option<u64>) {
         match left {
-            Some(left) => self.left.insert(device, left),
-            None => self.left.remove(&device),
+            Some(left) => self.free_limits.insert(device, left),
+            None => self.free_limits.remove(&device),
         };
     }
 
@@ -129,10 +129,10 @@ impl TensorMemory {
     }
 
     /// Checks that a device has enough free memory.
-    pub(super) fn check_room(&self, place: DeviceKind, bytes: u64) -> Result<(), PyError> {
-        let DeviceKind::Npu(device) = place else { return Ok(()) };
+    pub(super) fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
+        let DeviceKind::Npu(device) = location else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
-        let left = if self.is_exhausted { Some(0) } else { self.left.get(&device).copied() };
+        let left = if self.is_exhausted { Some(0) } else { self.free_limits.get(&device).copied() };
         let most = left.map_or(self.capacity, |left| self.capacity.min(left));
         let free = most.saturating_sub(used);
         if bytes <= free {
@@ -158,11 +158,11 @@ impl TensorMemory {
     pub(super) fn allocate(
         &mut self,
         tensor: &Tensor,
-        place: DeviceKind,
+        location: DeviceKind,
         contents: KnownValues,
     ) -> Result<TensorHandle, PyError> {
-        self.check_room(place, tensor.bytes())?;
-        if let DeviceKind::Npu(device) = place {
+        self.check_free(location, tensor.bytes())?;
+        if let DeviceKind::Npu(device) = location {
             let used = self.used.entry(device).or_default();
             *used = used.saturating_add(tensor.bytes());
         }
@@ -170,7 +170,7 @@ impl TensorMemory {
         let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
         let order = (0..dims.len()).collect();
         self.storages
-            .insert(self.last, TensorStorage { dims, dtype, place, contents, handles: 1, blocked: false });
+            .insert(self.last, TensorStorage { dims, dtype, location, contents, handles: 1, blocked: false });
         self.views.insert(self.last, TensorView { storage: self.last, order });
         Ok(self.last)
     }
@@ -185,7 +185,7 @@ impl TensorMemory {
             return;
         }
         if let Some(storage) = self.storages.remove(&view.storage)
-            && let DeviceKind::Npu(device) = storage.place
+            && let DeviceKind::Npu(device) = storage.location
         {
             let bytes = Tensor::new(storage.dims, storage.dtype).bytes();
             let used = self.used.entry(device).or_default();
@@ -202,13 +202,13 @@ impl TensorMemory {
     ) -> Result<TensorHandle, PyError> {
         let mut view = self.view(handle)?.clone();
         let rank = view.order.len();
-        let place = |dim: i64| {
+        let index = |dim: i64| {
             let wrapped = if dim < 0 { dim + rank as i64 } else { dim };
             usize::try_from(wrapped).ok().filter(|index| *index < rank).ok_or_else(|| {
                 runtime(format!("Dimension out of range: {dim} of a tensor with {rank} dimensions"))
             })
         };
-        view.order.swap(place(first)?, place(second)?);
+        view.order.swap(index(first)?, index(second)?);
         if let Some(storage) = self.storages.get_mut(&view.storage) {
             storage.handles += 1;
         }
@@ -242,7 +242,7 @@ impl TensorMemory {
             tensor: storage.recorded(),
             dims: storage.dims.clone(),
             layout,
-            place: storage.place,
+            location: storage.location,
             contents: storage.contents,
         })
     }
@@ -263,7 +263,7 @@ impl TensorMemory {
     pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
         let (view, storage) = self.seen(handle)?;
         let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
-        let device = storage.place.to_string();
+        let device = storage.location.to_string();
         Ok(TensorDescription { handle, shape, dtype: storage.dtype.clone(), device })
     }
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_with_the_last_handle() {
+    fn memory_is_freed_with_the_last_handle() {
         let mut memory = TensorMemory::new(100);
         let tensor = Tensor::new([8, 10], Dtype::Int8);
         let handle = memory.allocate(&tensor, DEVICE, KnownValues::Unknown).expect("fits");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn views_share_values_and_know_how_they_lie() {
+    fn views_share_values_and_have_their_own_layout() {
         let mut memory = TensorMemory::new(1 << 20);
         let tensor = Tensor::new([2, 3, 4], Dtype::Float);
         let handle = memory.allocate(&tensor, DEVICE, KnownValues::Uninitialised).expect("fits");

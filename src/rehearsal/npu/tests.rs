@@ -192,7 +192,7 @@ fn calls_equal_to_the_manifest_are_recorded_as_by_the_profiler() {
 }
 
 #[test]
-fn the_kernel_of_the_case_is_played() {
+fn kernel_of_the_case_is_recorded() {
     let shapes = "DT_BF16[16,64] DT_BF16[32,64] -> DT_BF16[16,32]";
     let cases = ["MatMulV3", "MatMulV2"].map(|kernel| format!("{kernel} {shapes}"));
     let s = &mut session(&cases.each_ref().map(String::as_str));
@@ -418,7 +418,7 @@ fn helpers_are_recorded_as_on_a_device() {
 }
 
 #[test]
-fn devices_and_memory_have_bounds() {
+fn unknown_devices_and_full_memory_are_refused() {
     let s = &mut session(&[]);
     let (class, message) = refused(s, "torch.npu.set_device", json!([2]), json!({}));
     assert!(class == "RuntimeError" && message.contains("107001"), "{message}");
@@ -435,7 +435,7 @@ fn devices_and_memory_have_bounds() {
 }
 
 #[test]
-fn results_that_find_no_memory_take_none() {
+fn failed_allocation_of_results_frees_memory() {
     let s = &mut session(&["Sort FLOAT16[8589934592] -> FLOAT16[8589934592] INT32[8589934592]"]);
     let place = json!({ "device": "npu:0", "dtype": { "dtype": "bfloat16" } });
     call(s, "torch.empty", json!([[15_u64 << 30]]), place).expect("30 of 64 GiB");
@@ -448,7 +448,7 @@ fn results_that_find_no_memory_take_none() {
 }
 
 #[test]
-fn the_clock_runs_on_and_steady_durations_repeat_in_every_bracket() {
+fn clock_advances_and_steady_durations_repeat_after_every_sentinel() {
     let case = "SwiGlu DT_BF16[512,8192] -> DT_BF16[512,4096]";
     let s = &mut session(&[case, case]);
     let x = random(s, &[512, 8192], "bfloat16");

@@ -111,26 +111,26 @@ def call(path, args, kwargs):
         print("the rehearsal host's NPU has ended with its msprof", file=sys.stderr, flush=True)
         os._exit(1)
     answer = json.loads(line)
-    if "order" in answer:
-        _obey(answer["order"])
+    if "action" in answer:
+        _perform(answer["action"])
     if "error" in answer:
         raise _exception(answer["error"])
     return _decode(answer["value"], given)
 
 
-def _obey(order):
+def _perform(action):
     """Carries out the action of a fault on the process."""
-    if "at_exit" in order:
-        atexit.register(_obey, order["at_exit"])
-    elif "exit" in order:
-        os._exit(order["exit"])
-    elif "signal" in order:
+    if "at_exit" in action:
+        atexit.register(_perform, action["at_exit"])
+    elif "exit" in action:
+        os._exit(action["exit"])
+    elif "signal" in action:
         # An injected fault writes no core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.kill(os.getpid(), order["signal"])
+        os.kill(os.getpid(), action["signal"])
         time.sleep(3600)
-    elif "hang" in order:
-        _hang(order["hang"], order["ignores_sigterm"], order["grandchild"])
+    elif "hang" in action:
+        _hang(action["hang"], action["ignores_sigterm"], action["grandchild"])
 
 
 def _hang(seconds, ignores_sigterm, grandchild):
