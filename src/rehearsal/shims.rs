@@ -71,7 +71,7 @@ fn idle(device: u32) -> npu_smi::SimulatedReading {
 /// Returns the readings of a device with its faults.
 fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {
     let mut reading = npu_smi::SimulatedReading { is_lost: state.is_lost, ..idle(device) };
-    if let Some(throttling) = state.throttling {
+    if let Some(throttling) = &state.throttling {
         reading.temperature_c = throttling.temperature;
         reading.power_w += 150.0;
     }

@@ -2,6 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Defines structs of parameters, each with its default.
+macro_rules! parameters {
+    ($(#[doc = $doc:literal] $name:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $default:expr,)* })*) => { $(
+        #[doc = $doc]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name { $(#[doc = $field_doc] pub $field: $type,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    )* };
+}
+
 /// Kind of a fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,32 +88,115 @@ impl FaultKind {
     }
 }
 
-/// A fault without parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoParameters {}
-
-/// Parameters of a crash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ProcessCrash {
-    /// Exit code, instead of a signal.
-    pub exit: Option<u8>,
-    /// Signal; SIGSEGV by default.
-    pub signal: Option<CrashSignal>,
-    /// Point of the fault.
-    pub at: CrashAt,
-    /// Launch of the case, from 1.
-    pub launch: u32,
-    /// Records that msprof exports.
-    pub records: RecordsKept,
-}
-
-impl Default for ProcessCrash {
-    fn default() -> Self {
-        Self { exit: None, signal: None, at: CrashAt::Launch, launch: 1, records: RecordsKept::Kept }
+parameters! {
+    /// Parameters of a crash.
+    ProcessCrash {
+        /// Exit code, instead of a signal.
+        exit: Option<u8> = None,
+        /// Signal; SIGSEGV by default.
+        signal: Option<CrashSignal> = None,
+        /// Point of the fault.
+        at: CrashAt = CrashAt::Launch,
+        /// Launch of the case, from 1.
+        launch: u32 = 1,
+        /// Records that msprof exports.
+        records: RecordsKept = RecordsKept::Kept,
+    }
+    /// Parameters of a hang.
+    ProcessHang {
+        /// True if SIGTERM does not end it.
+        ignores_sigterm: bool = false,
+        /// A process started before the hang that keeps standard input and output open.
+        grandchild: GrandchildLocation = GrandchildLocation::None,
+        /// Launch of the case, from 1.
+        launch: u32 = 1,
+        /// Seconds after which it continues normally and its grandchild ends; by default one real day.
+        seconds: Option<f64> = None,
+    }
+    /// Parameters of an out-of-memory error.
+    OutOfMemory {
+        /// Point of the fault.
+        at: MemoryAt = MemoryAt::Arguments,
+    }
+    /// An error of the runtime; by default an exception of a core.
+    RuntimeDeviceError {
+        /// Its code: 107xxx or 507xxx.
+        code: u32 = 507_015,
+    }
+    /// Parameters of a clock jump.
+    ClockJump {
+        /// Seconds forwards, or backwards if negative.
+        seconds: f64 = -3600.0,
+        /// Launch of the case, from 1.
+        launch: u32 = 1,
+    }
+    /// Numbers of lost records.
+    LostRecords {
+        /// Number of first records.
+        head: u32 = 0,
+        /// Number of last records.
+        tail: u32 = 0,
+    }
+    /// Parameters of a truncated table.
+    TruncatedCsv {
+        /// Remaining share of its bytes, from 0 to 1.
+        keeps: f64 = 0.5,
+    }
+    /// Parameters of ragged rows.
+    RaggedCsv {
+        /// Number of rows without their last cell, spread over the table.
+        rows: u32 = 1,
+    }
+    /// Output of msprof without an export.
+    MissingOutput {
+        /// True if a `PROF_*` folder exists.
+        folder: bool = true,
+        /// True if a later `msprof --export=on` exports from it.
+        second_export: bool = true,
+    }
+    /// Device of the records.
+    WrongDevice {
+        /// Number of the device; the next one by default.
+        shows: Option<u32> = None,
+    }
+    /// Output of msprof on a full disk.
+    DiskFull {
+        /// Written share of the table's bytes, from 0 (an empty file) to 1.
+        keeps: f64 = 0.0,
+        /// True if a later `msprof --export=on` has enough space.
+        second_export: bool = false,
+    }
+    /// Parameters of a slow device.
+    SlowDevice {
+        /// Factor of the time of all steps except kernels.
+        factor: f64 = 3.0,
+    }
+    /// Parameters of throttling.
+    DeviceThrottling {
+        /// Factor of the time of kernels.
+        factor: f64 = 1.4,
+        /// Temperature shown by npu-smi, in degrees Celsius.
+        temperature: i64 = 98,
+    }
+    /// A process that occupies a device.
+    LeftoverProcess {
+        /// Seconds after which it ends; never by default.
+        seconds: Option<f64> = None,
+        /// Process id shown by npu-smi. No process is started.
+        pid: u32 = 4_100_017,
+        /// Its name.
+        name: String = "python3.11".to_owned(),
+        /// Free memory of the device, in MB.
+        free_mb: u64 = 0,
+        /// Resource that others cannot use.
+        holds: HeldResource = HeldResource::Memory,
     }
 }
+
+/// A fault without parameters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParameters {}
 
 /// Signals of crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,26 +233,6 @@ pub enum RecordsKept {
     None,
 }
 
-/// Parameters of a hang.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ProcessHang {
-    /// True if SIGTERM does not end it.
-    pub ignores_sigterm: bool,
-    /// A process started before the hang that keeps standard input and output open.
-    pub grandchild: GrandchildLocation,
-    /// Launch of the case, from 1.
-    pub launch: u32,
-    /// Seconds after which it continues normally and its grandchild ends; by default one real day.
-    pub seconds: Option<f64>,
-}
-
-impl Default for ProcessHang {
-    fn default() -> Self {
-        Self { ignores_sigterm: false, grandchild: GrandchildLocation::None, launch: 1, seconds: None }
-    }
-}
-
 /// Process group of a grandchild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -168,178 +247,14 @@ pub enum GrandchildLocation {
     OwnSession,
 }
 
-/// Parameters of an out-of-memory error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OutOfMemory {
-    /// Point of the fault.
-    pub at: MemoryAt,
-}
-
 /// The point at which memory runs out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAt {
     /// While the case's tensors are created.
-    #[default]
     Arguments,
     /// When the call allocates its results.
     Launch,
-}
-
-/// An error of the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RuntimeDeviceError {
-    /// Its code: 107xxx or 507xxx.
-    pub code: u32,
-}
-
-impl Default for RuntimeDeviceError {
-    /// An exception of a core.
-    fn default() -> Self {
-        Self { code: 507_015 }
-    }
-}
-
-/// Parameters of a clock jump.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClockJump {
-    /// Seconds forwards, or backwards if negative.
-    pub seconds: f64,
-    /// Launch of the case, from 1.
-    pub launch: u32,
-}
-
-impl Default for ClockJump {
-    fn default() -> Self {
-        Self { seconds: -3600.0, launch: 1 }
-    }
-}
-
-/// Numbers of lost records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LostRecords {
-    /// Number of first records.
-    pub head: u32,
-    /// Number of last records.
-    pub tail: u32,
-}
-
-/// Parameters of a truncated table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TruncatedCsv {
-    /// Remaining share of its bytes, from 0 to 1.
-    pub keeps: f64,
-}
-
-impl Default for TruncatedCsv {
-    fn default() -> Self {
-        Self { keeps: 0.5 }
-    }
-}
-
-/// Number of ragged rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RaggedCsv {
-    /// Number of rows without their last cell, spread over the table.
-    pub rows: u32,
-}
-
-impl Default for RaggedCsv {
-    fn default() -> Self {
-        Self { rows: 1 }
-    }
-}
-
-/// Output of msprof without an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MissingOutput {
-    /// True if a `PROF_*` folder exists.
-    pub folder: bool,
-    /// True if a later `msprof --export=on` exports from it.
-    pub second_export: bool,
-}
-
-impl Default for MissingOutput {
-    fn default() -> Self {
-        Self { folder: true, second_export: true }
-    }
-}
-
-/// Device of the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WrongDevice {
-    /// Number of the device; the next one by default.
-    pub shows: Option<u32>,
-}
-
-/// Output of msprof on a full disk.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DiskFull {
-    /// Written share of the table's bytes, from 0 (an empty file) to 1.
-    pub keeps: f64,
-    /// True if a later `msprof --export=on` has enough space.
-    pub second_export: bool,
-}
-
-impl Default for DiskFull {
-    fn default() -> Self {
-        Self { keeps: 0.0, second_export: false }
-    }
-}
-
-/// Parameters of a slow device.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SlowDevice {
-    /// Factor of the time of all steps except kernels.
-    pub factor: f64,
-}
-
-impl Default for SlowDevice {
-    fn default() -> Self {
-        Self { factor: 3.0 }
-    }
-}
-
-/// Parameters of throttling.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DeviceThrottling {
-    /// Factor of the time of kernels.
-    pub factor: f64,
-    /// Temperature shown by npu-smi, in degrees Celsius.
-    pub temperature: i64,
-}
-
-impl Default for DeviceThrottling {
-    fn default() -> Self {
-        Self { factor: 1.4, temperature: 98 }
-    }
-}
-
-/// A process that occupies a device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LeftoverProcess {
-    /// Seconds after which it ends; never by default.
-    pub seconds: Option<f64>,
-    /// Process id shown by npu-smi. No process is started.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-    /// Free memory of the device, in MB.
-    pub free_mb: u64,
-    /// Resource that others cannot use.
-    pub holds: HeldResource,
 }
 
 /// Resource held by a leftover process.
@@ -350,16 +265,4 @@ pub enum HeldResource {
     Memory,
     /// The device: others cannot initialise it.
     Device,
-}
-
-impl Default for LeftoverProcess {
-    fn default() -> Self {
-        Self {
-            seconds: None,
-            pid: 4_100_017,
-            name: "python3.11".to_owned(),
-            free_mb: 0,
-            holds: HeldResource::Memory,
-        }
-    }
 }

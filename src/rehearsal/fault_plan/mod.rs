@@ -1,8 +1,5 @@
 //! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
-//! the ratio of simulated to real time.
-//!
-//! This module defines the keys of a plan and their valid combinations; the rehearsal host carries the faults out.
-//! All seconds of a plan are simulated ones.
+//! the ratio of simulated to real time. All seconds of a plan are simulated ones.
 
 mod kinds;
 mod raw;
@@ -36,7 +33,6 @@ pub struct FaultPlan {
 }
 
 impl Default for FaultPlan {
-    /// No faults and no delays.
     fn default() -> Self {
         Self { seed: None, speed: 1.0, costs: SimulatedDelays::default(), faults: Vec::new() }
     }
@@ -145,24 +141,13 @@ pub struct ValidNames<'a> {
 }
 
 impl FaultPlan {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`YamlError`] if it cannot be read, is invalid, or names a kernel or a device that does not exist.
+    /// Reads a file; refuses a plan with a kernel or a device that does not exist.
     pub fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         let text = fs::read_to_string(file).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
             YamlError::of_file(file, format!("cannot be read: {error}"), hint)
         })?;
         Self::parse(file, &text, known)
-    }
-
-    /// Parses a file's text.
-    ///
-    /// # Errors
-    /// [`YamlError`], as [`FaultPlan::load`].
-    pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        raw::parse(file, text, known)
     }
 
     /// Returns true if the plan has no effect.

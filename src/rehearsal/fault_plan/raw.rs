@@ -21,7 +21,6 @@ use crate::{
 const MAX_FACTOR: f64 = 1e6;
 /// Limit of durations in seconds.
 const MAX_SECONDS: f64 = 1e9;
-/// Hint of errors without a more specific one.
 const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 
 #[derive(Deserialize)]
@@ -147,10 +146,6 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
     let require = |is_valid: bool, parameter: &'static str, problem: &str| {
         if is_valid { Ok(()) } else { invalid(&[key, parameter], format!("`{parameter}`: {problem}")) }
     };
-    let seconds = |seconds: f64| {
-        let is_valid = seconds > 0.0 && seconds <= MAX_SECONDS;
-        require(is_valid, "seconds", "expected a number of seconds above 0")
-    };
     match kind {
         FaultKind::Crash(ProcessCrash { exit: Some(_), signal: Some(_), .. }) => {
             invalid(&[key, "signal"], "a crash has an `exit` code or a `signal`, not both")
@@ -182,8 +177,11 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");
             require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)
         }
-        FaultKind::Hang(ProcessHang { seconds: Some(duration), .. })
-        | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(duration), .. }) => seconds(*duration),
+        FaultKind::Hang(ProcessHang { seconds: Some(seconds), .. })
+        | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(seconds), .. }) => {
+            let is_valid = *seconds > 0.0 && *seconds <= MAX_SECONDS;
+            require(is_valid, "seconds", "expected a number of seconds above 0")
+        }
         _ => Ok(()),
     }
 }
@@ -234,33 +232,36 @@ where
     })
 }
 
-/// Parses a file's text.
-pub(super) fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<FaultPlan, YamlError> {
-    let RawFaultPlan { seed, speed, costs, faults } = yaml::parse(file, text)?;
-    let error = |keys: &[&str], problem: &str, hint: &str| {
-        YamlError::at(file, yaml::find_value(text, keys), problem, hint)
-    };
-    if !(1e-3..=1e6).contains(&speed) {
-        let problem =
-            format!("`speed` is {speed}, expected simulated seconds per second, from 0.001 to 1000000");
-        return Err(error(&["speed"], &problem, "1 is real time"));
-    }
-    let SimulatedDelays { start, init, case, launch, export } = costs;
-    let named = [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
-    if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
-        let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
-        return Err(error(&["costs", name], &problem, "0 adds no delay"));
-    }
-    let faults = faults.into_iter().enumerate().map(|(index, raw)| {
-        let index = index.to_string();
-        let below = |keys: &[&str], problem: &str, hint: &str| {
-            error(&[&["faults", &index], keys].concat(), problem, hint)
+impl FaultPlan {
+    /// Parses a file's text, as [`FaultPlan::load`].
+    pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
+        let RawFaultPlan { seed, speed, costs, faults } = yaml::parse(file, text)?;
+        let error = |keys: &[&str], problem: &str, hint: &str| {
+            YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
-        let fault = raw.check().map_err(|(keys, problem)| below(&keys, &problem, HINT))?;
-        check_known(&fault.target, known, below)?;
-        Ok(fault)
-    });
-    Ok(FaultPlan { seed, speed, costs, faults: faults.collect::<Result<_, YamlError>>()? })
+        if !(1e-3..=1e6).contains(&speed) {
+            let problem =
+                format!("`speed` is {speed}, expected simulated seconds per second, from 0.001 to 1000000");
+            return Err(error(&["speed"], &problem, "1 is real time"));
+        }
+        let SimulatedDelays { start, init, case, launch, export } = costs;
+        let named =
+            [("start", start), ("init", init), ("case", case), ("launch", launch), ("export", export)];
+        if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
+            let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
+            return Err(error(&["costs", name], &problem, "0 adds no delay"));
+        }
+        let faults = faults.into_iter().enumerate().map(|(index, raw)| {
+            let index = index.to_string();
+            let below = |keys: &[&str], problem: &str, hint: &str| {
+                error(&[&["faults", &index], keys].concat(), problem, hint)
+            };
+            let fault = raw.check().map_err(|(keys, problem)| below(&keys, &problem, HINT))?;
+            check_known(&fault.target, known, below)?;
+            Ok(fault)
+        });
+        Ok(Self { seed, speed, costs, faults: faults.collect::<Result<_, YamlError>>()? })
+    }
 }
 
 /// Checks that kernels and devices exist: a fault of others would never occur.

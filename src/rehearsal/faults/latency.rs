@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(in crate::rehearsal) struct SimulatedLatency {
     speed: f64,
-    slowness: f64,
+    /// Factor by which the device is slower.
+    pub(in crate::rehearsal) slowness: f64,
     pending: Duration,
     last: Instant,
 }
@@ -16,18 +17,14 @@ pub(in crate::rehearsal) struct SimulatedLatency {
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 impl SimulatedLatency {
-    pub(super) fn new(speed: f64) -> Self {
+    pub(in crate::rehearsal) fn new(speed: f64) -> Self {
         Self { speed, slowness: 1.0, pending: Duration::ZERO, last: Instant::now() }
-    }
-
-    /// Sets the factor by which the device is slower from now on.
-    pub(in crate::rehearsal) fn slow_down(&mut self, factor: f64) {
-        self.slowness = factor;
     }
 
     /// Adds simulated seconds.
     pub(in crate::rehearsal) fn add(&mut self, simulated: f64) {
-        self.pending = self.pending.saturating_add(seconds(simulated / self.speed * self.slowness));
+        let seconds = simulated / self.speed * self.slowness;
+        self.pending = self.pending.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     }
 
     /// Returns the sleep that is due before the next answer.
@@ -39,11 +36,6 @@ impl SimulatedLatency {
         self.last = Instant::now() + delay;
         delay
     }
-}
-
-/// Converts seconds to a duration; zero for a number that is no duration.
-fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -60,7 +52,7 @@ mod tests {
         assert_eq!(latency.take_pending(), Duration::ZERO, "0.9 ms are accumulated");
         latency.add(0.02);
         assert_eq!(latency.take_pending(), Duration::from_micros(1_100));
-        latency.slow_down(3.0);
+        latency.slowness = 3.0;
         latency.add(1.0);
         assert!(latency.take_pending() >= Duration::from_millis(30));
     }

@@ -13,7 +13,7 @@ use super::{
     HostConfig,
     fault_plan::{
         DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
-        RandomKey, SimulatedDelays,
+        RandomKey,
     },
     timing,
 };
@@ -25,14 +25,14 @@ use crate::{
 /// The faults of one host, in one of its processes.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveFaults {
-    plan: FaultPlan,
+    pub(super) plan: FaultPlan,
     seed: u64,
     /// `None` without a host's folder: firings are not counted, and the plan's time stays 0.
     fire_counter: Option<FireCounter>,
     started: Nanos,
     collection: u32,
     /// The device of the collection.
-    device: u32,
+    pub(super) device: u32,
     cases: Vec<ManifestCase>,
 }
 
@@ -50,24 +50,6 @@ impl ActiveFaults {
             device: manifest.map_or(0, |manifest| manifest.device),
             cases: manifest.map(|manifest| manifest.cases.clone()).unwrap_or_default(),
         }
-    }
-
-    pub(super) fn latency(&self) -> SimulatedLatency {
-        SimulatedLatency::new(self.plan.speed)
-    }
-
-    pub(super) fn costs(&self) -> SimulatedDelays {
-        self.plan.costs
-    }
-
-    /// Converts simulated seconds to real ones.
-    pub(super) fn real_seconds(&self, seconds: f64) -> f64 {
-        seconds / self.plan.speed
-    }
-
-    /// The device of the collection.
-    pub(super) const fn device(&self) -> u32 {
-        self.device
     }
 
     /// Returns true if the collection has a case of that ordinal.
@@ -92,10 +74,9 @@ impl ActiveFaults {
     pub(super) fn fire_for_collection(&self) -> Vec<FaultKind> {
         self.fire(FaultScope::Collection, |fault, index| {
             let target = &fault.target;
-            let selects_all_cases = target.kernel.is_empty()
-                && target.case.is_empty()
-                && target.shapes.is_empty()
-                && target.ordinal.is_empty();
+            let selects_all_cases =
+                [&target.kernel, &target.case, &target.shapes].iter().all(|names| names.is_empty())
+                    && target.ordinal.is_empty();
             // The same set of cases has the same faults in any order.
             let cases = self.cases.iter().fold(0_u64, |sum, case| sum.wrapping_add(case.case.seed()));
             ((selects_all_cases || self.cases.iter().any(|case| selects_case(target, case)))
@@ -120,7 +101,7 @@ impl ActiveFaults {
                 _ if !holds => {}
                 FaultKind::DeviceLost(_) => state.is_lost = true,
                 FaultKind::SlowDevice(slow) => state.slowness = slow.factor,
-                FaultKind::Throttling(throttling) => state.throttling = Some(*throttling),
+                FaultKind::Throttling(throttling) => state.throttling = Some(throttling.clone()),
                 FaultKind::LeftoverProcess(process) => {
                     let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
                     state.leftover_process =
@@ -146,12 +127,12 @@ impl ActiveFaults {
     ) -> Vec<FaultKind> {
         let now = self.now();
         let faults = self.plan.faults.iter().enumerate();
-        let found = faults.filter_map(|(index, fault)| {
+        let fired = faults.filter_map(|(index, fault)| {
             let is_active = fault.kind.scope() == scope && fault.when.holds(now);
             let subject = is_active.then(|| find(fault, index)).flatten()?;
             self.count_firing(index, fault, &subject).then(|| fault.kind.clone())
         });
-        found.collect()
+        fired.collect()
     }
 
     /// Returns true if the fault may fire once more.
@@ -184,13 +165,10 @@ impl ActiveFaults {
 /// State of a device with its faults.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FaultyDeviceState {
-    /// True if the device is lost.
     pub(super) is_lost: bool,
     /// Factor on the time of everything but kernels.
     pub(super) slowness: f64,
-    /// Temperature and slowdown.
     pub(super) throttling: Option<DeviceThrottling>,
-    /// Another process that holds it.
     pub(super) leftover_process: Option<LeftoverProcess>,
 }
 

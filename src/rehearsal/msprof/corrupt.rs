@@ -10,14 +10,15 @@ use crate::{
 const UNFINALISED: Nanos = Nanos(1_000_000_000);
 
 /// Outcome of an export.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExportFault {
-    /// Written.
     None,
     /// Not even a folder is written.
     NoFolder,
     /// No table is written; a later export may succeed.
-    Deferred { later: bool },
+    Deferred {
+        later: bool,
+    },
     /// The disk is full.
     DiskFull(DiskFull),
 }
@@ -29,7 +30,7 @@ impl ExportFault {
             FaultKind::MissingOutput(MissingOutput { second_export, .. }) => {
                 Some(Self::Deferred { later: *second_export })
             }
-            FaultKind::DiskFull(full) => Some(Self::DiskFull(*full)),
+            FaultKind::DiskFull(full) => Some(Self::DiskFull(full.clone())),
             _ => None,
         };
         faults.iter().find_map(export_fault).unwrap_or(Self::None)

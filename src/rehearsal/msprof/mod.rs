@@ -111,8 +111,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
         .env(variables::SOCKET, server.socket())
         .status()
         .map_err(|source| MsprofError::Start { program: start.program.clone().into(), source });
-    let processes =
-        server.finish(|session| (session.devices_used(), session.take_launches(), session.outcome()));
+    let processes = server.finish(ApiSession::take_results);
     if let Some(warning) = warning(status?) {
         print_line(&warning);
     }

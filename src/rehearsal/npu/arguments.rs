@@ -16,7 +16,7 @@ pub(super) fn bind(
     numbers: &[&str],
 ) -> Result<BoundArguments, PyError> {
     let function = schema.short_name();
-    let refuse = |problem: String| PyError::new(PyErrorClass::Type, format!("{function}() {problem}"));
+    let refuse = |problem: String| PyError::new(PyErrorClass::TypeError, format!("{function}() {problem}"));
     let accepted: Vec<&SchemaArgument> =
         schema.arguments.iter().filter(|known| !known.keyword_only).collect();
     let positional = gather_list(&accepted, &arguments.positional);
@@ -97,7 +97,7 @@ fn check(
     }
     let (name, found) = (&known.name, value.python_type());
     let message = format!("{function}(): argument '{name}'{at} must be {wanted}, not {found}");
-    Err(PyError::new(PyErrorClass::Type, message))
+    Err(PyError::new(PyErrorClass::TypeError, message))
 }
 
 #[cfg(test)]

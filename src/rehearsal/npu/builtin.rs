@@ -1,4 +1,4 @@
-//! Functions that a replay calls besides its kernels: devices, views, sentinels, scaling in location.
+//! Functions that a replay calls besides its kernels: devices, views, sentinels, scaling in place.
 
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
@@ -85,7 +85,6 @@ fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
     operand.is_none_or(|operand| operand.tensor.dtype == Dtype::Int32 || operand.location == DeviceKind::Cpu)
 }
 
-/// `torch.neg`, the function of sentinels.
 fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("neg(Tensor self) -> Tensor", arguments, &[])?;
     let TensorOperand { tensor, location, .. } =
@@ -101,11 +100,10 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
         }
         session.log.launch(device, plain_operation("aclnnNeg_Neg_Neg", "Neg", vec![tensor], output));
     }
-    Ok(ApiReply::Tensor(session.memory.describe(result)?))
+    session.memory.tensor_reply(result)
 }
 
-/// `tensor.mul_(number)`: `Mul` with a scalar in single precision, `Muls` in 16 bits, as in real
-/// profiles.
+/// `tensor.mul_(number)`: `Mul` with a scalar in single precision, `Muls` in 16 bits, as in real profiles.
 fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("mul_(Tensor self, Tensor other) -> Tensor", arguments, &["other"])?;
     let target = tensor_handle(&bound, "self")?;
@@ -113,10 +111,9 @@ fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, 
     match bound.get("other") {
         Some(PyValue::Tensor(_)) => return Err(runtime("rehearsal: mul_ knows numbers only")),
         Some(PyValue::Float(_)) if !tensor.dtype.is_float() => {
-            let dtype = &tensor.dtype;
-            return Err(runtime(format!(
-                "result type Float can't be cast to the desired output type {dtype}"
-            )));
+            let problem =
+                format!("result type Float can't be cast to the desired output type {}", tensor.dtype);
+            return Err(runtime(problem));
         }
         _ => session.memory.write(target, KnownValues::Unknown),
     }
@@ -130,15 +127,14 @@ fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, 
         };
         session.log.launch(device, operation);
     }
-    Ok(ApiReply::Same(target))
+    Ok(ApiReply::Same { same: target })
 }
 
 fn transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("transpose(Tensor self, int dim0, int dim1) -> Tensor", arguments, &[])?;
-    let (first, second) =
-        (int_argument(&bound, "dim0").unwrap_or(0), int_argument(&bound, "dim1").unwrap_or(0));
+    let [first, second] = ["dim0", "dim1"].map(|name| int_argument(&bound, name).unwrap_or(0));
     let view = session.memory.transposed(tensor_handle(&bound, "self")?, first, second)?;
-    Ok(ApiReply::Tensor(session.memory.describe(view)?))
+    session.memory.tensor_reply(view)
 }
 
 fn matrix_transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
@@ -149,7 +145,7 @@ fn matrix_transpose(session: &mut ApiSession, arguments: &PyArguments) -> Result
         return Err(runtime(format!("t() expects a tensor with 2 dimensions, but self is {rank}D")));
     }
     let view = session.memory.transposed(tensor, 0, 1)?;
-    Ok(ApiReply::Tensor(session.memory.describe(view)?))
+    session.memory.tensor_reply(view)
 }
 
 /// `torch.triu` on the host, which creates causal masks.
@@ -162,7 +158,7 @@ fn upper_triangle(session: &mut ApiSession, arguments: &PyArguments) -> Result<A
     }
     let output = Tensor::new(tensor.dims, tensor.dtype);
     let result = session.memory.allocate(&output, location, KnownValues::Unknown)?;
-    Ok(ApiReply::Tensor(session.memory.describe(result)?))
+    session.memory.tensor_reply(result)
 }
 
 /// `tensor.to(device)`: a copy there, which launches no kernel.
@@ -172,7 +168,7 @@ fn copy_to_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<A
         readable(session, "to", tensor_handle(&bound, "self")?)?;
     let location = device_argument(session, bound.get("device"))?;
     let result = session.memory.allocate(&Tensor::new(dims, tensor.dtype), location, contents)?;
-    Ok(ApiReply::Tensor(session.memory.describe(result)?))
+    session.memory.tensor_reply(result)
 }
 
 /// `npu_format_cast(tensor, 29)`: the same values in FRACTAL_NZ.
@@ -197,7 +193,7 @@ fn format_cast(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiR
         let name = "aclnnNpuFormatCast_TransData_TransData";
         session.log.launch(device, plain_operation(name, "TransData", vec![tensor], output));
     }
-    Ok(ApiReply::Tensor(session.memory.describe(result)?))
+    session.memory.tensor_reply(result)
 }
 
 /// CANN's number of the format.

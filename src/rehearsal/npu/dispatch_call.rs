@@ -28,7 +28,7 @@ impl ApiSession {
         if catalogue.entries_calling(api).next().is_none() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             return Err(PyError::new(
-                PyErrorClass::Attribute,
+                PyErrorClass::AttributeError,
                 format!(
                     "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of \
                      op_replay/ only)"
@@ -106,7 +106,7 @@ impl ApiSession {
                 continue;
             };
             if let Some((_, handle)) = destinations.iter().find(|(output, _)| *output == index) {
-                results.push(ApiReply::Same(*handle));
+                results.push(ApiReply::Same { same: *handle });
                 continue;
             }
             let dtype = if is_cast(from) { Dtype::Int64 } else { output.dtype.clone() };
@@ -159,13 +159,13 @@ impl ApiSession {
 
     fn allocate(&mut self, tensor: &Tensor, device: u32) -> Result<ApiReply, PyError> {
         let handle = self.memory.allocate(tensor, DeviceKind::Npu(device), KnownValues::Unknown)?;
-        Ok(ApiReply::Tensor(self.memory.describe(handle)?))
+        self.memory.tensor_reply(handle)
     }
 
     /// Frees results that are not returned to Python.
     fn release(&mut self, results: &[ApiReply]) {
         for result in results {
-            if let ApiReply::Tensor(tensor) = result {
+            if let ApiReply::Tensor { tensor } = result {
                 self.memory.free(tensor.handle);
             }
         }

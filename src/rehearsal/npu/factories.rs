@@ -14,7 +14,6 @@ use super::{
 };
 use crate::domain::{Dtype, Tensor};
 
-/// Functions that create tensors, with their signatures.
 const FACTORIES: [(&str, &str); 8] = [
     ("torch.randn", "randn(int[] size"),
     ("torch.randint", "randint(int low, int high, int[] size"),
@@ -75,7 +74,7 @@ fn create(
             session.log.launch(device, operation);
         }
     }
-    Ok(ApiReply::Tensor(session.memory.describe(handle)?))
+    session.memory.tensor_reply(handle)
 }
 
 /// Inserts `low` or `start` for the overloads without it.
@@ -115,8 +114,7 @@ fn parse_factory(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError
     Ok(match api {
         "torch.randn" => NewTensor::new(size()?, Dtype::Float, KnownValues::Unknown, TensorOrigin::Normal),
         "torch.randint" => {
-            let (low, high) =
-                (int_argument(bound, "low").unwrap_or(0), int_argument(bound, "high").unwrap_or(0));
+            let [low, high] = ["low", "high"].map(|name| int_argument(bound, name).unwrap_or(0));
             if low >= high {
                 return Err(runtime(format!(
                     "random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
@@ -198,9 +196,8 @@ fn from_data(data: Option<&PyValue>) -> Result<NewTensor, PyError> {
     {
         return Err(runtime("rehearsal: torch.tensor takes numbers"));
     }
-    let whole: Option<Vec<i64>> =
-        items.iter().map(|item| if let PyValue::Int(number) = item { Some(*number) } else { None }).collect();
-    let mut numbers = whole.unwrap_or_default();
+    let whole = items.iter().map(|item| if let PyValue::Int(number) = item { Some(*number) } else { None });
+    let mut numbers: Vec<i64> = whole.collect::<Option<_>>().unwrap_or_default();
     numbers.sort_unstable();
     let (dtype, contents) = match (numbers.first(), numbers.last()) {
         (Some(&least), Some(&most)) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => {
@@ -213,7 +210,7 @@ fn from_data(data: Option<&PyValue>) -> Result<NewTensor, PyError> {
 }
 
 impl NewTensor {
-    fn new(dims: Vec<u64>, default_dtype: Dtype, contents: KnownValues, origin: TensorOrigin) -> Self {
+    const fn new(dims: Vec<u64>, default_dtype: Dtype, contents: KnownValues, origin: TensorOrigin) -> Self {
         Self { dims, default_dtype, contents, origin }
     }
 
@@ -271,12 +268,8 @@ fn random(kernel: &str, api: &str, tensor: &Tensor) -> Vec<LaunchedOperation> {
     };
     let mut operations = vec![generated];
     if tensor.dtype != Dtype::Float {
-        operations.push(plain_operation(
-            &format!("{api}_CastAiCore_Cast"),
-            "Cast",
-            vec![single],
-            tensor.clone(),
-        ));
+        let name = format!("{api}_CastAiCore_Cast");
+        operations.push(plain_operation(&name, "Cast", vec![single], tensor.clone()));
     }
     operations
 }

@@ -25,13 +25,13 @@ pub(super) struct FaultInjector {
     case: Option<u32>,
     /// Calls since the case's opening sentinel.
     launches: u32,
-    /// Faults of the current case.
     case_faults: Vec<FaultKind>,
-    /// Faults of the collection, after the script's start.
+    /// `None` before the script's start.
     collection_faults: Option<Vec<FaultKind>>,
     /// Code of a kernel's error. It is raised late, and stays.
     error: Option<u32>,
-    action: Option<PyAction>,
+    /// Action of the Python process after the next answer.
+    pub(super) action: Option<PyAction>,
     slowness: f64,
     records: RecordsKept,
 }
@@ -41,7 +41,6 @@ pub(super) struct FaultInjector {
 pub(in crate::rehearsal) struct ScriptOutcome {
     /// Faults of the collection.
     pub(in crate::rehearsal) faults: Vec<FaultKind>,
-    /// Records kept after a crash.
     pub(in crate::rehearsal) records: RecordsKept,
     /// Factor on the time of msprof.
     pub(in crate::rehearsal) slowness: f64,
@@ -61,7 +60,7 @@ const DEVICE_BUSY: u32 = 507_899;
 impl FaultInjector {
     pub(super) fn new(faults: ActiveFaults) -> Self {
         Self {
-            latency: faults.latency(),
+            latency: SimulatedLatency::new(faults.plan.speed),
             faults,
             case: None,
             launches: 0,
@@ -86,13 +85,13 @@ impl FaultInjector {
         }
         self.apply_device_faults(api, log, memory)?;
         match api {
-            SET_DEVICE => self.latency.add(self.faults.costs().init),
+            SET_DEVICE => self.latency.add(self.faults.plan.costs.init),
             SYNCHRONIZE => {
                 if let Some(code) = self.error {
-                    return Err(device_error(code, "synchronize", self.faults.device()));
+                    return Err(device_error(code, "synchronize", self.faults.device));
                 }
             }
-            _ if log.is_in_case() => self.on_launch(log, memory),
+            _ if log.case.is_some() => self.on_launch(log, memory),
             _ => {}
         }
         Ok(())
@@ -107,18 +106,13 @@ impl FaultInjector {
         }
     }
 
-    /// Returns the action for Python after the answer.
-    pub(super) fn take_action(&mut self) -> Option<PyAction> {
-        self.action.take()
-    }
-
     pub(super) fn outcome(&mut self) -> ScriptOutcome {
         let faults = self.collection_faults.take().unwrap_or_default();
         ScriptOutcome { faults, records: self.records, slowness: self.slowness }
     }
 
     fn start_script(&mut self) {
-        self.latency.add(self.faults.costs().start);
+        self.latency.add(self.faults.plan.costs.start);
         let faults = self.faults.fire_for_collection();
         let at_exit = |kind: &FaultKind| match kind {
             FaultKind::Crash(crash) if crash.at == CrashAt::Exit => Some(crash.clone()),
@@ -137,11 +131,11 @@ impl FaultInjector {
         log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
-        let device = self.faults.device();
+        let device = self.faults.device;
         let state = self.faults.device_state(device);
         self.slowness = state.slowness;
-        self.latency.slow_down(state.slowness);
-        log.throttle(state.throttling.map_or(1.0, |throttling| throttling.factor));
+        self.latency.slowness = state.slowness;
+        log.slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
         memory.limit_free(
             device,
             state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),
@@ -159,19 +153,19 @@ impl FaultInjector {
 
     fn start_case(&mut self, case: u32, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.case = Some(case);
-        log.leave_case();
+        log.case = None;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
         if self.faults.has_case(case) {
-            self.latency.add(self.faults.costs().case);
+            self.latency.add(self.faults.plan.costs.case);
         }
         let exhausts_memory = |kind: &FaultKind| matches!(kind, FaultKind::OutOfMemory(found) if found.at == MemoryAt::Arguments);
-        memory.exhaust(self.case_faults.iter().any(exhausts_memory));
+        memory.is_exhausted = self.case_faults.iter().any(exhausts_memory);
     }
 
     fn on_launch(&mut self, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.launches += 1;
-        self.latency.add(self.faults.costs().launch);
+        self.latency.add(self.faults.plan.costs.launch);
         for kind in &self.case_faults {
             match kind {
                 FaultKind::Crash(crash) if crash.launch == self.launches => {
@@ -179,9 +173,8 @@ impl FaultInjector {
                     self.action = Some(crash_action(crash));
                 }
                 FaultKind::Hang(hang) if hang.launch == self.launches => {
-                    let seconds = hang
-                        .seconds
-                        .map_or(DEFAULT_HANG_SECONDS, |seconds| self.faults.real_seconds(seconds));
+                    let seconds =
+                        hang.seconds.map_or(DEFAULT_HANG_SECONDS, |seconds| seconds / self.faults.plan.speed);
                     let (ignores_sigterm, grandchild) = (hang.ignores_sigterm, hang.grandchild);
                     self.action = Some(PyAction::Hang { ignores_sigterm, grandchild, seconds });
                 }
@@ -189,7 +182,7 @@ impl FaultInjector {
                     log.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
-                FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.exhaust(true),
+                FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.is_exhausted = true,
                 _ => {}
             }
         }

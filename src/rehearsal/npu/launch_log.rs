@@ -18,9 +18,7 @@ use crate::{
 /// The engine of the device that executes a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rehearsal) enum TaskEngine {
-    /// Matrix cores.
     Cube,
-    /// Vector cores.
     Vector,
     /// The generator of random numbers, which has no counters and shows no inputs.
     Random,
@@ -70,11 +68,13 @@ pub(super) struct LaunchLog {
     cases: BTreeMap<u64, Arc<ManifestCase>>,
     started: Nanos,
     streams: BTreeMap<u32, StreamClock>,
-    case: Option<u64>,
+    /// Ordinal of the case whose opening sentinel was the last one.
+    pub(super) case: Option<u64>,
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
     launches: Vec<LoggedLaunch>,
-    slowdown: f64,
+    /// Factor by which kernels take longer.
+    pub(super) slowdown: f64,
 }
 
 /// Shortest pause between two tasks.
@@ -111,7 +111,6 @@ impl LaunchLog {
         self.streams.entry(device).or_insert(StreamClock { clock, tasks: 0 });
     }
 
-    /// Returns the devices in use.
     pub(super) fn devices(&self) -> Vec<u32> {
         self.streams.keys().copied().collect()
     }
@@ -123,24 +122,8 @@ impl LaunchLog {
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
 
-    /// Returns the manifest's case whose opening sentinel was the last one.
     pub(super) fn current_case(&self) -> Option<Arc<ManifestCase>> {
         self.cases.get(&self.case?).map(Arc::clone)
-    }
-
-    /// Returns true between the sentinels of a case.
-    pub(super) const fn is_in_case(&self) -> bool {
-        self.case.is_some()
-    }
-
-    /// Ends the current case without its closing sentinel.
-    pub(super) fn leave_case(&mut self) {
-        self.case = None;
-    }
-
-    /// Sets the factor by which kernels take longer from now on.
-    pub(super) fn throttle(&mut self, factor: f64) {
-        self.slowdown = factor;
     }
 
     /// Moves the clock forwards or backwards.
@@ -187,8 +170,7 @@ impl LaunchLog {
         }
     }
 
-    /// Removes and returns the launches.
-    pub(super) fn take(&mut self) -> Vec<LoggedLaunch> {
+    pub(super) fn take_launches(&mut self) -> Vec<LoggedLaunch> {
         std::mem::take(&mut self.launches)
     }
 }
@@ -207,14 +189,12 @@ pub(super) fn plain_operation(
         unit: ComputeUnit::Vector,
         dtype: output.dtype.clone(),
     };
-    let outputs = vec![output];
-    let inputs = inputs.into_iter().map(Some).collect();
     LaunchedOperation {
         name: name.to_owned(),
         kernel: kernel.to_owned(),
         task: TaskEngine::Vector,
-        inputs,
-        outputs,
+        inputs: inputs.into_iter().map(Some).collect(),
+        outputs: vec![output],
         work,
     }
 }

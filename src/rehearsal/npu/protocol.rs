@@ -8,13 +8,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{
-    domain::{Dims, Dtype},
-    rehearsal::fault_plan::GrandchildLocation,
-};
+use crate::{domain::Dims, rehearsal::fault_plan::GrandchildLocation};
 
 /// Number by which Python refers to a tensor.
 pub(super) type TensorHandle = u64;
@@ -59,42 +56,49 @@ pub(super) struct PyArguments {
 }
 
 /// Result of a call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(super) enum ApiReply {
     Nothing,
     Bool(bool),
     Int(u64),
     Text(String),
     /// A tensor that is new to Python.
-    Tensor(TensorDescription),
+    Tensor {
+        tensor: TensorDescription,
+    },
     /// A tensor that Python has already.
-    Same(TensorHandle),
+    Same {
+        same: TensorHandle,
+    },
     Tuple(Vec<ApiReply>),
 }
 
 /// Description of a tensor for Python.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TensorDescription {
     pub(super) handle: TensorHandle,
     pub(super) shape: Vec<u64>,
-    pub(super) dtype: Dtype,
+    /// Name in torch.
+    pub(super) dtype: Option<String>,
     pub(super) device: String,
 }
 
 /// Python exception raised by a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct PyError {
+    #[serde(rename = "type")]
     pub(super) class: PyErrorClass,
     pub(super) message: String,
 }
 
 /// Classes of exceptions of the stand-in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum PyErrorClass {
-    Attribute,
-    OutOfMemory,
-    Runtime,
-    Type,
+    AttributeError,
+    OutOfMemoryError,
+    RuntimeError,
+    TypeError,
 }
 
 impl PyError {
@@ -104,23 +108,19 @@ impl PyError {
 }
 
 pub(super) fn runtime(message: impl Into<String>) -> PyError {
-    PyError::new(PyErrorClass::Runtime, message)
+    PyError::new(PyErrorClass::RuntimeError, message)
 }
 
 impl ApiRequest {
-    /// Parses a line.
     pub(super) fn parse(line: &str) -> Result<Self, PyError> {
         serde_json::from_str(line).map_err(|error| runtime(format!("rehearsal: not a call: {error}")))
     }
 
-    /// Takes the arguments.
     pub(super) fn arguments(&mut self) -> PyArguments {
+        let keyword = std::mem::take(&mut self.kwargs).into_iter();
         PyArguments {
             positional: self.args.drain(..).map(parse_value).collect(),
-            keyword: std::mem::take(&mut self.kwargs)
-                .into_iter()
-                .map(|(name, value)| (name, parse_value(value)))
-                .collect(),
+            keyword: keyword.map(|(name, value)| (name, parse_value(value))).collect(),
         }
     }
 }
@@ -183,27 +183,9 @@ impl fmt::Display for PyValue {
     }
 }
 
-impl ApiReply {
-    fn json(&self) -> Value {
-        match self {
-            Self::Nothing => Value::Null,
-            Self::Bool(truth) => json!(truth),
-            Self::Int(number) => json!(number),
-            Self::Text(text) => json!(text),
-            Self::Same(handle) => json!({ "same": handle }),
-            Self::Tensor(tensor) => json!({ "tensor": {
-                "handle": tensor.handle,
-                "shape": tensor.shape,
-                "dtype": tensor.dtype.torch_name(),
-                "device": tensor.device,
-            }}),
-            Self::Tuple(items) => items.iter().map(Self::json).collect(),
-        }
-    }
-}
-
 /// Action of the Python process when it has the answer, during its call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum PyAction {
     /// End with this code.
     Exit(u8),
@@ -211,7 +193,6 @@ pub(super) enum PyAction {
     Signal(i32),
     /// Run the action when Python ends.
     AtExit(Box<PyAction>),
-    /// Sleep.
     Hang {
         ignores_sigterm: bool,
         grandchild: GrandchildLocation,
@@ -220,35 +201,14 @@ pub(super) enum PyAction {
     },
 }
 
-impl PyAction {
-    fn json(&self) -> Value {
-        match self {
-            Self::Exit(code) => json!({ "exit": code }),
-            Self::Signal(number) => json!({ "signal": number }),
-            Self::AtExit(action) => json!({ "at_exit": action.json() }),
-            Self::Hang { ignores_sigterm, grandchild, seconds } => {
-                json!({ "hang": seconds, "ignores_sigterm": ignores_sigterm, "grandchild": grandchild })
-            }
-        }
-    }
-}
-
 /// Formats the answer to a call as a line.
 pub(super) fn answer(result: &Result<ApiReply, PyError>, action: Option<PyAction>) -> String {
     let mut line = match result {
-        Ok(reply) => json!({ "value": reply.json() }),
-        Err(raised) => {
-            let class = match raised.class {
-                PyErrorClass::Attribute => "AttributeError",
-                PyErrorClass::OutOfMemory => "OutOfMemoryError",
-                PyErrorClass::Runtime => "RuntimeError",
-                PyErrorClass::Type => "TypeError",
-            };
-            json!({ "error": { "type": class, "message": raised.message } })
-        }
+        Ok(reply) => json!({ "value": reply }),
+        Err(raised) => json!({ "error": raised }),
     };
     if let Some(action) = action {
-        line["action"] = action.json();
+        line["action"] = json!(action);
     }
     format!("{line}\n")
 }
@@ -278,7 +238,7 @@ mod tests {
 
     #[test]
     fn each_answer_is_one_line() {
-        let raised = PyError::new(PyErrorClass::Type, "a\nb");
+        let raised = PyError::new(PyErrorClass::TypeError, "a\nb");
         let line = answer(&Err(raised), None);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.contains(r#""type":"TypeError""#), "{line}");

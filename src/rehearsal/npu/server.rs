@@ -147,7 +147,7 @@ mod tests {
         connection.write_all(b"{\"call\": \"torch.npu.set_device\", \"args\": [3]}\n").expect("written");
         lines = BufReader::new(connection.try_clone().expect("cloned")).lines();
         assert_eq!(lines.next().expect("a line").expect("read"), r#"{"value":null}"#);
-        assert_eq!(server.finish(|session| session.devices_used()), [vec![], vec![3]], "one each");
+        assert_eq!(server.finish(|session| session.take_results().0), [vec![], vec![3]], "one each");
         assert!(!socket.exists());
     }
 }

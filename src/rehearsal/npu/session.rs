@@ -71,26 +71,15 @@ impl ApiSession {
             self.injector.after_call(&request.call, &mut self.log, &mut self.memory);
             reply
         });
-        (answer(&result, self.injector.take_action()), self.injector.latency.take_pending())
+        (answer(&result, self.injector.action.take()), self.injector.latency.take_pending())
     }
 
-    /// Locks the state shared by the gang.
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the devices that the program used.
-    pub(in crate::rehearsal) fn devices_used(&self) -> Vec<u32> {
-        self.log.devices()
-    }
-
-    /// Returns the launches since the last call, in order.
-    pub(in crate::rehearsal) fn take_launches(&mut self) -> Vec<LoggedLaunch> {
-        self.log.take()
-    }
-
-    /// Returns the effects of faults on the script.
-    pub(in crate::rehearsal) fn outcome(&mut self) -> ScriptOutcome {
-        self.injector.outcome()
+    /// Returns the devices that the program used, its launches since the last call, and the effects of faults on it.
+    pub(in crate::rehearsal) fn take_results(&mut self) -> (Vec<u32>, Vec<LoggedLaunch>, ScriptOutcome) {
+        (self.log.devices(), self.log.take_launches(), self.injector.outcome())
     }
 }

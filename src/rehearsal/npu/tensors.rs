@@ -1,36 +1,27 @@
 //! Tensors of the simulated NPU: storages, handles with views of them, and the memory in use.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use super::protocol::{PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
+use super::protocol::{ApiReply, PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
 use crate::domain::{Dtype, Tensor, TensorFormat};
 
 /// Location of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(super) enum DeviceKind {
+    #[strum(to_string = "cpu")]
     Cpu,
+    #[strum(to_string = "npu:{0}")]
     Npu(u32),
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Npu(index) => write!(f, "npu:{index}"),
-        }
-    }
 }
 
 /// Known properties of a storage's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownValues {
-    /// Nothing was written.
     Uninitialised,
     /// Whole numbers from the first to the second.
     Between(i64, i64),
     /// Whole numbers from the first to the second, each at most once.
     Different(i64, i64),
-    /// Some values.
     Unknown,
 }
 
@@ -59,7 +50,6 @@ pub(super) struct TensorOperand {
     pub(super) tensor: Tensor,
     /// Dimensions in memory, without blocks.
     pub(super) dims: Vec<u64>,
-    /// Order of the dimensions.
     pub(super) layout: OperandLayout,
     pub(super) location: DeviceKind,
     pub(super) contents: KnownValues,
@@ -68,11 +58,10 @@ pub(super) struct TensorOperand {
 /// Order of the dimensions of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandLayout {
-    /// As in memory.
     Contiguous,
     /// With the last two dimensions swapped.
     Transposed,
-    /// In another order.
+    /// In any other order.
     Permuted,
 }
 
@@ -88,8 +77,9 @@ fn size(bytes: u64) -> String {
 }
 
 /// Every live tensor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TensorMemory {
+    /// Bytes of each device.
     capacity: u64,
     last: u64,
     storages: BTreeMap<u64, TensorStorage>,
@@ -98,21 +88,12 @@ pub(super) struct TensorMemory {
     /// Bytes of a device that another process leaves free.
     free_limits: BTreeMap<u32, u64>,
     /// True if no memory is free on any device.
-    is_exhausted: bool,
+    pub(super) is_exhausted: bool,
 }
 
 impl TensorMemory {
-    /// Creates memory of `capacity` bytes on each device.
     pub(super) fn new(capacity: u64) -> Self {
-        Self {
-            capacity,
-            last: 0,
-            storages: BTreeMap::new(),
-            views: BTreeMap::new(),
-            used: BTreeMap::new(),
-            free_limits: BTreeMap::new(),
-            is_exhausted: false,
-        }
+        Self { capacity, ..Self::default() }
     }
 
     /// Sets the bytes of a device that another process leaves free; `None` where it has ended.
@@ -123,13 +104,7 @@ impl TensorMemory {
         };
     }
 
-    /// Makes all memory unavailable, or available again.
-    pub(super) fn exhaust(&mut self, is_exhausted: bool) {
-        self.is_exhausted = is_exhausted;
-    }
-
-    /// Checks that a device has enough free memory.
-    pub(super) fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
+    fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
         let DeviceKind::Npu(device) = location else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
         let left = if self.is_exhausted { Some(0) } else { self.free_limits.get(&device).copied() };
@@ -138,23 +113,15 @@ impl TensorMemory {
         if bytes <= free {
             return Ok(());
         }
-        Err(PyError::new(
-            PyErrorClass::OutOfMemory,
-            format!(
-                "NPU out of memory. Tried to allocate {} (NPU {device}; {} total capacity; {} already allocated; \
-                 {} current active; {} free; {} reserved in total by PyTorch) If reserved memory is >> allocated \
-                 memory try setting max_split_size_mb to avoid fragmentation.",
-                size(bytes),
-                size(self.capacity),
-                size(used),
-                size(used),
-                size(free),
-                size(used)
-            ),
-        ))
+        let [bytes, capacity, used, free] = [bytes, self.capacity, used, free].map(size);
+        let message = format!(
+            "NPU out of memory. Tried to allocate {bytes} (NPU {device}; {capacity} total capacity; {used} already \
+             allocated; {used} current active; {free} free; {used} reserved in total by PyTorch) If reserved memory is \
+             >> allocated memory try setting max_split_size_mb to avoid fragmentation."
+        );
+        Err(PyError::new(PyErrorClass::OutOfMemoryError, message))
     }
 
-    /// Allocates a tensor.
     pub(super) fn allocate(
         &mut self,
         tensor: &Tensor,
@@ -184,13 +151,12 @@ impl TensorMemory {
         if storage.handles > 0 {
             return;
         }
-        if let Some(storage) = self.storages.remove(&view.storage)
-            && let DeviceKind::Npu(device) = storage.location
-        {
-            let bytes = Tensor::new(storage.dims, storage.dtype).bytes();
+        if let DeviceKind::Npu(device) = storage.location {
+            let bytes = Tensor::new(storage.dims.clone(), storage.dtype.clone()).bytes();
             let used = self.used.entry(device).or_default();
             *used = used.saturating_sub(bytes);
         }
+        self.storages.remove(&view.storage);
     }
 
     /// Creates a further handle with two dimensions swapped.
@@ -217,7 +183,6 @@ impl TensorMemory {
         Ok(self.last)
     }
 
-    /// Sets the known properties of a tensor's values.
     pub(super) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
         let storage = self.views.get(&handle).map(|view| view.storage);
         if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
@@ -227,7 +192,7 @@ impl TensorMemory {
 
     /// Returns a tensor as the argument of a call.
     pub(super) fn operand(&self, handle: TensorHandle) -> Result<TensorOperand, PyError> {
-        let (view, storage) = self.seen(handle)?;
+        let (view, storage) = self.view_and_storage(handle)?;
         let in_order = |order: &[usize]| order.iter().enumerate().all(|(index, dim)| index == *dim);
         let mut swapped = view.order.clone();
         if let [.., left, right] = swapped.as_mut_slice() {
@@ -238,13 +203,8 @@ impl TensorMemory {
             (false, true) => OperandLayout::Transposed,
             (false, false) => OperandLayout::Permuted,
         };
-        Ok(TensorOperand {
-            tensor: storage.recorded(),
-            dims: storage.dims.clone(),
-            layout,
-            location: storage.location,
-            contents: storage.contents,
-        })
+        let TensorStorage { dims, location, contents, .. } = storage.clone();
+        Ok(TensorOperand { tensor: storage.recorded(), dims, layout, location, contents })
     }
 
     /// Changes the format of a tensor to FRACTAL_NZ, in place.
@@ -261,10 +221,14 @@ impl TensorMemory {
 
     /// Returns the description of a tensor for Python.
     pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
-        let (view, storage) = self.seen(handle)?;
+        let (view, storage) = self.view_and_storage(handle)?;
         let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
-        let device = storage.location.to_string();
-        Ok(TensorDescription { handle, shape, dtype: storage.dtype.clone(), device })
+        let dtype = storage.dtype.torch_name().map(str::to_owned);
+        Ok(TensorDescription { handle, shape, dtype, device: storage.location.to_string() })
+    }
+
+    pub(super) fn tensor_reply(&self, handle: TensorHandle) -> Result<ApiReply, PyError> {
+        Ok(ApiReply::Tensor { tensor: self.describe(handle)? })
     }
 
     /// Returns the tensors in an argument, also those inside lists.
@@ -280,7 +244,7 @@ impl TensorMemory {
         self.views.get(&handle).ok_or_else(|| runtime(format!("rehearsal: there is no tensor {handle}")))
     }
 
-    fn seen(&self, handle: TensorHandle) -> Result<(&TensorView, &TensorStorage), PyError> {
+    fn view_and_storage(&self, handle: TensorHandle) -> Result<(&TensorView, &TensorStorage), PyError> {
         let view = self.view(handle)?;
         let storage = self.storages.get(&view.storage);
         Ok((view, storage.ok_or_else(|| runtime(format!("rehearsal: tensor {handle} has no storage")))?))
@@ -329,7 +293,7 @@ mod tests {
         let view = memory.transposed(handle, -1, -2).expect("a view");
         memory.free(handle);
         let full = memory.allocate(&bytes(21), DEVICE, KnownValues::Unknown).expect_err("the view holds 80");
-        assert_eq!(full.class, PyErrorClass::OutOfMemory);
+        assert_eq!(full.class, PyErrorClass::OutOfMemoryError);
         assert!(full.message.starts_with("NPU out of memory. Tried to allocate"), "{}", full.message);
         assert!(
             memory.allocate(&bytes(21), DeviceKind::Npu(1), KnownValues::Unknown).is_ok(),

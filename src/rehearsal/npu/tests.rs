@@ -99,9 +99,9 @@ fn transposed(session: &mut ApiSession, tensor: &Value) -> Value {
 
 /// Calls, and gives the launches that this call alone made, as `kernel inputs -> outputs`.
 fn launched(session: &mut ApiSession, api: &str, args: Value, kwargs: Value) -> Vec<String> {
-    session.take_launches();
+    session.log.take_launches();
     call(session, api, args, kwargs).unwrap_or_else(|(class, message)| panic!("{class}: {message}"));
-    session.take_launches().iter().map(shown).collect()
+    session.log.take_launches().iter().map(shown).collect()
 }
 
 fn shown(launch: &LoggedLaunch) -> String {
@@ -113,9 +113,9 @@ fn shown(launch: &LoggedLaunch) -> String {
 }
 
 fn refused(session: &mut ApiSession, api: &str, args: Value, kwargs: Value) -> (String, String) {
-    session.take_launches();
+    session.log.take_launches();
     let error = call(session, api, args, kwargs).expect_err("must be refused");
-    assert_eq!(session.take_launches(), Vec::new(), "a refused call leaves no record");
+    assert_eq!(session.log.take_launches(), Vec::new(), "a refused call leaves no record");
     error
 }
 
@@ -407,9 +407,9 @@ fn helpers_are_recorded_as_on_a_device() {
     );
     assert_eq!(launched(s, "torch.empty", json!([[5]]), on_device()), Vec::<String>::new());
     assert_eq!(launched(s, "torch.tensor", json!([[1, 2]]), on_device()), Vec::<String>::new());
-    s.take_launches();
+    s.log.take_launches();
     random(s, &[8], "float16");
-    let tasks: Vec<TaskEngine> = s.take_launches().iter().map(|launch| launch.operation.task).collect();
+    let tasks: Vec<TaskEngine> = s.log.take_launches().iter().map(|launch| launch.operation.task).collect();
     assert_eq!(tasks, [TaskEngine::Random, TaskEngine::Vector]);
     let wrong_place = json!({ "device": "npu:0", "generator": { "generator": "cpu" } });
     assert!(refused(s, "torch.randn", json!([[8]]), wrong_place).1.contains("generator"));
@@ -453,7 +453,7 @@ fn clock_advances_and_steady_durations_repeat_after_every_sentinel() {
     let s = &mut session(&[case, case]);
     let x = random(s, &[512, 8192], "bfloat16");
     let sentinels: Vec<Value> = (2..=5).map(|n| made(s, "torch.ones", json!([[n]]), "int32")).collect();
-    s.take_launches();
+    s.log.take_launches();
     for bracket in sentinels.chunks(2) {
         call(s, "torch.neg", json!([bracket[0]]), json!({})).expect("a sentinel");
         for _ in 0..5 {
@@ -461,7 +461,7 @@ fn clock_advances_and_steady_durations_repeat_after_every_sentinel() {
         }
         call(s, "torch.neg", json!([bracket[1]]), json!({})).expect("a sentinel");
     }
-    let launches = s.take_launches();
+    let launches = s.log.take_launches();
     assert!(launches[0].start > START);
     assert!(launches.windows(2).all(|pair| pair[1].start.0 >= pair[0].start.0 + pair[0].duration.0 + 4_000));
     assert!(launches.iter().all(|launch| launch.start.0 % 20 == 0));

@@ -130,7 +130,7 @@ def _perform(action):
         os.kill(os.getpid(), action["signal"])
         time.sleep(3600)
     elif "hang" in action:
-        _hang(action["hang"], action["ignores_sigterm"], action["grandchild"])
+        _hang(**action["hang"])
 
 
 def _hang(seconds, ignores_sigterm, grandchild):
