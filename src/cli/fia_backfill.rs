@@ -37,8 +37,8 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
     let database = Database::open(&options.database.db)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
     match options.output.format {
-        OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.len()))),
-        OutputFormat::Plain => print_data(&plain(&done, dump.len())),
+        OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.call_count()))),
+        OutputFormat::Plain => print_data(&plain(&done, dump.call_count())),
     }
     Ok(if done.complete_rows() == done.rows.len() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }

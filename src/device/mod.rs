@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::{
     process::{self, CommandSpec, ExitKind, ProcessError},
-    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiError, NpuSmiInfo, parse_info},
+    profile::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_info},
 };
 
 /// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
@@ -201,12 +201,7 @@ pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<Selec
 /// [`DeviceError::Busy`] if none is left.
 pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<SelectedDevices, DeviceError> {
     let SelectedDevices { chips, mut left_out } = chosen;
-    let user = |chip: &NpuChip| {
-        let on_chip = |process: &&NpuProcess| {
-            process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
-        };
-        info.processes.iter().find(on_chip)
-    };
+    let user = |chip: &NpuChip| info.processes_on(chip).next();
     let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
         chips.into_iter().partition(|chip| user(chip).is_some());
     left_out.extend(busy.iter().filter_map(|chip| {

@@ -17,26 +17,15 @@ use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attentio
 
 /// Distinct calls by the shapes of their tensors, each with the other attributes that determine its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AttentionDump(BTreeMap<AttentionCall, BTreeSet<CaseAttributes>>);
+pub struct AttentionDump(pub(crate) BTreeMap<AttentionCall, BTreeSet<CaseAttributes>>);
 
 impl AttentionDump {
-    /// Returns the calls by their shapes.
-    pub fn iter(&self) -> impl Iterator<Item = (&AttentionCall, &BTreeSet<CaseAttributes>)> {
-        self.0.iter()
-    }
-
     /// Returns the number of distinct calls.
-    pub fn len(&self) -> usize {
+    pub(crate) fn call_count(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
 
-    /// Returns true without calls.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Adds a call.
-    pub fn add_call(&mut self, call: AttentionCall, attributes: CaseAttributes) {
+    pub(crate) fn add_call(&mut self, call: AttentionCall, attributes: CaseAttributes) {
         self.0.entry(call).or_default().insert(attributes);
     }
 }
@@ -48,17 +37,11 @@ struct DumpLine {
     query: Vec<u64>,
     key: Vec<u64>,
     value: Vec<u64>,
-    #[serde(default)]
     atten_mask: Option<Vec<u64>>,
-    #[serde(default)]
     block_table: Option<Vec<u64>>,
-    #[serde(default)]
     query_rope: Option<Vec<u64>>,
-    #[serde(default)]
     key_rope: Option<Vec<u64>>,
-    #[serde(default)]
     actual_seq_lengths: Option<Vec<u64>>,
-    #[serde(default)]
     actual_seq_lengths_kv: Option<Vec<u64>>,
     num_heads: u64,
     #[serde(default)]
@@ -68,11 +51,8 @@ struct DumpLine {
     sparse_mode: u64,
     #[serde(default)]
     block_size: u64,
-    #[serde(default)]
     pre_tokens: Option<i64>,
-    #[serde(default)]
     next_tokens: Option<i64>,
-    #[serde(default)]
     actual_shared_prefix_len: Option<Vec<u64>>,
 }
 
@@ -97,10 +77,7 @@ const LAYOUTS: [(&str, &str); 11] = [
 /// Value of the API for "no limit".
 const NO_LIMIT: i64 = 2_147_483_647;
 
-/// Reads the dumps of several processes.
-///
-/// # Errors
-/// [`ProfileError::Io`], [`ProfileError::EmptyDump`], and [`ProfileError::DumpLine`] with the line.
+/// Reads the dumps of several processes; returns an error for an empty dump or an inconsistent line.
 pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileError> {
     let mut dump = AttentionDump::default();
     files.iter().try_for_each(|file| read_dump(file, &mut dump))?;
@@ -132,7 +109,7 @@ fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> 
         dump.add_call(call, attributes);
     }
     if calls == 0 {
-        return Err(ProfileError::EmptyDump { file: file.to_owned() });
+        return Err(ProfileError::EmptyDump(file.to_owned()));
     }
     Ok(())
 }
@@ -204,14 +181,12 @@ impl DumpLine {
         Ok(())
     }
 
-    /// Lengths of packed tokens count on from sequence to sequence.
+    /// Checks the lengths of packed tokens, which are cumulative.
     fn check_packed(&self, field: &str, lengths: &Option<Vec<u64>>, tokens: u64) -> Result<(), String> {
         match lengths {
             Some(lengths) if !lengths.is_sorted() || lengths.last().is_some_and(|last| *last > tokens) => {
-                Err(format!(
-                    "`{field}` must not fall, nor exceed {tokens}: layout {} counts on",
-                    self.input_layout
-                ))
+                let layout = &self.input_layout;
+                Err(format!("`{field}` must not fall, nor exceed {tokens}: layout {layout} counts on"))
             }
             _ => Ok(()),
         }
@@ -235,15 +210,15 @@ impl DumpLine {
                 return Err(format!("`{field}` has {count} lengths for {sequences} sequences"));
             }
         }
-        let room = blocks.saturating_mul(size);
+        let capacity = blocks.saturating_mul(size);
         let lengths = self.actual_seq_lengths_kv.as_deref().unwrap_or_default();
-        match lengths.iter().find(|length| **length > room) {
+        match lengths.iter().find(|length| **length > capacity) {
             Some(length) => Err(format!("a length of {length} needs more than {blocks} blocks of {size}")),
             None => Ok(()),
         }
     }
 
-    /// Returns the heads of keys and values; the API's 0 stands for the heads of the queries.
+    /// Heads of keys and values; the API's 0 stands for the heads of the queries.
     const fn kv_heads(&self) -> u64 {
         if self.num_key_value_heads == 0 { self.num_heads } else { self.num_key_value_heads }
     }
@@ -274,11 +249,8 @@ impl DumpLine {
             (AttentionSlot::QueryLengths, &self.actual_seq_lengths),
             (AttentionSlot::KvLengths, &self.actual_seq_lengths_kv),
         ] {
-            let count = lengths.as_ref().map_or(0, Vec::len);
-            call.set_shape(
-                slot as usize,
-                u64::try_from(count).ok().filter(|count| *count > 0).into_iter().collect(),
-            );
+            let lengths = lengths.as_ref().filter(|lengths| !lengths.is_empty());
+            call.set_shape(slot as usize, lengths.map(|lengths| lengths.len() as u64).into_iter().collect());
         }
         let mut attributes = CaseAttributes::default();
         for (name, number) in [
@@ -294,22 +266,19 @@ impl DumpLine {
                 attributes.set(name, &tokens.to_string());
             }
         }
-        attributes.set(
-            name::SHARED_PREFIX,
-            &Dims(self.actual_shared_prefix_len.as_deref().unwrap_or_default()).to_string(),
-        );
         attributes.set(name::LAYOUT, &self.input_layout);
-        attributes.set(
-            name::QUERY_LENGTHS,
-            &Dims(self.actual_seq_lengths.as_deref().unwrap_or_default()).to_string(),
-        );
+        for (name, lengths) in [
+            (name::SHARED_PREFIX, &self.actual_shared_prefix_len),
+            (name::QUERY_LENGTHS, &self.actual_seq_lengths),
+        ] {
+            attributes.set(name, &Dims(lengths.as_deref().unwrap_or_default()).to_string());
+        }
         if let Some(lengths) = self.actual_seq_lengths_kv.as_deref().filter(|lengths| !lengths.is_empty()) {
             attributes.set(name::KV_LENGTHS, &Dims(lengths).to_string());
             attributes.set(name::AVG_SEQ_LEN, &format!("{:.6}", self.mean_length(lengths)));
             if self.block_table.is_some() {
-                let blocks: Vec<u64> =
-                    lengths.iter().map(|length| length.div_ceil(self.block_size)).collect();
-                attributes.set(name::VALID_BLOCKS, &Dims(&blocks).to_string());
+                let blocks = lengths.iter().map(|length| length.div_ceil(self.block_size));
+                attributes.set(name::VALID_BLOCKS, &Dims(&blocks.collect::<Vec<_>>()).to_string());
             }
         }
         (call, attributes)
@@ -318,9 +287,9 @@ impl DumpLine {
     /// Returns the mean length of a sequence; packed lengths are cumulative.
     #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
     fn mean_length(&self, lengths: &[u64]) -> f64 {
-        let counts_on = self.block_table.is_none() && self.token_dim().is_some();
-        let total =
-            if counts_on { lengths.last().copied().unwrap_or_default() } else { lengths.iter().sum() };
+        let is_packed = self.block_table.is_none() && self.token_dim().is_some();
+        let total: u64 =
+            if is_packed { lengths.last().copied().unwrap_or_default() } else { lengths.iter().sum() };
         total as f64 / lengths.len() as f64
     }
 }

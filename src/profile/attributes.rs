@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use super::{HostCalls, ProfileError, ProfileFile, RecordGroup, describe_attention};
+use super::{
+    ProfileError, ProfileFile, RecordGroup,
+    host_calls::{HostCalls, describe_attention},
+};
 use crate::domain::{AttentionCase, EP_SIZE, KernelName};
 
 /// Kernel whose time depends on the number of ranks that share its experts, which no profile records.
 const DISPATCH: &str = "DispatchFFNCombine";
 
 /// Sets the known attributes of each group, and returns notes for the user.
-///
-/// # Errors
-/// [`ProfileError`] if the record of the host's calls cannot be read.
 pub fn add_attributes(
     kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],
@@ -32,7 +32,7 @@ pub fn add_attributes(
     if let Some((kernel, mut groups)) = attention {
         let mut calls = HostCalls::default();
         for file in files {
-            calls.merge_calls(HostCalls::of_profile(&file.0)?);
+            calls.0.extend(HostCalls::of_profile(&file.0)?.0);
         }
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
         kernels.insert(kernel, groups);

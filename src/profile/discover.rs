@@ -32,7 +32,8 @@ enum ProfileFormat {
 }
 
 impl ProfileFormat {
-    fn from_file_name(name: &str) -> Option<Self> {
+    fn of_file(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy();
         let is = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
         match () {
             () if is("kernel_details", ".csv") => Some(Self::KernelDetails),
@@ -41,11 +42,6 @@ impl ProfileFormat {
             () if is("msprof_", ".db") => Some(Self::MsprofDatabase),
             () => None,
         }
-    }
-
-    /// Returns true if msprof writes each export of the same records to a new file with its time.
-    const fn is_exported_anew(self) -> bool {
-        matches!(self, Self::OpSummary | Self::MsprofDatabase)
     }
 }
 
@@ -70,37 +66,22 @@ pub struct SkippedPath {
     pub instead: PathBuf,
 }
 
-/// Finds the tables of a path, as [`ProfileFile::find_all`] does for several.
-///
-/// # Errors
-/// [`ProfileError::NoProfile`] if a folder has no tables; [`ProfileError::Io`].
-pub fn find_profiles(path: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
-    ProfileFile::find_all(&[path]).map(|found| found.files)
-}
-
 impl ProfileFile {
     /// Finds the tables of some paths: given files, and of every profile below a folder its tables in one form, from
     /// the newest export by msprof. A profile that is given in several forms, exports or paths is read once. Symbolic
-    /// links below folders are not followed.
-    ///
-    /// # Errors
-    /// [`ProfileError::NoProfile`] if a folder has no tables; [`ProfileError::Io`].
+    /// links below folders are not followed. A folder without tables is an error.
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
         let mut search = ProfileSearch::default();
-        let resolved: Vec<(&Path, PathBuf)> = paths
-            .iter()
-            .map(|path| {
-                let path = path.as_ref();
-                resolve_path(path).map(|resolved| (path, resolved)).map_err(|source| io_error(path, source))
-            })
-            .collect::<Result<_, ProfileError>>()?;
+        let resolve = |path: &Path| resolve_path(path).map_err(|source| io_error(path, source));
+        let resolved = paths.iter().map(|path| Ok((path.as_ref(), resolve(path.as_ref())?)));
+        let resolved: Vec<(&Path, PathBuf)> = resolved.collect::<Result<_, ProfileError>>()?;
         // Folders first, outer ones before inner ones, which add nothing then.
         let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
         folders.sort_by_key(|(_, path)| path);
         for (given, folder) in folders {
             search.add_folder(folder).map_err(|source| io_error(given, source))?;
             if search.files_below(folder).next().is_none() {
-                return Err(ProfileError::NoProfile { folder: (*given).to_owned() });
+                return Err(ProfileError::NoProfile((*given).to_owned()));
             }
         }
         for (_, file) in resolved.iter().filter(|(_, path)| !path.is_dir()) {
@@ -124,11 +105,10 @@ fn io_error(path: &Path, source: io::Error) -> ProfileError {
     ProfileError::Io { file: path.to_owned(), source }
 }
 
-/// State of the search; all paths are resolved.
+/// State of the search; all paths are canonical.
 #[derive(Debug, Default)]
 struct ProfileSearch {
     profiles: BTreeMap<PathBuf, FilesByFormat>,
-    /// Profile of each file.
     profile_of: BTreeMap<PathBuf, PathBuf>,
     folders: Vec<PathBuf>,
     /// Files that belong to no profile.
@@ -150,8 +130,7 @@ impl ProfileSearch {
         if self.profile_of.contains_key(file) {
             return;
         }
-        let form = ProfileFormat::from_file_name(&file.file_name().unwrap_or_default().to_string_lossy());
-        match (EnclosingProfile::from_folder(file).profile, form) {
+        match (EnclosingProfile::from_folder(file).profile, ProfileFormat::of_file(file)) {
             (Some(profile), Some(form)) => self.insert_file(profile, form, file.to_owned()),
             _ => drop(self.alone.insert(file.to_owned())),
         }
@@ -174,23 +153,22 @@ impl ProfileSearch {
             .filter_map(|(profile, forms)| Some((profile, newest_of_folders(best_form(forms)?))))
             .collect();
         let is_read: BTreeSet<&PathBuf> = read.values().flatten().collect();
-        let mut passed_over = Vec::new();
-        for (given, path) in given_paths {
-            if let Some(first) = self.files_below(path).next()
-                && !self.files_below(path).any(|file| is_read.contains(file))
-                && let Some(instead) = read.get(&self.profile_of[first]).and_then(|files| files.first())
-            {
-                passed_over.push(SkippedPath { path: (*given).to_owned(), instead: instead.clone() });
-            }
-        }
+        let instead_of = |path: &Path| {
+            let first = self.files_below(path).next()?;
+            let instead = read.get(&self.profile_of[first])?.first()?;
+            (!self.files_below(path).any(|file| is_read.contains(file))).then(|| instead.clone())
+        };
+        let skipped = given_paths.iter().filter_map(|(given, path)| {
+            Some(SkippedPath { path: (*given).to_owned(), instead: instead_of(path)? })
+        });
+        let passed_over = skipped.collect();
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
         files.dedup();
         DiscoveredProfiles { files, passed_over }
     }
 
-    /// Collects the files of every profile under its root. A file outside of profile folders belongs to a profile of
-    /// its folder.
+    /// Collects the files of every profile. A file outside of profile folders belongs to a profile of its folder.
     fn walk_folder(&mut self, folder: &Path, around: &EnclosingProfile) -> io::Result<()> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -201,7 +179,7 @@ impl ProfileSearch {
             if kind.is_dir() && around.depth < DEEPEST {
                 self.walk_folder(&entry.path(), &below)?;
             } else if kind.is_file()
-                && let Some(form) = ProfileFormat::from_file_name(&entry.file_name().to_string_lossy())
+                && let Some(form) = ProfileFormat::of_file(&entry.path())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
                 self.insert_file(profile, form, entry.path());
@@ -213,9 +191,6 @@ impl ProfileSearch {
 
 /// Returns the `op_summary` tables of every `PROF_*` folder of one msprof collection in `folder`; of several exports
 /// the newest, with all its slices.
-///
-/// # Errors
-/// [`ProfileError::Io`] if a folder cannot be listed.
 pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     let io = |source| ProfileError::Io { file: folder.to_owned(), source };
     let mut found = Vec::new();
@@ -231,30 +206,21 @@ pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileEr
 }
 
 fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
-    let mut tables = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if ProfileFormat::from_file_name(&entry.file_name().to_string_lossy())
-            == Some(ProfileFormat::OpSummary)
-        {
-            tables.push(entry.path());
-        }
-    }
+    let mut tables = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    tables.retain(|path| ProfileFormat::of_file(path) == Some(ProfileFormat::OpSummary));
     Ok(newest_exports(tables).into_iter().map(ProfileFile).collect())
 }
 
 /// Returns the preferred form with a file that is not empty; a failed export leaves empty files.
-fn best_form(forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> {
-    let is_filled = |files: &[PathBuf]| {
-        files.iter().any(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0))
-    };
-    let filled = forms.iter().find(|(_, files)| is_filled(files)).map(|(form, _)| *form);
-    let best = filled.or_else(|| forms.keys().next().copied())?;
-    forms.into_iter().find(|(form, _)| *form == best)
+fn best_form(mut forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> {
+    let is_filled = |file: &PathBuf| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
+    let filled = forms.iter().find(|(_, files)| files.iter().any(is_filled)).map(|(form, _)| *form);
+    filled.and_then(|form| forms.remove_entry(&form)).or_else(|| forms.pop_first())
 }
 
 fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBuf> {
-    if !form.is_exported_anew() {
+    // msprof writes each export of the same records to a new file with its time.
+    if !matches!(form, ProfileFormat::OpSummary | ProfileFormat::MsprofDatabase) {
         return files;
     }
     let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
@@ -264,8 +230,8 @@ fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBu
     folders.into_values().flat_map(newest_exports).collect()
 }
 
-/// Returns the files of the newest export: `op_summary[_slice_N]_<yyyymmddHHMMSS>.csv` or
-/// `msprof_<yyyymmddHHMMSS>.db`; slices have one time. Files without a time are kept.
+/// Returns the files of the newest export, by the time at the end of their names (`op_summary_slice_0_<yyyymmddHHMMSS>`);
+/// slices have one time. Files without a time are kept.
 fn newest_exports(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let time = |file: &Path| {
         let stem = file.file_stem()?.to_str()?;
@@ -280,7 +246,6 @@ fn newest_exports(files: Vec<PathBuf>) -> Vec<PathBuf> {
 #[derive(Clone, Debug, Default)]
 struct EnclosingProfile {
     depth: usize,
-    /// Root of the profile.
     profile: Option<PathBuf>,
     /// True if the folder's parent is the root of a torch_npu profile, to which its `PROF_*` belong.
     is_below_torch_root: bool,
@@ -326,7 +291,8 @@ mod tests {
         let below = |file: &ProfileFile| {
             file.0.strip_prefix(folder.path()).expect("below").to_string_lossy().into_owned()
         };
-        find_profiles(&folder.path().join(from)).expect("some").iter().map(below).collect()
+        let found = ProfileFile::find_all(&[folder.path().join(from)]).expect("some");
+        found.files.iter().map(below).collect()
     }
 
     #[test]

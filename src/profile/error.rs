@@ -1,49 +1,35 @@
 //! Error type of profiles.
 
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
 };
 
 use super::unsupported_table::UnsupportedTable;
 
 /// Position of a record in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum RecordPosition {
     /// Line, from 1.
+    #[strum(to_string = ":{0}")]
     Line(u64),
     /// Row of a database's `COMPUTE_TASK_INFO`.
+    #[strum(to_string = " (globalTaskId {0})")]
     Task(i64),
     /// Row of a database's `COMMUNICATION_OP`.
+    #[strum(to_string = " (COMMUNICATION_OP, opId {0})")]
     Operation(i64),
 }
 
-impl fmt::Display for RecordPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => write!(f, ":{line}"),
-            Self::Task(task) => write!(f, " (globalTaskId {task})"),
-            Self::Operation(operation) => write!(f, " (COMMUNICATION_OP, opId {operation})"),
-        }
-    }
-}
-
 /// Reason why a table of kernels has no column of shapes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum ShapelessKind {
     /// Profile without types and shapes of kernels.
+    #[strum(to_string = "it was taken at profiler level 0")]
     Level0,
     /// Table without compute kernels, for which msprof omits the columns.
+    #[strum(to_string = "it holds collectives and no other kernel")]
     OnlyCollectives,
-}
-
-impl fmt::Display for ShapelessKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Level0 => "it was taken at profiler level 0",
-            Self::OnlyCollectives => "it holds collectives and no other kernel",
-        })
-    }
 }
 
 /// Unreadable profile, with file and position.
@@ -61,24 +47,15 @@ pub enum ProfileError {
     /// A folder without any kernel table.
     #[error(
         "no kernel_details*.csv, op_summary*.csv, ascend_pytorch_profiler*.db or msprof_*.db below `{}`",
-        .folder.display()
+        .0.display()
     )]
-    NoProfile {
-        /// The folder.
-        folder: PathBuf,
-    },
+    NoProfile(PathBuf),
     /// Empty file.
-    #[error("`{}` is empty", .file.display())]
-    Empty {
-        /// The file.
-        file: PathBuf,
-    },
+    #[error("`{}` is empty", .0.display())]
+    Empty(PathBuf),
     /// Git LFS pointer instead of the data.
-    #[error("`{}` is a Git LFS pointer, not the data", .file.display())]
-    LfsPointer {
-        /// The file.
-        file: PathBuf,
-    },
+    #[error("`{}` is a Git LFS pointer, not the data", .0.display())]
+    LfsPointer(PathBuf),
     /// Table of kernels without shapes.
     #[error("`{}` has no shape columns: {why}", .file.display())]
     NoShapes {
@@ -98,11 +75,8 @@ pub enum ProfileError {
         is: Option<UnsupportedTable>,
     },
     /// JSON, such as a timeline, instead of a table.
-    #[error("`{}` is JSON, not a table of kernels", .file.display())]
-    Json {
-        /// The file.
-        file: PathBuf,
-    },
+    #[error("`{}` is JSON, not a table of kernels", .0.display())]
+    Json(PathBuf),
     /// Record without an end.
     #[error("`{}`:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
     Endless {
@@ -152,11 +126,8 @@ pub enum ProfileError {
         problem: String,
     },
     /// Empty dump of attention calls.
-    #[error("`{}` has no calls", .file.display())]
-    EmptyDump {
-        /// The file.
-        file: PathBuf,
-    },
+    #[error("`{}` has no calls", .0.display())]
+    EmptyDump(PathBuf),
     /// Records of the rehearsal host for a folder of kind `npu`.
     #[error("`{}`{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
     Rehearsed {
@@ -166,11 +137,8 @@ pub enum ProfileError {
         place: RecordPosition,
     },
     /// File named like a database that is none.
-    #[error("`{}` is not an SQLite database", .file.display())]
-    NotDatabase {
-        /// The file.
-        file: PathBuf,
-    },
+    #[error("`{}` is not an SQLite database", .0.display())]
+    NotDatabase(PathBuf),
     /// Database shorter than the length in its header.
     #[error("`{}` is truncated: {found} of {expected} bytes", .file.display())]
     Truncated {
@@ -221,7 +189,7 @@ pub enum ProfileError {
 }
 
 fn describe_other_table(is: Option<UnsupportedTable>) -> String {
-    is.map_or_else(String::new, |table| format!("; it holds {table}"))
+    is.map_or_else(String::new, |table| format!("; it holds {}", table.0))
 }
 
 fn quote_names(names: &[&str]) -> String {
@@ -245,31 +213,31 @@ impl ProfileError {
     }
 
     /// Returns the advice that is printed as `hint:`.
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => "check the path and its permissions",
-            Self::NoProfile { .. } => {
+            Self::NoProfile(_) => {
                 "give a kernel_details.csv, an op_summary_*.csv, a profiler's database, or a folder that torch_npu.profiler or msprof wrote"
             }
-            Self::Empty { .. } => "the profiler did not finish writing it; export the profile again",
-            Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
+            Self::Empty(_) => "the profiler did not finish writing it; export the profile again",
+            Self::LfsPointer(_) => "fetch the data with `git lfs pull`",
             Self::NoShapes { why: ShapelessKind::Level0, .. } => {
                 "profile again with profiler_level=Level1 or higher and record_shapes=True"
             }
             Self::NoShapes { why: ShapelessKind::OnlyCollectives, .. } => {
                 "leave it out; collectives are not read from profiles"
             }
-            Self::MissingColumns { is: Some(UnsupportedTable::OfDatabase), .. } => {
+            Self::MissingColumns { is: Some(UnsupportedTable::OF_DATABASE), .. } => {
                 "copy it into the database folder; its file name is the kernel's"
             }
-            Self::Json { .. } | Self::MissingColumns { is: Some(_), .. } => {
+            Self::Json(_) | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
             }
             Self::Endless { .. } => "a quote in it is not closed; fix the row, or export the profile again",
             Self::MissingTable { .. } => {
                 "kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher"
             }
-            Self::MissingTableColumns { .. } | Self::NotDatabase { .. } => {
+            Self::MissingTableColumns { .. } | Self::NotDatabase(_) => {
                 "this is not a database of msprof or torch_npu.profiler; export the profile again"
             }
             Self::Truncated { .. } => "copy it again in full, or export the profile again",
@@ -285,7 +253,7 @@ impl ProfileError {
             }
             Self::Cell { .. } => "export the profile again",
             Self::DumpLine { .. } => "fix or remove the line; docs/attention.md describes the fields",
-            Self::EmptyDump { .. } => "load the dump's patch before the first call, see docs/attention.md",
+            Self::EmptyDump(_) => "load the dump's patch before the first call, see docs/attention.md",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

@@ -1,6 +1,6 @@
 //! Groups of profile records by signature, with statistics.
 
-use std::collections::{BTreeMap, HashMap, btree_map};
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     ProfileError,
@@ -64,8 +64,8 @@ impl DurationList {
         self.short.len() + self.long.len()
     }
 
-    /// Returns all durations for [`SampleSummary`]. Memory of the short ones is released step by step, because a
-    /// group may contain nearly all records of a large profile.
+    /// Returns all durations. Memory of the short ones is released step by step, because a group may contain nearly all
+    /// records of a large profile.
     fn into_vec(mut self) -> Vec<i64> {
         const AT_ONCE: usize = 1 << 20;
         let mut all = Vec::with_capacity(self.len());
@@ -168,11 +168,8 @@ impl RecordGroups {
             return Ok(());
         };
         if duration.0 < 0 {
-            return Err(record.bad_cell(
-                "Duration(us)",
-                duration.to_string().as_bytes(),
-                "is negative".into(),
-            ));
+            let cell = duration.to_string();
+            return Err(record.bad_cell("Duration(us)", cell.as_bytes(), "is negative".into()));
         }
         self.set_key(record);
         let index = match self.by_cells.get(&self.key) {
@@ -191,21 +188,17 @@ impl RecordGroups {
     /// a key of another form; [`Self::into_kernels`] merges the groups.
     fn set_key<R: KernelRecord>(&mut self, record: &R) {
         self.key.clear();
-        match record.raw_cells() {
-            Some(raw) => {
-                self.key.push(b'1');
-                self.key.extend_from_slice(record.kernel());
+        let mut set = |form: u8, cells: &[&[u8]]| {
+            self.key.push(form);
+            self.key.extend_from_slice(record.kernel());
+            for cell in cells {
                 self.key.push(b'\n');
-                self.key.extend_from_slice(raw);
+                self.key.extend_from_slice(cell);
             }
-            None => {
-                self.key.push(b'6');
-                self.key.extend_from_slice(record.kernel());
-                for cell in record.cells() {
-                    self.key.push(b'\n');
-                    self.key.extend_from_slice(cell);
-                }
-            }
+        };
+        match record.raw_cells() {
+            Some(raw) => set(b'1', &[raw]),
+            None => set(b'6', &record.cells()),
         }
     }
 
@@ -244,11 +237,9 @@ impl RecordGroups {
         let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
         for group in self.groups {
             let key = (group.case.kernel.clone(), group.case.signature());
-            match by_signature.entry(key) {
-                btree_map::Entry::Vacant(slot) => {
-                    slot.insert(group);
-                }
-                btree_map::Entry::Occupied(mut slot) => slot.get_mut().merge_group(group),
+            match by_signature.get_mut(&key) {
+                Some(same) => same.merge_group(group),
+                None => drop(by_signature.insert(key, group)),
             }
         }
         let mut kernels: BTreeMap<KernelName, Vec<RecordGroup>> = BTreeMap::new();
@@ -294,9 +285,8 @@ fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGr
         }
     }
     let parse = |first: usize| {
-        let cells =
-            SignatureCells { shapes: texts[first], dtypes: texts[first + 1], formats: texts[first + 2] };
-        cells.parse().map_err(|error| {
+        let (shapes, dtypes, formats) = (texts[first], texts[first + 1], texts[first + 2]);
+        SignatureCells { shapes, dtypes, formats }.parse().map_err(|error| {
             record.bad_cell(CELLS[first], texts[first].as_bytes(), format!("cannot be read: {error}"))
         })
     };

@@ -11,44 +11,20 @@ use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, 
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostCalls(BTreeSet<AttentionCall>);
+pub(super) struct HostCalls(pub(super) BTreeSet<AttentionCall>);
 
-/// Positions of a call's arguments and their slots, for the two forms of the API.
-const ARGUMENTS: [(usize, usize); 24] = [
-    (0, 0),
-    (1, 1),
-    (2, 2),
-    (3, 3),
-    (4, 4),
-    (7, 7),
-    (8, 8),
-    (9, 9),
-    (10, 10),
-    (11, 11),
-    (12, 12),
-    (13, 13),
-    (14, 17),
-    (15, 18),
-    (16, 19),
-    (17, 20),
-    (18, 14),
-    (19, 15),
-    (20, 16),
-    (21, 21),
-    (22, 22),
-    (24, 24),
-    (25, 25),
-    (26, 26),
-];
-const ARGUMENTS_V2: [(usize, usize); 8] = [(0, 0), (1, 1), (2, 2), (3, 24), (4, 25), (5, 3), (6, 4), (9, 14)];
+/// Positions of a call's arguments, and the slot of each; `_V2` for the second form of the API.
+const ARGUMENTS: [usize; 24] =
+    [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26];
+const SLOTS: [usize; 24] =
+    [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 17, 18, 19, 20, 14, 15, 16, 21, 22, 24, 25, 26];
+const ARGUMENTS_V2: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 9];
+const SLOTS_V2: [usize; 8] = [0, 1, 2, 24, 25, 3, 4, 14];
 
 impl HostCalls {
     /// Reads the calls of the profile of a kernel table: from `operator_details.csv` beside it, or from the database
     /// itself. Empty if the host was not recorded.
-    ///
-    /// # Errors
-    /// [`ProfileError`] if a record cannot be read.
-    pub fn of_profile(table: &Path) -> Result<Self, ProfileError> {
+    pub(super) fn of_profile(table: &Path) -> Result<Self, ProfileError> {
         let mut calls = Self::default();
         if sqlite::is_database(table)? {
             sqlite::for_each_operator(table, |name, shapes| calls.add_call(name, shapes))?;
@@ -59,11 +35,6 @@ impl HostCalls {
             }
         }
         Ok(calls)
-    }
-
-    /// Adds the calls of another profile.
-    pub fn merge_calls(&mut self, other: Self) {
-        self.0.extend(other.0);
     }
 
     /// Adds a call; other operators are ignored.
@@ -80,9 +51,10 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
         return None;
     }
     let arguments: Vec<&str> = shapes.split(';').map(str::trim).collect();
-    let slots: &[(usize, usize)] = if name.contains("_v2") { &ARGUMENTS_V2 } else { &ARGUMENTS };
+    let (positions, slots): (&[usize], &[usize]) =
+        if name.contains("_v2") { (&ARGUMENTS_V2, &SLOTS_V2) } else { (&ARGUMENTS, &SLOTS) };
     let mut call = AttentionCall::default();
-    for &(argument, slot) in slots {
+    for (&argument, &slot) in positions.iter().zip(slots) {
         let dims = arguments.get(argument).filter(|text| !text.is_empty());
         let dims: Option<Vec<u64>> =
             dims.and_then(|text| text.split(',').map(|dim| dim.trim().parse().ok()).collect());
@@ -92,7 +64,7 @@ fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
 }
 
 /// Sets the attributes of a group of the kernel that follow from host calls and shapes, and its completeness.
-pub fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
+pub(super) fn describe_attention(group: &mut RecordGroup, calls: &HostCalls) {
     let kernel = AttentionCase::new(&group.case);
     let mut cells: Vec<(&str, String)> = Vec::new();
     for (column, slot) in [

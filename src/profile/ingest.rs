@@ -48,10 +48,8 @@ struct IngestJob<'a> {
     stop: AtomicBool,
 }
 
-/// Adds every record of a table, CSV or database, to the groups. The result does not depend on the number of threads.
-///
-/// # Errors
-/// [`ProfileError`] with file and position of the first invalid record.
+/// Adds every record of a table, CSV or database, to the groups; returns the error of the first invalid record. The
+/// result does not depend on the number of threads.
 pub fn add_table(
     groups: &mut RecordGroups,
     file: &Path,
@@ -62,9 +60,13 @@ pub fn add_table(
         return sqlite::add_database(groups, file, file_number, options.accept_rehearsed);
     }
     let table = RecordTable::open(file)?;
-    let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = File::open(file).map_err(io)?;
-    input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
+    let open_after_header = || {
+        let io = |source| ProfileError::Io { file: file.to_owned(), source };
+        let mut input = File::open(file).map_err(io)?;
+        input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
+        Ok(input)
+    };
+    let input = open_after_header()?;
     let accept_rehearsed = options.accept_rehearsed;
     let job = IngestJob { table: &table, file_number, accept_rehearsed, stop: AtomicBool::new(false) };
     let workers = options.workers.map_or_else(rayon::current_num_threads, NonZero::get);
@@ -72,37 +74,27 @@ pub fn add_table(
         Ok(parts) => parts.into_iter().for_each(|part| groups.merge_groups(part)),
         // After an error or an unusual form, the csv crate reads the table again and finds the line.
         Err(BlockFailed) => {
-            let mut input = File::open(file).map_err(io)?;
-            input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
-            job.read_by_csv(groups, &mut RecordRows::new(input, table.header_lines))?;
+            let mut rows = RecordRows::new(open_after_header()?, table.header_lines);
+            while let Some(record) = rows.next_row(&table)? {
+                job.add_record(groups, &record, record.line())?;
+            }
         }
     }
     Ok(())
 }
 
 impl IngestJob<'_> {
-    fn read_by_csv(
-        &self,
-        groups: &mut RecordGroups,
-        rows: &mut RecordRows<File>,
-    ) -> Result<(), ProfileError> {
-        while let Some(record) = rows.next_row(self.table)? {
-            self.add_record(groups, &record, record.line())?;
-        }
-        Ok(())
-    }
-
     fn add_record(
         &self,
         groups: &mut RecordGroups,
         record: &KernelRow<'_>,
-        place: u64,
+        position: u64,
     ) -> Result<(), ProfileError> {
         if record.is_rehearsed() && !self.accept_rehearsed {
-            let file = self.table.file().to_owned();
+            let file = self.table.file.clone();
             return Err(ProfileError::Rehearsed { file, place: RecordPosition::Line(record.line()) });
         }
-        groups.add_record(record, (self.file_number, place))
+        groups.add_record(record, (self.file_number, position))
     }
 
     /// Parses all blocks. Each worker takes a block, reads and parses it, and takes the next.
@@ -137,10 +129,10 @@ impl IngestJob<'_> {
         index: &mut CsvIndex,
         block: &CsvBlock,
     ) -> Result<(), BlockFailed> {
-        index.index_rows(block.bytes(), self.table.width()).map_err(|NeedsFullParser| BlockFailed)?;
+        index.index_rows(block.bytes(), self.table.header.len()).map_err(|NeedsFullParser| BlockFailed)?;
         for cells in index.rows(block.bytes()) {
-            let place = block.offset + u64::from(cells.begin());
-            self.add_record(groups, &KernelRow::in_block(self.table, cells), place)
+            let position = block.offset + u64::from(cells.begin());
+            self.add_record(groups, &KernelRow::in_block(self.table, cells), position)
                 .map_err(|_| BlockFailed)?;
         }
         Ok(())

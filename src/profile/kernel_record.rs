@@ -1,6 +1,6 @@
 //! Interface of [`RecordGroups`](super::RecordGroups) to records of all readers, and exact sums of counters.
 
-use super::{COUNTERS, KernelRow, ProfileError};
+use super::{COUNTERS, ProfileError};
 use crate::domain::Nanos;
 
 /// A record of a reader: cells are borrowed, and parsed only on access.
@@ -29,48 +29,6 @@ pub(super) trait KernelRecord {
     fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError;
 }
 
-impl KernelRecord for KernelRow<'_> {
-    fn kernel(&self) -> &[u8] {
-        self.kernel()
-    }
-
-    fn cells(&self) -> [&[u8]; 6] {
-        self.signature_cells()
-    }
-
-    fn input_shapes(&self) -> &[u8] {
-        self.input_shapes()
-    }
-
-    fn raw_cells(&self) -> Option<&[u8]> {
-        self.raw_signature()
-    }
-
-    fn state(&self) -> &[u8] {
-        self.state()
-    }
-
-    fn core(&self) -> &[u8] {
-        self.core()
-    }
-
-    fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
-        self.duration()
-    }
-
-    fn add_counters(&self, sums: &mut CounterSums) {
-        for (sum, value) in sums.0.iter_mut().zip(self.counter_millionths()) {
-            if let Some(value) = value {
-                sum.add(value);
-            }
-        }
-    }
-
-    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError {
-        self.bad_cell(column, cell, problem)
-    }
-}
-
 /// Sum of whole millionths, which does not depend on the order.
 #[derive(Clone, Copy, Debug, Default)]
 struct CounterSum {
@@ -94,6 +52,13 @@ impl CounterSums {
     pub(super) fn add_value(&mut self, counter: usize, millionths: i64) {
         if let Some(sum) = self.0.get_mut(counter) {
             sum.add(millionths);
+        }
+    }
+
+    /// Adds a value of each counter.
+    pub(super) fn add_values(&mut self, values: impl Iterator<Item = Option<i64>>) {
+        for (sum, value) in self.0.iter_mut().zip(values) {
+            value.into_iter().for_each(|millionths| sum.add(millionths));
         }
     }
 

@@ -2,7 +2,6 @@
 //! column name; they never write and never start a program.
 //!
 //! Layer 2: imports `stats`, `domain` and `table`.
-//!
 
 mod attention_dump;
 mod attributes;
@@ -23,10 +22,9 @@ mod unsupported_table;
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
 pub use columns::COUNTERS;
-pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries, find_profiles};
+pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups};
-pub use host_calls::{HostCalls, describe_attention};
 pub use ingest::{ReadOptions, add_table};
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;

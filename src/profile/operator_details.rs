@@ -21,15 +21,15 @@ pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) 
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
     if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
-        return Err(ProfileError::LfsPointer { file: file.to_owned() });
+        return Err(ProfileError::LfsPointer(file.to_owned()));
     }
     let input = RowLimitReader::new(input);
     let mut csv = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
     let mut record = ByteRecord::new();
     let mut next = |record: &mut ByteRecord| {
-        csv.get_mut().allow_row();
+        csv.get_mut().left = LONGEST_ROW;
         let line = csv.position().line();
-        csv.read_byte_record(record).map_err(|error| match csv.get_ref().is_spent() {
+        csv.read_byte_record(record).map_err(|error| match csv.get_ref().left == 0 {
             true => {
                 ProfileError::Endless { file: file.to_owned(), line, mebibytes: (LONGEST_ROW >> 20) as u64 }
             }
@@ -65,7 +65,7 @@ mod tests {
             .expect("read");
         assert_eq!(seen, [("aten::mm".into(), "4,8;\n8,2;\n".into()), ("aten::add".into(), "2".into())]);
         std::fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("written");
-        assert!(matches!(for_each_operator(&file, |_, _| {}), Err(ProfileError::LfsPointer { .. })));
+        assert!(matches!(for_each_operator(&file, |_, _| {}), Err(ProfileError::LfsPointer(_))));
         std::fs::write(&file, format!("Name,Input Shapes\naten::mm,\"4,8\n{}", "x\n".repeat(9 << 20)))
             .expect("written");
         let endless = for_each_operator(&file, |_, _| {});

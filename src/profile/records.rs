@@ -12,7 +12,11 @@ use std::{
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::{COUNTERS, ProfileError, RecordPosition, columns::RecordColumns, groups::has_shapes};
+use super::{
+    COUNTERS, ProfileError, RecordPosition,
+    columns::{CELLS, RecordColumns},
+    kernel_record::{CounterSums, KernelRecord},
+};
 use crate::{
     domain::{Nanos, NanosError, SignatureCells},
     table::{decimal, simd_index},
@@ -20,8 +24,7 @@ use crate::{
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
 
-/// Prefix of every `Op Name` of the rehearsal host, which marks simulated records even if their table was copied out
-/// of its folder.
+/// Prefix of every `Op Name` of the rehearsal host; it marks simulated records even in a copied table.
 pub const REHEARSAL_PREFIX: &str = "rehearsal_";
 
 pub(super) const BUFFER: usize = 1 << 18;
@@ -29,8 +32,8 @@ pub(super) const BUFFER: usize = 1 << 18;
 /// Header of a table.
 #[derive(Debug)]
 pub(super) struct RecordTable {
-    file: PathBuf,
-    header: ByteRecord,
+    pub(super) file: PathBuf,
+    pub(super) header: ByteRecord,
     columns: RecordColumns,
     /// Bytes and lines of the header.
     pub(super) header_bytes: u64,
@@ -47,11 +50,11 @@ impl RecordTable {
         let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
         let start = input.fill_buf().map_err(io)?;
         if start.starts_with(b"version https://git-lfs") {
-            return Err(ProfileError::LfsPointer { file: file.to_owned() });
+            return Err(ProfileError::LfsPointer(file.to_owned()));
         }
         match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
-            None => return Err(ProfileError::Empty { file: file.to_owned() }),
-            Some(b'{' | b'[') => return Err(ProfileError::Json { file: file.to_owned() }),
+            None => return Err(ProfileError::Empty(file.to_owned())),
+            Some(b'{' | b'[') => return Err(ProfileError::Json(file.to_owned())),
             Some(_) => {}
         }
         let mut csv = RecordRows::new(input.take(LONGEST_HEADER), 0).csv;
@@ -67,15 +70,6 @@ impl RecordTable {
         let is_crlf = read.map_err(io)? == 1 && last == *b"\r";
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
-
-    pub(super) fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// Returns the number of cells of every record.
-    pub(super) fn width(&self) -> usize {
-        self.header.len()
-    }
 }
 
 /// Maximum length of a header; keeps a file that is no table from being read as one line.
@@ -84,26 +78,17 @@ const LONGEST_HEADER: u64 = 1 << 20;
 /// Maximum length of a row; limits the memory after a quote that is not closed.
 pub(super) const LONGEST_ROW: usize = 16 << 20;
 
-/// Reader that fails after [`LONGEST_ROW`] bytes without a new allowance.
+/// Reader that fails after `left` bytes.
 #[derive(Debug)]
 pub(super) struct RowLimitReader<R> {
     input: R,
-    left: usize,
+    /// Remaining bytes of the row.
+    pub(super) left: usize,
 }
 
 impl<R> RowLimitReader<R> {
     pub(super) const fn new(input: R) -> Self {
         Self { input, left: LONGEST_ROW }
-    }
-
-    /// Allows another row.
-    pub(super) const fn allow_row(&mut self) {
-        self.left = LONGEST_ROW;
-    }
-
-    /// Returns true if a row used its allowance completely.
-    pub(super) const fn is_spent(&self) -> bool {
-        self.left == 0
     }
 }
 
@@ -142,12 +127,12 @@ impl<R: Read> RecordRows<R> {
         &'a mut self,
         table: &'a RecordTable,
     ) -> Result<Option<KernelRow<'a>>, ProfileError> {
-        self.csv.get_mut().allow_row();
+        self.csv.get_mut().left = LONGEST_ROW;
         let begin = self.csv.position().line();
         match self.csv.read_byte_record(&mut self.row) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            Err(_) if self.csv.get_ref().is_spent() => {
+            Err(_) if self.csv.get_ref().left == 0 => {
                 let line = self.lines_before + begin + u64::from(table.is_crlf);
                 let file = table.file.clone();
                 return Err(ProfileError::Endless { file, line, mebibytes: (LONGEST_ROW >> 20) as u64 });
@@ -156,8 +141,15 @@ impl<R: Read> RecordRows<R> {
         }
         let line =
             self.lines_before + self.row.position().map_or(0, csv::Position::line) + u64::from(table.is_crlf);
-        let record = KernelRow { table, row: RowCells::Csv(&self.row), line };
-        if self.row.len() == table.header.len() { Ok(Some(record)) } else { Err(record.ragged_error()) }
+        let (fields, columns) = (self.row.len(), table.header.len());
+        if fields == columns {
+            return Ok(Some(KernelRow { table, row: RowCells::Csv(&self.row), line }));
+        }
+        let place = match table.header.get(fields).map(String::from_utf8_lossy) {
+            Some(name) => format!("`{name}` (column {}) is the first that is missing", fields + 1),
+            None => format!("field {} has no column", columns + 1),
+        };
+        Err(ProfileError::Ragged { file: table.file.clone(), line, fields, columns, place })
     }
 }
 
@@ -187,9 +179,6 @@ enum RowCells<'a> {
 
 impl RecordReader {
     /// Opens a table and checks its header.
-    ///
-    /// # Errors
-    /// [`ProfileError`] if the file is missing, empty, a Git LFS pointer, or lacks columns.
     pub fn open(file: &Path) -> Result<Self, ProfileError> {
         let table = RecordTable::open(file)?;
         let input = File::open(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
@@ -199,21 +188,18 @@ impl RecordReader {
         Ok(Self { table, rows })
     }
 
-    /// Reads the next record; `None` at the end.
-    ///
-    /// # Errors
-    /// [`ProfileError::Ragged`] with line and column, or [`ProfileError::Io`].
+    /// Reads the next record; `None` at the end. A row with too few or too many fields is an error.
     pub fn read_record(&mut self) -> Result<Option<KernelRow<'_>>, ProfileError> {
         self.rows.next_row(&self.table)
     }
 }
 
 pub(super) fn csv_error(error: csv::Error, file: &Path) -> ProfileError {
-    let file = file.to_owned();
-    match error.into_kind() {
-        ErrorKind::Io(source) => ProfileError::Io { file, source },
-        other => ProfileError::Io { file, source: io::Error::other(format!("{other:?}")) },
-    }
+    let source = match error.into_kind() {
+        ErrorKind::Io(source) => source,
+        other => io::Error::other(format!("{other:?}")),
+    };
+    ProfileError::Io { file: file.to_owned(), source }
 }
 
 impl<'a> KernelRow<'a> {
@@ -222,43 +208,12 @@ impl<'a> KernelRow<'a> {
         Self { table, row: RowCells::Block(cells), line: 0 }
     }
 
-    /// Returns the signature's cells as one slice, if they are adjacent in the file.
-    pub(super) fn raw_signature(&self) -> Option<&'a [u8]> {
-        let RowCells::Block(cells) = self.row else { return None };
-        let columns = &self.table.columns.cells;
-        let are_neighbours = columns.is_sorted_by(|left, right| left + 1 == *right);
-        are_neighbours.then(|| cells.cell_range(columns[0], columns[5]))
-    }
-
     #[inline]
     fn cell_bytes(&self, column: usize) -> &'a [u8] {
         match self.row {
             RowCells::Csv(row) => row.get(column).unwrap_or_default(),
             RowCells::Block(cells) => cells.get(column),
         }
-    }
-
-    fn cell_count(&self) -> usize {
-        match self.row {
-            RowCells::Csv(row) => row.len(),
-            RowCells::Block(cells) => cells.len(),
-        }
-    }
-
-    /// Creates the error of a row with too few or too many fields.
-    fn ragged_error(&self) -> ProfileError {
-        let (fields, columns) = (self.cell_count(), self.table.header.len());
-        let place = match self.table.header.get(fields) {
-            Some(name) => {
-                format!(
-                    "`{}` (column {}) is the first that is missing",
-                    String::from_utf8_lossy(name),
-                    fields + 1
-                )
-            }
-            None => format!("field {} has no column", columns + 1),
-        };
-        ProfileError::Ragged { file: self.table.file.clone(), line: self.line(), fields, columns, place }
     }
 
     fn optional_cell(&self, column: Option<usize>) -> &'a [u8] {
@@ -280,88 +235,36 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.name)
     }
 
-    /// Returns `dynamic` or `static`, empty without such a column.
-    pub fn state(&self) -> &'a [u8] {
-        self.optional_cell(self.table.columns.state)
-    }
-
-    /// Returns `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
-    pub fn core(&self) -> &'a [u8] {
-        self.optional_cell(self.table.columns.core)
-    }
-
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
         self.table.columns.cells.map(|column| self.cell_bytes(column))
     }
 
-    pub(super) fn input_shapes(&self) -> &'a [u8] {
-        self.cell_bytes(self.table.columns.cells[0])
-    }
-
-    /// Returns true if the profiler recorded input shapes.
-    pub fn has_shapes(&self) -> bool {
-        has_shapes(self.input_shapes())
-    }
-
     /// Returns the cells of the inputs, as text.
-    ///
-    /// # Errors
-    /// [`ProfileError::Cell`] if a cell is not UTF-8.
     pub fn input_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
-        let [shapes, dtypes, formats, ..] = self.signature_cells();
-        Ok(SignatureCells {
-            shapes: self.cell_text(shapes, "Input Shapes")?,
-            dtypes: self.cell_text(dtypes, "Input Data Types")?,
-            formats: self.cell_text(formats, "Input Formats")?,
-        })
+        self.cells_from(0)
     }
 
     /// Returns the cells of the outputs, as text.
-    ///
-    /// # Errors
-    /// [`ProfileError::Cell`] if a cell is not UTF-8.
     pub fn output_cells(&self) -> Result<SignatureCells<'a>, ProfileError> {
-        let [.., shapes, dtypes, formats] = self.signature_cells();
-        Ok(SignatureCells {
-            shapes: self.cell_text(shapes, "Output Shapes")?,
-            dtypes: self.cell_text(dtypes, "Output Data Types")?,
-            formats: self.cell_text(formats, "Output Formats")?,
-        })
+        self.cells_from(3)
     }
 
-    fn cell_text(&self, cell: &'a [u8], column: &'static str) -> Result<&'a str, ProfileError> {
-        std::str::from_utf8(cell).map_err(|_| self.bad_cell(column, cell, "is not UTF-8"))
-    }
-
-    /// Creates an error for a cell of this record.
-    pub(crate) fn bad_cell(
-        &self,
-        column: &'static str,
-        cell: &[u8],
-        problem: impl Into<String>,
-    ) -> ProfileError {
-        ProfileError::bad_cell(
-            &self.table.file,
-            RecordPosition::Line(self.line()),
-            column,
-            cell,
-            problem.into(),
-        )
+    fn cells_from(&self, first: usize) -> Result<SignatureCells<'a>, ProfileError> {
+        let text = |index: usize| {
+            let cell = self.signature_cells()[index];
+            std::str::from_utf8(cell)
+                .map_err(|_| self.bad_cell(CELLS[index], cell, "is not UTF-8".to_owned()))
+        };
+        Ok(SignatureCells { shapes: text(first)?, dtypes: text(first + 1)?, formats: text(first + 2)? })
     }
 
     /// Parses the duration; `None` for `N/A`.
-    ///
-    /// # Errors
-    /// [`ProfileError::Cell`] if the cell is neither a time nor absent.
     pub fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
         self.parse_time(self.cell_bytes(self.table.columns.duration), "Duration(us)")
     }
 
     /// Parses the start of the kernel since the epoch; `None` if not recorded.
-    ///
-    /// # Errors
-    /// [`ProfileError::Cell`] if the cell is neither a time nor absent.
     pub fn start(&self) -> Result<Option<Nanos>, ProfileError> {
         self.parse_time(self.optional_cell(self.table.columns.start), "Start Time(us)")
     }
@@ -379,8 +282,7 @@ impl<'a> KernelRow<'a> {
         std::str::from_utf8(self.optional_cell(self.table.columns.device)).ok()?.trim().parse().ok()
     }
 
-    /// Returns the counters in the order of [`COUNTERS`], in millionths; `None` if absent or `N/A`.
-    pub(super) fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
+    fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
         let record = *self;
         self.table.columns.counters.iter().map(move |column| record.counter_value((*column)?))
     }
@@ -405,5 +307,46 @@ impl<'a> KernelRow<'a> {
     /// Returns true for a record of the rehearsal host.
     pub fn is_rehearsed(&self) -> bool {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
+    }
+}
+
+impl KernelRecord for KernelRow<'_> {
+    fn kernel(&self) -> &[u8] {
+        self.kernel()
+    }
+
+    fn cells(&self) -> [&[u8]; 6] {
+        self.signature_cells()
+    }
+
+    fn input_shapes(&self) -> &[u8] {
+        self.cell_bytes(self.table.columns.cells[0])
+    }
+
+    fn raw_cells(&self) -> Option<&[u8]> {
+        let RowCells::Block(cells) = self.row else { return None };
+        let columns = &self.table.columns.cells;
+        let are_adjacent = columns.is_sorted_by(|left, right| left + 1 == *right);
+        are_adjacent.then(|| cells.cell_range(columns[0], columns[5]))
+    }
+
+    fn state(&self) -> &[u8] {
+        self.optional_cell(self.table.columns.state)
+    }
+
+    fn core(&self) -> &[u8] {
+        self.optional_cell(self.table.columns.core)
+    }
+
+    fn duration(&self) -> Result<Option<Nanos>, ProfileError> {
+        self.duration()
+    }
+
+    fn add_counters(&self, sums: &mut CounterSums) {
+        sums.add_values(self.counter_millionths());
+    }
+
+    fn bad_cell(&self, column: &'static str, cell: &[u8], problem: String) -> ProfileError {
+        ProfileError::bad_cell(&self.table.file, RecordPosition::Line(self.line), column, cell, problem)
     }
 }

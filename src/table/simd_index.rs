@@ -137,11 +137,6 @@ impl<'a> RowCellIndex<'a> {
         self.text.len().min(end + line_ending)
     }
 
-    /// Returns the number of cells.
-    pub(crate) const fn len(&self) -> usize {
-        self.ends.len()
-    }
-
     /// Returns the bytes from one cell to another, with the quotes and commas between.
     #[inline]
     pub(crate) fn cell_range(&self, first: usize, last: usize) -> &'a [u8] {

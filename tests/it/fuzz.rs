@@ -182,7 +182,9 @@ fn by_records(path: &Path) -> Result<(u64, Counts), String> {
 
 /// Kernel and duration of a record that counts.
 fn judged(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
-    if !record.has_shapes() || matches!(record.kernel(), b"" | b"N/A" | b"NA") {
+    if matches!(record.signature_cells()[0].trim_ascii(), b"" | b"N/A" | b"NA")
+        || matches!(record.kernel(), b"" | b"N/A" | b"NA")
+    {
         return Ok(None);
     }
     let Some(duration) =

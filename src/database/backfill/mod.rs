@@ -92,7 +92,7 @@ pub fn backfill_table(
     if add_variants {
         merge.add_variants(table)?;
     }
-    merge.done.unused = dump.len() - merge.used.len();
+    merge.done.unused = dump.call_count() - merge.used.len();
     Ok(merge.done)
 }
 
@@ -158,7 +158,7 @@ impl<'a> DumpMerge<'a> {
     fn matching_calls(&mut self, case: &Case) -> (Vec<&'a CaseAttributes>, Option<String>) {
         let mut contradicted = None;
         let mut fits = Vec::new();
-        for (call, variants) in best_shape_matches(case, self.dump.iter(), |(call, _)| call) {
+        for (call, variants) in best_shape_matches(case, self.dump.0.iter(), |(call, _)| call) {
             for variant in variants {
                 if let Some(name) = case.attributes.find_contradiction(variant) {
                     contradicted.get_or_insert_with(|| name.to_owned());
@@ -174,7 +174,7 @@ impl<'a> DumpMerge<'a> {
     /// Adds a row for each call whose values no row has, after all rows were filled.
     fn add_variants(&mut self, table: &mut KernelCsv) -> Result<(), DatabaseError> {
         for (like, case) in std::mem::take(&mut self.firsts).into_values() {
-            for (call, variants) in best_shape_matches(&case, self.dump.iter(), |(call, _)| call) {
+            for (call, variants) in best_shape_matches(&case, self.dump.0.iter(), |(call, _)| call) {
                 for variant in variants {
                     self.used.insert((call, variant));
                     let attributes = variant.merged_over(&case.attributes);

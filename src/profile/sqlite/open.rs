@@ -51,7 +51,7 @@ pub(super) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
 pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
     match source.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase { file },
+        Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase(file),
         _ => ProfileError::Database { file, source },
     }
 }
@@ -72,13 +72,13 @@ fn check_header(path: &Path) -> Result<(), ProfileError> {
     let header = read_header(path)?;
     let file = path.to_owned();
     if header.is_empty() {
-        return Err(ProfileError::Empty { file });
+        return Err(ProfileError::Empty(file));
     }
     if header.starts_with(b"version https://git-lfs") {
-        return Err(ProfileError::LfsPointer { file });
+        return Err(ProfileError::LfsPointer(file));
     }
     if !header.starts_with(MAGIC) {
-        return Err(ProfileError::NotDatabase { file });
+        return Err(ProfileError::NotDatabase(file));
     }
     let found = fs::metadata(path).map_err(|source| ProfileError::Io { file: file.clone(), source })?.len();
     let expected = length_by_header(&header).unwrap_or_default().max(SMALLEST);

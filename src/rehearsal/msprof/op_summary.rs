@@ -1,7 +1,5 @@
-//! The kernel tables of a profile: `op_summary`, `op_statistic`, `task_time`.
-//!
-//! Written the way the real exporter does, which joins raw strings by commas: shapes bring their own
-//! quotes, start times end in a tab, rows are sorted as text.
+//! The kernel tables of a profile: `op_summary`, `op_statistic`, `task_time`, formatted as by the real exporter, which
+//! joins raw strings by commas: shapes contain their own quotes, start times end in a tab, rows are sorted as text.
 
 use std::collections::BTreeMap;
 
@@ -14,38 +12,15 @@ use crate::{
 };
 
 /// The columns in front of the counters.
-const COLUMNS: [&str; 21] = [
-    "Device_id",
-    "Model ID",
-    "Task ID",
-    "Stream ID",
-    "Op Name",
-    "OP Type",
-    "OP State",
-    "Task Type",
-    "Task Start Time(us)",
-    "Task Duration(us)",
-    "Task Wait Time(us)",
-    "Block Num",
-    "Mix Block Num",
-    "HF32 Eligible",
-    "Input Shapes",
-    "Input Data Types",
-    "Input Formats",
-    "Output Shapes",
-    "Output Data Types",
-    "Output Formats",
-    "Context ID",
-];
+const COLUMNS: &str = "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),\
+    Task Duration(us),Task Wait Time(us),Block Num,Mix Block Num,HF32 Eligible,Input Shapes,Input Data Types,\
+    Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID";
 /// The model of what runs operator by operator.
 const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
 
-/// `op_summary`.
 pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> String {
-    let header: Vec<&str> = COLUMNS.into_iter().chain(COUNTERS).collect();
-    let mut text = header.join(",");
-    text.push('\n');
+    let mut text = format!("{COLUMNS},{}\n", COUNTERS.join(","));
     let mut previous_end = None;
     for launch in sorted(launches) {
         let operation = &launch.operation;
@@ -95,7 +70,7 @@ const fn task_type(task: TaskEngine) -> &'static str {
     }
 }
 
-/// Shapes, types and formats of one side.
+/// Shapes, types and formats of inputs or outputs.
 fn signature(slots: &[Slot]) -> String {
     if slots.is_empty() {
         return "N/A,N/A,N/A".to_owned();
