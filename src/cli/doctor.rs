@@ -70,7 +70,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Json => {
             for DoctorCheck { name, status, found, fix } in &points {
                 let object = serde_json::json!({
-                    "check": name, "status": status.as_str(), "found": found, "fix": fix,
+                    "check": name, "status": status.to_string(), "found": found, "fix": fix,
                 });
                 print_data(&format!("{object}\n"));
             }
@@ -94,7 +94,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
 fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
     for DoctorCheck { name, status, found, fix } in points {
-        text.push_str(&format!("{:8}{name}: {found}\n", status.as_str()));
+        text.push_str(&format!("{status:8}{name}: {found}\n"));
         if !fix.is_empty() {
             text.push_str(&format!("        hint: {fix}\n"));
         }

@@ -11,16 +11,16 @@ const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
 /// A package of custom operators.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CustomOperators {
+pub(crate) struct CustomOperators {
     /// Folder that contains `op_api`.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// True if CANN finds it without further variables.
-    pub is_set: bool,
+    pub(crate) is_set: bool,
 }
 
 /// Finds packages named by the environment, packages in the `vendors` folder of CANN, which CANN finds by itself, and
 /// packages in `_cann_ops_custom/vendors` of Python packages. `variable` returns the value of a variable.
-pub fn custom_operators(
+pub(crate) fn custom_operators(
     variable: impl Fn(&str) -> Option<String>,
     python_packages: &[PathBuf],
 ) -> Vec<CustomOperators> {
@@ -52,7 +52,7 @@ fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the variables for packages that the environment does not name; existing values are kept after them.
-pub fn operator_environment(
+pub(crate) fn operator_environment(
     packages: &[CustomOperators],
     variable: impl Fn(&str) -> Option<String>,
 ) -> Vec<(String, String)> {

@@ -2,85 +2,64 @@
 
 use std::path::Path;
 
-use super::{CustomOperators, DeviceError, VISIBLE, search_path};
+use super::{CustomOperators, DeviceError, VISIBLE, describe_health, search_path};
 use crate::{process::find_program, profile::npu_smi::NpuSmiInfo};
 
-/// Result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckStatus {
-    /// The condition holds.
+/// Result of a check, with its text in output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum CheckStatus {
+    #[strum(serialize = "ok")]
     Passed,
     /// Measuring works with a limitation.
+    #[strum(serialize = "warning")]
     Warning,
     /// Measuring is impossible.
+    #[strum(serialize = "missing")]
     Missing,
-}
-
-impl CheckStatus {
-    /// Returns the text of the status in output.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "ok",
-            Self::Warning => "warning",
-            Self::Missing => "missing",
-        }
-    }
 }
 
 /// One check of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoctorCheck {
+pub(crate) struct DoctorCheck {
     /// Checked condition.
-    pub name: &'static str,
-    /// Result of the check.
-    pub status: CheckStatus,
+    pub(crate) name: &'static str,
+    pub(crate) status: CheckStatus,
     /// Observed state.
-    pub found: String,
+    pub(crate) found: String,
     /// Required action; empty if the check passed.
-    pub fix: String,
+    pub(crate) fix: String,
 }
 
-fn doctor_check(name: &'static str, state: CheckStatus, found: impl Into<String>, fix: &str) -> DoctorCheck {
-    let fix = if state == CheckStatus::Passed { String::new() } else { fix.to_owned() };
-    DoctorCheck { name, status: state, found: found.into(), fix }
+fn doctor_check(name: &'static str, status: CheckStatus, found: impl Into<String>, fix: &str) -> DoctorCheck {
+    let fix = if status == CheckStatus::Passed { String::new() } else { fix.to_owned() };
+    DoctorCheck { name, status, found: found.into(), fix }
 }
 
 /// Free bytes recommended for a run of ten hours; msprof needs twenty times the size of its raw data.
 const FREE_DISK: u64 = 50 << 30;
 
 /// Checks the devices listed by `npu-smi`.
-pub fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
+pub(crate) fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
     let info = match info {
         Ok(info) => info,
         Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), error.hint()),
     };
-    let unhealthy: Vec<String> = info
-        .chips
-        .iter()
-        .filter(|chip| chip.health != "OK")
-        .map(|chip| format!("the health of device {} is `{}`", chip.device, chip.health))
-        .collect();
-    let name = info.chips.first().map_or("", |chip| chip.name.as_str());
-    let found = format!("{} of {name}, npu-smi {}", info.chips.len(), info.version);
-    match (info.chips.is_empty(), unhealthy.is_empty()) {
-        (true, _) => doctor_check(
-            "devices",
-            CheckStatus::Missing,
-            "none",
-            "load the driver, or map devices into the container",
-        ),
-        (false, true) => doctor_check("devices", CheckStatus::Passed, found, ""),
-        (false, false) => doctor_check(
-            "devices",
-            CheckStatus::Warning,
-            format!("{found}; {}", unhealthy.join(", ")),
-            "they are left out; reset them",
-        ),
+    let Some(first) = info.chips.first() else {
+        let fix = "load the driver, or map devices into the container";
+        return doctor_check("devices", CheckStatus::Missing, "none", fix);
+    };
+    let mut found = format!("{} of {}, npu-smi {}", info.chips.len(), first.name, info.version);
+    let unhealthy = info.chips.iter().filter(|chip| chip.health != "OK").map(describe_health);
+    let unhealthy: Vec<String> = unhealthy.collect();
+    if unhealthy.is_empty() {
+        return doctor_check("devices", CheckStatus::Passed, found, "");
     }
+    found.push_str(&format!("; {}", unhealthy.join(", ")));
+    doctor_check("devices", CheckStatus::Warning, found, "they are left out; reset them")
 }
 
 /// Checks CANN, device numbering and msprof in the environment.
-pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
+pub(crate) fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
     let cann = match variable("ASCEND_HOME_PATH") {
         Some(path) if Path::new(&path).is_dir() => doctor_check("CANN", CheckStatus::Passed, path, ""),
         Some(path) => {
@@ -92,12 +71,8 @@ pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck>
         None => doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), ""),
         Some(value) => {
             let found = format!("{VISIBLE}={value}, which the profiler does not support");
-            doctor_check(
-                "device numbers",
-                CheckStatus::Missing,
-                found,
-                "unset it and choose devices with `--devices`",
-            )
+            let fix = "unset it and choose devices with `--devices`";
+            doctor_check("device numbers", CheckStatus::Missing, found, fix)
         }
     };
     let msprof = match find_program("msprof", &search_path(&[])) {
@@ -110,15 +85,11 @@ pub fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck>
 const SET_CANN: &str = "source CANN's set_env.sh";
 
 /// Checks for packages of custom operators.
-pub fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
+pub(crate) fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
     if packages.is_empty() {
         let fix = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
-        return doctor_check(
-            "custom operators",
-            CheckStatus::Warning,
-            format!("none; {} need them", kernels.join(", ")),
-            fix,
-        );
+        let found = format!("none; {} need them", kernels.join(", "));
+        return doctor_check("custom operators", CheckStatus::Warning, found, fix);
     }
     let named = packages.iter().map(|package| {
         let how = if package.is_set { "" } else { " (set for the replays)" };
@@ -128,31 +99,24 @@ pub fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> Doctor
 }
 
 /// Checks the mode of new files and the free disk space.
-pub fn check_files(folder: &Path) -> Vec<DoctorCheck> {
+pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(umask);
     let bits = umask.bits();
-    let strict = bits & 0o027 == 0o027;
-    let state = if strict { CheckStatus::Passed } else { CheckStatus::Warning };
+    let state = if bits & 0o027 == 0o027 { CheckStatus::Passed } else { CheckStatus::Warning };
     let mode =
         doctor_check("umask", state, format!("{bits:04o}"), "msprof wants 0027 or stricter: `umask 0027`");
     let disk = match nix::sys::statvfs::statvfs(folder) {
-        Err(error) => doctor_check(
-            "disk",
-            CheckStatus::Warning,
-            format!("`{}`: {error}", folder.display()),
-            "check the folder",
-        ),
+        Err(error) => {
+            let found = format!("`{}`: {error}", folder.display());
+            doctor_check("disk", CheckStatus::Warning, found, "check the folder")
+        }
         Ok(disk) => {
             let free = disk.blocks_available() * disk.fragment_size();
             let state = if free >= FREE_DISK { CheckStatus::Passed } else { CheckStatus::Warning };
             let found = format!("{} GiB free below `{}`", free >> 30, folder.display());
-            doctor_check(
-                "disk",
-                state,
-                found,
-                "a night takes tens of GiB of raw data; free some, or use another disk",
-            )
+            let fix = "a night takes tens of GiB of raw data; free some, or use another disk";
+            doctor_check("disk", state, found, fix)
         }
     };
     vec![mode, disk]

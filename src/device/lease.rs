@@ -30,10 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DeviceLease {
     /// Acquires the lease of a device; waits up to `timeout` for an earlier holder.
-    ///
-    /// # Errors
-    /// [`DeviceError::InUse`] after the timeout, [`DeviceError::Lease`] if the file cannot be created or locked.
-    pub fn acquire(folder: &Path, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
+    pub(crate) fn acquire(folder: &Path, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
         let path = folder.join(format!("device-{device}.lease"));
         let fail = |source| DeviceError::Lease { lease: path.clone(), source };
         fs::create_dir_all(folder).map_err(fail)?;
@@ -50,21 +47,10 @@ impl DeviceLease {
         }
     }
 
-    /// Duplicates the file for a process that shares the lease.
-    ///
-    /// # Errors
-    /// The error of the operating system if no file descriptor is left.
-    pub fn share_file(&self) -> io::Result<File> {
-        self.file.try_clone()
-    }
-
-    /// Returns one file that holds several leases, for the processes of a gang.
-    ///
-    /// # Errors
-    /// The error of the operating system if no file descriptor is left.
-    pub fn share_files(leases: &[&Self]) -> io::Result<File> {
+    /// Returns one file that holds the leases, for the processes of a collection.
+    pub(crate) fn share_files(leases: &[&Self]) -> io::Result<File> {
         if let [one] = leases {
-            return one.share_file();
+            return one.file.try_clone();
         }
         // torchrun passes only the standard files to its processes. The descriptors are sent over a socket that is
         // never read: they stay open as long as the socket does.

@@ -3,7 +3,7 @@
 //! Layer 4: imports `process` and `profile`.
 
 mod custom_operators;
-pub mod diagnosis;
+pub(crate) mod diagnosis;
 mod lease;
 
 use std::{
@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-pub use custom_operators::{CustomOperators, custom_operators, operator_environment};
-pub use diagnosis::{CheckStatus, DoctorCheck};
+pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
+pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
 use serde::Serialize;
 
@@ -94,40 +94,25 @@ impl DeviceError {
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
 /// Rejects an environment in which torch and the profiler number devices differently.
-///
-/// # Errors
-/// [`DeviceError::Renamed`].
-pub fn check_environment() -> Result<(), DeviceError> {
+pub(crate) fn check_environment() -> Result<(), DeviceError> {
     if std::env::var_os(VISIBLE).is_some() { Err(DeviceError::Renamed) } else { Ok(()) }
 }
 
 /// Runs `npu-smi info`; its output is written to the folder `scratch`.
-///
-/// # Errors
-/// [`DeviceError`] where it cannot be run or read.
-pub fn query_npu_smi(environment: &[(String, String)], scratch: &Path) -> Result<NpuSmiInfo, DeviceError> {
-    let text = run_npu_smi(&["npu-smi", "info"], environment, scratch)?;
-    Ok(parse_info(&text)?)
-}
-
-/// Runs a short program and returns its output.
-fn run_npu_smi(
-    command: &[&str],
+pub(crate) fn query_npu_smi(
     environment: &[(String, String)],
     scratch: &Path,
-) -> Result<String, DeviceError> {
+) -> Result<NpuSmiInfo, DeviceError> {
     let log = scratch.join("npu-smi.txt");
     // The PATH of the collection scripts comes before our own.
     let path = search_path(environment);
-    let program = process::find_program(command[0], &path)
-        .ok_or_else(|| ProcessError::NotFound { program: command[0].to_owned() })?;
-    let command =
-        std::iter::once(program.into_os_string()).chain(command[1..].iter().map(Into::into)).collect();
+    let program = process::find_program("npu-smi", &path);
+    let program = program.ok_or_else(|| ProcessError::NotFound { program: "npu-smi".to_owned() })?;
     let mut environment = environment.to_vec();
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
     let job = CommandSpec {
-        command,
+        command: vec![program.into_os_string(), "info".into()],
         folder: scratch,
         environment: &environment,
         log: &log,
@@ -139,7 +124,7 @@ fn run_npu_smi(
     let ended = process::run_command(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
-        ExitKind::Exited(0) => Ok(text),
+        ExitKind::Exited(0) => Ok(parse_info(&text)?),
         ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
         other => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
@@ -149,7 +134,7 @@ fn run_npu_smi(
 }
 
 /// Returns the PATH of programs: the one in `environment`, followed by our own.
-pub fn search_path(environment: &[(String, String)]) -> String {
+pub(crate) fn search_path(environment: &[(String, String)]) -> String {
     let own = std::env::var("PATH").unwrap_or_default();
     let front = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
     front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
@@ -157,49 +142,44 @@ pub fn search_path(environment: &[(String, String)]) -> String {
 
 /// Devices to use.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SelectedDevices {
+pub(crate) struct SelectedDevices {
     /// Selected devices, sorted by number.
-    pub chips: Vec<NpuChip>,
+    pub(crate) chips: Vec<NpuChip>,
     /// Reason for each device that was left out.
-    pub left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
-/// Selects the wanted devices, or all; unhealthy ones are left out.
-///
-/// # Errors
-/// [`DeviceError::Unknown`] for a device that the host does not have, [`DeviceError::Unhealthy`] if none is left.
-pub fn select_devices(info: &NpuSmiInfo, wanted: Option<&[u32]>) -> Result<SelectedDevices, DeviceError> {
-    let mut chips: Vec<NpuChip> = match wanted {
-        None => info.chips.clone(),
-        Some(wanted) => wanted
-            .iter()
-            .map(|device| {
-                info.chips.iter().find(|chip| chip.device == *device).cloned().ok_or_else(|| {
-                    let known: Vec<String> = info.chips.iter().map(|chip| chip.device.to_string()).collect();
-                    DeviceError::Unknown { device: *device, known: known.join(", ") }
-                })
-            })
-            .collect::<Result<_, _>>()?,
-    };
+/// Selects the wanted devices, or all; unhealthy ones are left out. It is an error if none is left.
+pub(crate) fn select_devices(
+    info: &NpuSmiInfo,
+    wanted: Option<&[u32]>,
+) -> Result<SelectedDevices, DeviceError> {
+    let devices: Vec<u32> = info.chips.iter().map(|chip| chip.device).collect();
+    if let Some(&device) = wanted.unwrap_or_default().iter().find(|device| !devices.contains(device)) {
+        let known: Vec<String> = devices.iter().map(u32::to_string).collect();
+        return Err(DeviceError::Unknown { device, known: known.join(", ") });
+    }
+    let mut chips = info.chips.clone();
+    chips.retain(|chip| wanted.is_none_or(|wanted| wanted.contains(&chip.device)));
     chips.sort_by_key(|chip| chip.device);
-    chips.dedup_by_key(|chip| chip.device);
     let (chips, unhealthy): (Vec<NpuChip>, Vec<NpuChip>) =
         chips.into_iter().partition(|chip| chip.health == "OK");
-    let left_out: Vec<String> = unhealthy
-        .iter()
-        .map(|chip| format!("the health of device {} is `{}`", chip.device, chip.health))
-        .collect();
+    let left_out: Vec<String> = unhealthy.iter().map(describe_health).collect();
     if chips.is_empty() {
         return Err(DeviceError::Unhealthy(left_out.join(", ")));
     }
     Ok(SelectedDevices { chips, left_out })
 }
 
-/// Leaves out devices on which other processes run.
-///
-/// # Errors
-/// [`DeviceError::Busy`] if none is left.
-pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<SelectedDevices, DeviceError> {
+fn describe_health(chip: &NpuChip) -> String {
+    format!("the health of device {} is `{}`", chip.device, chip.health)
+}
+
+/// Leaves out devices on which other processes run. It is an error if none is left.
+pub(crate) fn leave_out_busy(
+    info: &NpuSmiInfo,
+    chosen: SelectedDevices,
+) -> Result<SelectedDevices, DeviceError> {
     let SelectedDevices { chips, mut left_out } = chosen;
     let user = |chip: &NpuChip| info.processes_on(chip).next();
     let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
@@ -216,17 +196,15 @@ pub fn leave_out_busy(info: &NpuSmiInfo, chosen: SelectedDevices) -> Result<Sele
 
 /// Host, chips and software on which measurements depend.
 #[derive(Clone, Debug, Serialize)]
-pub struct HostFingerprint {
-    /// Name of the host.
-    pub host: String,
+pub(crate) struct HostFingerprint {
+    host: String,
     /// Version of the driver's tools.
-    pub npu_smi: String,
+    npu_smi: String,
     /// Name of each chip, by device.
-    pub chips: BTreeMap<u32, String>,
-    /// Environment variables that affect measurements.
-    pub environment: BTreeMap<String, String>,
+    chips: BTreeMap<u32, String>,
+    environment: BTreeMap<String, String>,
     /// Version of npubench.
-    pub npubench: &'static str,
+    npubench: &'static str,
 }
 
 /// Environment variables that affect measurements.
@@ -234,8 +212,7 @@ const FINGERPRINT_VARIABLES: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
 impl HostFingerprint {
-    /// Reads the fingerprint of this host.
-    pub fn of_host(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
+    pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),

@@ -1,13 +1,13 @@
 //! Runs programs with a time limit, and ends them with all their descendants.
 //!
-//! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files, never through
-//! pipes: a descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its
-//! own, so that Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
+//! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files: a
+//! descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its own, so that
+//! Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
 
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::process::CommandExt as _,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -23,8 +23,8 @@ mod orphans;
 mod time_limit;
 
 use orphans::ProcessRecord;
-pub use orphans::{end_orphans, is_foreign_process, is_own_process};
-use time_limit::{Expiry, ProcessActivity, TimeLimit};
+pub(crate) use orphans::{end_orphans, is_foreign_process, is_own_process};
+use time_limit::{ProcessActivity, TimeLimit};
 
 /// Time limit for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -98,23 +98,20 @@ pub enum ProcessError {
 }
 
 /// Runs a program until it ends, its time limit passes, or `stop` is set.
-///
-/// # Errors
-/// [`ProcessError`] if it cannot be started or waited for.
 pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
-    let mut expression =
-        duct::cmd(job.command.first().cloned().unwrap_or_default(), job.command.iter().skip(1))
-            .dir(job.folder)
-            .stderr_to_stdout()
-            .stdout_file(log)
-            .unchecked()
-            .before_spawn(|command| {
-                command.process_group(0);
-                Ok(())
-            });
+    let (first, arguments) = (job.command.first().cloned().unwrap_or_default(), job.command.iter().skip(1));
+    let mut expression = duct::cmd(first, arguments)
+        .dir(job.folder)
+        .stderr_to_stdout()
+        .stdout_file(log)
+        .unchecked()
+        .before_spawn(|command| {
+            command.process_group(0);
+            Ok(())
+        });
     expression = match &job.stdin {
         Some(file) => expression.stdin_file(file.try_clone().map_err(failed)?),
         None => expression.stdin_null(),
@@ -135,29 +132,19 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
         if let Some(output) = handle.wait_timeout(POLL_INTERVAL).map_err(failed)? {
-            use std::os::unix::process::ExitStatusExt as _;
-            let status = output.status;
-            let ended = status
-                .code()
-                .map_or_else(|| ExitKind::Signalled(status.signal().unwrap_or_default()), ExitKind::Exited);
+            let (code, signal) = (output.status.code(), output.status.signal());
             kill_leftovers(group, job.record);
-            return Ok(ended);
+            return Ok(code.map_or(ExitKind::Signalled(signal.unwrap_or_default()), ExitKind::Exited));
         }
         let reason = if stop.load(Ordering::Relaxed) {
             Some(ExitKind::Stopped)
         } else {
-            limit.expiry(started.elapsed(), || ProcessActivity::read(group)).map(|expiry| match expiry {
-                Expiry::Limit => ExitKind::TimedOut,
-                Expiry::CutOff => ExitKind::CutOff,
-            })
+            limit.expiry(started.elapsed(), || ProcessActivity::read(group))
         };
         if let Some(reason) = reason {
             let has_ended = terminate_group(&handle, group).map_err(failed)?;
             kill_leftovers(group, job.record);
-            if !has_ended {
-                return Err(ProcessError::Stuck { program, pid: group });
-            }
-            return Ok(reason);
+            return if has_ended { Ok(reason) } else { Err(ProcessError::Stuck { program, pid: group }) };
         }
     }
 }
@@ -191,7 +178,6 @@ fn signal_group(group: i32, signal: Signal) {
 
 /// Returns the path of the program that a shell would start, `None` if there is none.
 pub fn find_program(name: &str, path: &str) -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt as _;
     let runs = |file: &Path| {
         fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };

@@ -6,7 +6,7 @@
 //! another start time, and the record in a copy of the folder has another inode.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
@@ -68,7 +68,7 @@ impl Drop for ProcessRecord {
 
 /// Ends all programs that have a record in a folder and still run; returns their number. The caller holds the lock
 /// that excludes a second run.
-pub fn end_orphans(folder: &Path) -> usize {
+pub(crate) fn end_orphans(folder: &Path) -> usize {
     let mut ended = 0;
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for file in files {
@@ -117,23 +117,19 @@ pub(super) fn end_marked(record: &Path) -> usize {
 }
 
 /// Returns true if a process or one of its ancestors was started by npubench with a record in this folder.
-pub fn is_own_process(pid: u32, folder: &Path) -> bool {
-    mark_of(pid).is_some_and(|mark| Path::new(&mark).starts_with(folder))
+pub(crate) fn is_own_process(pid: u32, folder: &Path) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let prefix = format!("{MARK}=");
+    let mut variables = environment.split(|byte| *byte == 0);
+    let mark = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
+    mark.is_some_and(|mark| Path::new(OsStr::from_bytes(mark)).starts_with(folder))
 }
 
 /// Returns true if the environment of a process can be read and has no record of this folder. The environment of a
 /// process in another container or of another user cannot be read, so that its origin is unknown.
-pub fn is_foreign_process(pid: u32, folder: &Path) -> bool {
+pub(crate) fn is_foreign_process(pid: u32, folder: &Path) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty())
         && !is_own_process(pid, folder)
-}
-
-fn mark_of(pid: u32) -> Option<OsString> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let prefix = format!("{MARK}=");
-    let found =
-        environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
-    found.map(|path| OsStr::from_bytes(path).to_owned())
 }
 
 fn other_processes() -> impl Iterator<Item = i32> {
@@ -149,17 +145,12 @@ pub(super) fn stat_fields(pid: i32) -> Option<Vec<String>> {
     fields.first().is_some_and(|state| state != "Z").then_some(fields)
 }
 
-/// Returns a field of `/proc/PID/stat`, counted from the one after the program's name.
-fn stat_field(pid: i32, field: usize) -> Option<String> {
-    stat_fields(pid)?.into_iter().nth(field)
-}
-
 fn start_of(pid: i32) -> Option<u64> {
-    stat_field(pid, 19)?.parse().ok()
+    stat_fields(pid)?.get(19)?.parse().ok()
 }
 
 fn group_of(pid: i32) -> Option<i32> {
-    stat_field(pid, 2)?.parse().ok()
+    stat_fields(pid)?.get(2)?.parse().ok()
 }
 
 fn boot_id() -> String {

@@ -9,17 +9,15 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use super::orphans::stat_fields;
+use super::{ExitKind, orphans::stat_fields};
 
-/// Maximum ratio of wall time to the limit: a process that is always runnable and never gets a core would otherwise keep
-/// a hung program alive.
+/// Maximum ratio of wall time to the limit, for a hung program with a process that is always runnable.
 const LONGEST_STRETCH: u32 = 10;
 /// Maximum interval between two readings of the processes.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of readings of the processes within a short limit.
 const READINGS: u32 = 40;
-/// Duration of a tick of the CPU times in `/proc/PID/stat` in milliseconds: Linux reports 100 ticks a second on x86 and
-/// ARM.
+/// Milliseconds of a tick of the CPU times in `/proc/PID/stat`, on x86 and ARM.
 const TICK_MS: u64 = 10;
 
 /// State of a program's processes at one moment.
@@ -58,15 +56,6 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Reason to end a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
-    /// Its time limit has passed.
-    Limit,
-    /// Its cut-off has passed.
-    CutOff,
-}
-
 /// Used part of a time limit. Times are durations since the start of the program.
 #[derive(Debug)]
 pub(super) struct TimeLimit {
@@ -90,16 +79,16 @@ impl TimeLimit {
         &mut self,
         elapsed: Duration,
         read: impl FnOnce() -> ProcessActivity,
-    ) -> Option<Expiry> {
+    ) -> Option<ExitKind> {
         if self.cut_off.is_some_and(|cut_off| elapsed >= cut_off) {
-            return Some(Expiry::CutOff);
+            return Some(ExitKind::CutOff);
         }
         let interval = elapsed.saturating_sub(self.read_at);
         if interval >= (self.limit / READINGS).min(INTERVAL) || self.used + interval >= self.limit {
             self.count(elapsed, interval, read());
         }
         let is_over = self.used >= self.limit || elapsed >= self.limit.saturating_mul(LONGEST_STRETCH);
-        is_over.then_some(Expiry::Limit)
+        is_over.then_some(ExitKind::TimedOut)
     }
 
     fn count(&mut self, elapsed: Duration, interval: Duration, activity: ProcessActivity) {
@@ -131,7 +120,7 @@ mod tests {
     }
 
     /// Returns the second at which a program with this activity is ended, and the reason.
-    fn ended_at(mut limit: TimeLimit, activity_at: impl Fn(u64) -> ProcessActivity) -> (u64, Expiry) {
+    fn ended_at(mut limit: TimeLimit, activity_at: impl Fn(u64) -> ProcessActivity) -> (u64, ExitKind) {
         let mut seconds_since_start = 1..1000;
         seconds_since_start
             .find_map(|at| Some((at, limit.expiry(seconds(at), || activity_at(at))?)))
@@ -141,14 +130,14 @@ mod tests {
     #[test]
     fn sleeping_or_spinning_program_is_ended_after_its_limit_in_wall_time() {
         let limit = || TimeLimit::new(seconds(20), None);
-        assert_eq!(ended_at(limit(), |_| activity(false, seconds(0))), (20, Expiry::Limit));
-        assert_eq!(ended_at(limit(), |at| activity(true, seconds(at))), (20, Expiry::Limit));
+        assert_eq!(ended_at(limit(), |_| activity(false, seconds(0))), (20, ExitKind::TimedOut));
+        assert_eq!(ended_at(limit(), |at| activity(true, seconds(at))), (20, ExitKind::TimedOut));
         // Several processes that spin use no more than the wall time.
         let two = |at| ProcessActivity {
             is_runnable: true,
             cpu: BTreeMap::from([(7, seconds(at)), (8, seconds(at))]),
         };
-        assert_eq!(ended_at(limit(), two), (20, Expiry::Limit));
+        assert_eq!(ended_at(limit(), two), (20, ExitKind::TimedOut));
     }
 
     #[test]
@@ -156,19 +145,19 @@ mod tests {
         let limit = || TimeLimit::new(seconds(20), None);
         // A fifth of a core.
         let starved = |at| activity(true, seconds(at) / 5);
-        assert_eq!(ended_at(limit(), starved), (100, Expiry::Limit));
+        assert_eq!(ended_at(limit(), starved), (100, ExitKind::TimedOut));
         // Starved for 50 s, then asleep.
         let hangs = |at: u64| activity(at <= 50, seconds(at.min(50)) / 5);
-        assert_eq!(ended_at(limit(), hangs), (60, Expiry::Limit));
+        assert_eq!(ended_at(limit(), hangs), (60, ExitKind::TimedOut));
         // No CPU time at all: ended after ten times the limit.
-        assert_eq!(ended_at(limit(), |_| activity(true, seconds(0))), (200, Expiry::Limit));
+        assert_eq!(ended_at(limit(), |_| activity(true, seconds(0))), (200, ExitKind::TimedOut));
     }
 
     #[test]
     fn cut_off_is_in_wall_time() {
         let starved = |_| activity(true, seconds(0));
-        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(30))), starved), (30, Expiry::CutOff));
-        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(20))), starved), (20, Expiry::CutOff));
+        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(30))), starved), (30, ExitKind::CutOff));
+        assert_eq!(ended_at(TimeLimit::new(seconds(20), Some(seconds(20))), starved), (20, ExitKind::CutOff));
     }
 
     #[test]

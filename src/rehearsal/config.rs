@@ -1,7 +1,7 @@
 //! Settings of a rehearsal host, and their file, which the stand-ins read.
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -11,31 +11,16 @@ use serde::{Deserialize, Serialize};
 use super::{HostError, fault_plan::FaultPlan};
 use crate::config::{AssetFiles, DeviceProfile};
 
-/// Model of simulated durations; [`super::timing`] states both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Model of simulated durations, defined in `timing`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum NoiseModel {
     /// Collections differ, first launches are slow, launches are noisy.
     #[default]
     Lifelike,
     /// Durations depend on seed, case and the launch's number only, so that two runs have the same results.
     Steady,
-}
-
-impl NoiseModel {
-    /// The name in files and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lifelike => "lifelike",
-            Self::Steady => "steady",
-        }
-    }
-}
-
-impl fmt::Display for NoiseModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 impl FromStr for NoiseModel {
@@ -71,11 +56,10 @@ pub struct HostConfig {
 
 impl Default for HostConfig {
     fn default() -> Self {
-        let device_profile = DeviceProfile::default_name().to_owned();
         Self {
             model: NoiseModel::default(),
             seed: 0,
-            device_profile,
+            device_profile: DeviceProfile::default_name().to_owned(),
             devices: 16,
             assets: None,
             faults: FaultPlan::default(),
@@ -85,7 +69,7 @@ impl Default for HostConfig {
 
 impl HostConfig {
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
-    pub fn real_seconds(&self, simulated: f64) -> f64 {
+    pub(super) fn real_seconds(&self, simulated: f64) -> f64 {
         simulated / self.faults.speed
     }
 
@@ -108,7 +92,7 @@ mod tests {
     #[test]
     fn names_of_models_parse_back() {
         for model in [NoiseModel::Lifelike, NoiseModel::Steady] {
-            assert_eq!(model.as_str().parse(), Ok(model));
+            assert_eq!(model.to_string().parse(), Ok(model));
             assert_eq!(serde_json::to_string(&model).expect("a word"), format!("\"{model}\""));
         }
         assert!("Steady".parse::<NoiseModel>().is_err());

@@ -23,7 +23,6 @@ const PYTHON: [(&str, &str); 6] = [
     ("torch_npu/__init__.py", include_str!("python/torch_npu/__init__.py")),
     ("torch_npu/dynamo.py", include_str!("python/torch_npu/dynamo.py")),
 ];
-/// Programs with a wrapper.
 const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];
 const SETTINGS: &str = "host.json";
 
@@ -83,12 +82,8 @@ impl HostError {
     }
 }
 
-/// Writes the host into a folder, which is created where it does not exist. Returns the environment variables of a
-/// collection on it; `PATH` goes in front of the present one.
-///
-/// # Errors
-/// [`HostError`] where the folder cannot be written or cannot stand in a search path, and where
-/// the configuration names no device profile.
+/// Writes the host into a folder, which is created if necessary. Returns the environment variables of a collection on
+/// it; its `PATH` precedes the present one.
 pub fn install(folder: &Path, config: &HostConfig) -> Result<Vec<(String, String)>, HostError> {
     let program = std::env::current_exe().map_err(HostError::io("find", Path::new("npubench")))?;
     install_with(&program, folder, config)
@@ -103,15 +98,15 @@ pub(super) fn install_with(
     crate::config::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
     fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
     let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
-    let searchable = |path: &Path| {
-        let text = path.to_str().filter(|text| !text.contains(':'));
-        text.map(str::to_owned).ok_or_else(|| HostError::Path(path.to_owned()))
+    let variable = |name: &str, path: &Path| match path.to_str().filter(|text| !text.contains(':')) {
+        Some(text) => Ok((name.to_owned(), text.to_owned())),
+        None => Err(HostError::Path(path.to_owned())),
     };
     let (bin, python) = (folder.join("bin"), folder.join("python"));
     let variables = vec![
-        ("PATH".to_owned(), searchable(&bin)?),
-        ("PYTHONPATH".to_owned(), searchable(&python)?),
-        (variables::HOST.to_owned(), searchable(&folder.join(SETTINGS))?),
+        variable("PATH", &bin)?,
+        variable("PYTHONPATH", &python)?,
+        variable(variables::HOST, &folder.join(SETTINGS))?,
         // Importing the packages must not write into them.
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
@@ -128,10 +123,8 @@ pub(super) fn install_with(
     // Modules that register operators on a device are empty here.
     for module in Catalogue::load(&config.assets()?)?.entries().flat_map(|entry| entry.needs.modules.clone())
     {
-        let (module, function) = match module.strip_suffix("()").and_then(|call| call.rsplit_once('.')) {
-            Some((module, function)) => (module, Some(function)),
-            None => (module.as_str(), None),
-        };
+        let call = module.strip_suffix("()").and_then(|call| call.rsplit_once('.'));
+        let (module, function) = call.map_or((module.as_str(), None), |(module, name)| (module, Some(name)));
         write_module(&python, module, function)?;
     }
     let file = folder.join(SETTINGS);
@@ -154,12 +147,8 @@ fn write_module(python: &Path, module: &str, function: Option<&str>) -> Result<(
             write(&file, "", 0o644)?;
         }
     }
-    match function {
-        Some(function) => {
-            write(&folder.join("__init__.py"), &format!("def {function}():\n    pass\n"), 0o644)
-        }
-        None => Ok(()),
-    }
+    let Some(function) = function else { return Ok(()) };
+    write(&folder.join("__init__.py"), &format!("def {function}():\n    pass\n"), 0o644)
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), HostError> {

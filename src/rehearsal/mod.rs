@@ -25,7 +25,7 @@ mod npu;
 pub mod npu_smi;
 mod shim_env;
 mod shims;
-pub mod timing;
+mod timing;
 
 pub use config::{HostConfig, NoiseModel};
 pub use host::{HostError, install};

@@ -1,10 +1,8 @@
-//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l`.
-//!
-//! Owns the text of an A3 host, two dies to a card, line for line as a real capture of driver 25.0.rc1
-//! has it. Readings are given by the caller.
+//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l` of an A3 host with
+//! two dies per card, line by line as in a capture of driver 25.0.rc1.
 
 /// Device memory of every die, in MB.
-pub const HBM_TOTAL_MB: u64 = 65_536;
+pub(super) const HBM_TOTAL_MB: u64 = 65_536;
 
 const VERSION: &str = "25.0.rc1";
 const DIES_PER_CARD: u32 = 2;
@@ -84,22 +82,11 @@ pub fn info_table(devices: u32, readings: &[SimulatedReading]) -> String {
 /// The two lines of one die.
 fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &SimulatedReading) {
     let power = if die == 0 { format!("{:.1}", reading.power_w) } else { "-".to_owned() };
-    line(
-        table,
-        &[
-            (27, format!(" {card:<5} Ascend910")),
-            (15, " OK".to_owned()),
-            (52, format!(" {power:<11} {:<17} 0    / 0", reading.temperature_c)),
-        ],
-    );
-    line(
-        table,
-        &[
-            (27, format!(" {die:<5} {device}")),
-            (15, format!(" {}", bus_id(card, die))),
-            (52, format!(" 0           0    / 0          {:<5}/ {HBM_TOTAL_MB}", reading.hbm_used_mb)),
-        ],
-    );
+    let (temperature, used, bus) = (reading.temperature_c, reading.hbm_used_mb, bus_id(card, die));
+    let values = format!(" {power:<11} {temperature:<17} 0    / 0");
+    line(table, &[(27, format!(" {card:<5} Ascend910")), (15, " OK".to_owned()), (52, values)]);
+    let values = format!(" 0           0    / 0          {used:<5}/ {HBM_TOTAL_MB}");
+    line(table, &[(27, format!(" {die:<5} {device}")), (15, format!(" {bus}")), (52, values)]);
 }
 
 /// The lines of one card in the table of processes.
@@ -109,15 +96,8 @@ fn processes(table: &mut String, card: u32, dies: &[(u32, &SimulatedReading)]) {
     }
     for ((_, reading), die) in dies.iter().zip(0_u32..).filter(|((_, reading), _)| !reading.is_lost) {
         for (pid, name, mb) in &reading.processes {
-            line(
-                table,
-                &[
-                    (27, format!(" {card:<7} {die}")),
-                    (15, format!(" {pid}")),
-                    (26, format!(" {}", shown_name(name))),
-                    (25, format!(" {mb}")),
-                ],
-            );
+            let [chip, name] = [format!(" {card:<7} {die}"), format!(" {}", shown_name(name))];
+            line(table, &[(27, chip), (15, format!(" {pid}")), (26, name), (25, format!(" {mb}"))]);
         }
     }
 }
@@ -129,8 +109,7 @@ fn shown_name(name: &str) -> String {
     name.chars().take(15).map(printable).collect()
 }
 
-/// The addresses of the real capture, counted down from 9D by card; further cards get a domain of
-/// their own.
+/// The addresses of the capture, counted down from 9D by card; every eight cards have another domain.
 fn bus_id(card: u32, die: u32) -> String {
     format!("{:04X}:{:02X}:00.0", card / 8, 0x9D - 4 * (card % 8) + 2 * die)
 }
@@ -144,9 +123,8 @@ fn line(table: &mut String, cells: &[(usize, String)]) {
     table.push_str("|\n");
 }
 
-/// The list of `npu-smi info -l`: the visible cards with their numbers of dies. Product and serial number contain
-/// `rehearsal`.
-pub fn list(devices: u32, readings: &[SimulatedReading]) -> String {
+/// The list of `npu-smi info -l`: the visible cards with their numbers of dies.
+pub(super) fn list(devices: u32, readings: &[SimulatedReading]) -> String {
     let entry = |text: &mut String, key: &str, value: &str| {
         text.push_str(&format!("\t{key:<31}: {value}\n"));
     };

@@ -1,7 +1,5 @@
-//! The entry of the stand-ins: `npubench stand-in msprof …` and `npubench stand-in npu-smi …`.
-//!
-//! The only part of npubench besides the command line that prints, because programs that read the
-//! real ones read what is printed here.
+//! The entry of the stand-ins, `npubench stand-in msprof …` and `npubench stand-in npu-smi …`, which print as the real
+//! programs do.
 
 use std::ffi::OsString;
 
@@ -68,7 +66,6 @@ fn idle(device: u32) -> npu_smi::SimulatedReading {
     }
 }
 
-/// Returns the readings of a device with its faults.
 fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {
     let mut reading = npu_smi::SimulatedReading { is_lost: state.is_lost, ..idle(device) };
     if let Some(throttling) = &state.throttling {

@@ -1,19 +1,17 @@
-//! The stated model of simulated durations. Pure functions: the same inputs give the same bits on
-//! every machine, because only additions, multiplications and divisions of IEEE 754 are used.
+//! Model of simulated durations. The same inputs give the same bits on every machine, because only additions,
+//! multiplications and divisions of IEEE 754 are used.
 //!
-//! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the device
-//! profile's bound and the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for
-//! pure data movement, each varied by up to ±15 % by a hash of the kernel's name.
+//! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the bound of the device profile and
+//! the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for pure data movement, each varied by up to
+//! ±15 % by a hash of the kernel's name.
 //!
 //! | model | duration of a launch |
 //! |---|---|
 //! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
 //! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
-//! Durations are multiples of 20 ns, as the device's 50 MHz counter gives them, and never below
-//! `fastest(work)`. Normal deviates are sums of twelve uniform ones, so that none is beyond 6 sd.
-//!
-//! Nothing here was fitted to a device. A resulting number proves that the path from launch to row works; it is no
+//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Normal deviates
+//! are sums of twelve uniform ones, so that none is beyond 6 sd. Nothing was fitted to a device: the numbers contain no
 //! information about a kernel.
 
 use super::NoiseModel;
@@ -24,7 +22,7 @@ use crate::{
 };
 
 /// The tick of the counter behind the profiler's times.
-pub const TICK_NS: i64 = 20;
+pub(super) const TICK_NS: i64 = 20;
 /// Fixed part of every launch, in nanoseconds.
 const FIXED_NS: f64 = 1_300.0;
 /// Largest relative deviation of a kernel's inefficiency from that of its unit.
@@ -37,25 +35,21 @@ const COLD: [(f64, f64); 3] = [(1.10, 8_000.0), (1.03, 2_000.0), (1.01, 500.0)];
 
 /// Inputs of a launch's duration besides the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchContext {
-    /// The model.
-    pub model: NoiseModel,
-    /// The host's seed.
-    pub seed: u64,
-    /// Number of the collection in its run.
-    pub collection: u32,
-    /// The device.
-    pub device: u32,
+pub(super) struct LaunchContext {
+    pub(super) model: NoiseModel,
+    pub(super) seed: u64,
+    pub(super) collection: u32,
+    pub(super) device: u32,
     /// Hash of kernel, inputs and outputs.
-    pub signature: u64,
+    pub(super) signature: u64,
     /// Launches of the same signature since the last sentinel.
-    pub since_sentinel: u32,
+    pub(super) since_sentinel: u32,
     /// Launches of the same signature in this process before.
-    pub in_process: u32,
+    pub(super) in_process: u32,
 }
 
 /// Mean duration of a warm kernel, without noise.
-pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
+pub(super) fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
         ComputeUnit::Cube => 1.6,
         ComputeUnit::Vector => 1.9,
@@ -66,7 +60,12 @@ pub fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
 }
 
 /// Duration of one launch with that base.
-pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, context: &LaunchContext) -> Nanos {
+pub(super) fn duration(
+    profile: &DeviceProfile,
+    work: &KernelWork,
+    base: Nanos,
+    context: &LaunchContext,
+) -> Nanos {
     let base = nanos(base);
     let varied = match context.model {
         NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(context))),
@@ -85,7 +84,7 @@ pub fn duration(profile: &DeviceProfile, work: &KernelWork, base: Nanos, context
 }
 
 /// A hash of the inputs of the duration, for other quantities that vary with a launch.
-pub fn variation(context: &LaunchContext) -> u64 {
+pub(super) fn variation(context: &LaunchContext) -> u64 {
     let LaunchContext { seed, signature, .. } = *context;
     match context.model {
         NoiseModel::Steady => hash_numbers(&[seed, signature, u64::from(context.since_sentinel)]),

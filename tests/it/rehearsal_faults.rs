@@ -581,12 +581,12 @@ fn documented_plan_is_valid() {
         example,
         &ValidNames { kernels: &kernels, devices: 16 },
     );
-    let plan = plan.expect("a plan");
-    let mut kinds: Vec<std::mem::Discriminant<_>> = Vec::new();
-    for fault in &plan.faults {
-        let kind = std::mem::discriminant(&fault.kind);
-        assert!(!kinds.contains(&kind), "one of each: {:?}", fault.kind);
-        kinds.push(kind);
+    let plan = serde_json::to_value(plan.expect("a plan")).expect("JSON");
+    let mut kinds: Vec<String> = Vec::new();
+    for fault in plan["faults"].as_array().expect("a list") {
+        let kind = fault["kind"].as_object().and_then(|kind| kind.keys().next()).expect("a kind");
+        assert!(!kinds.contains(kind), "one of each: {kind}");
+        kinds.push(kind.clone());
     }
     assert_eq!(kinds.len(), 15, "every fault is shown");
 }

@@ -4,11 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// Defines structs of parameters, each with its default.
 macro_rules! parameters {
-    ($(#[doc = $doc:literal] $name:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $default:expr,)* })*) => { $(
-        #[doc = $doc]
+    ($($name:ident { $($(#[doc = $doc:literal])? $field:ident: $type:ty = $default:expr,)* })*) => { $(
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
-        pub struct $name { $(#[doc = $field_doc] pub $field: $type,)* }
+        pub(crate) struct $name { $($(#[doc = $doc])? pub(crate) $field: $type,)* }
 
         impl Default for $name {
             fn default() -> Self {
@@ -18,10 +17,9 @@ macro_rules! parameters {
     )* };
 }
 
-/// Kind of a fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FaultKind {
+pub(crate) enum FaultKind {
     /// The script's process ends.
     Crash(ProcessCrash),
     /// The script's process does not end.
@@ -56,8 +54,7 @@ pub enum FaultKind {
 
 /// The part of a run that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultScope {
-    /// One case.
+pub(crate) enum FaultScope {
     Case,
     /// A collection, also if only some of its cases match.
     Collection,
@@ -66,8 +63,7 @@ pub enum FaultScope {
 }
 
 impl FaultKind {
-    /// Returns the part of a run that it affects.
-    pub const fn scope(&self) -> FaultScope {
+    pub(crate) const fn scope(&self) -> FaultScope {
         match self {
             Self::Crash(ProcessCrash { at: CrashAt::Launch, .. })
             | Self::Hang(_)
@@ -89,20 +85,17 @@ impl FaultKind {
 }
 
 parameters! {
-    /// Parameters of a crash.
     ProcessCrash {
         /// Exit code, instead of a signal.
         exit: Option<u8> = None,
         /// Signal; SIGSEGV by default.
         signal: Option<CrashSignal> = None,
-        /// Point of the fault.
         at: CrashAt = CrashAt::Launch,
         /// Launch of the case, from 1.
         launch: u32 = 1,
         /// Records that msprof exports.
         records: RecordsKept = RecordsKept::Kept,
     }
-    /// Parameters of a hang.
     ProcessHang {
         /// True if SIGTERM does not end it.
         ignores_sigterm: bool = false,
@@ -113,78 +106,64 @@ parameters! {
         /// Seconds after which it continues normally and its grandchild ends; by default one real day.
         seconds: Option<f64> = None,
     }
-    /// Parameters of an out-of-memory error.
     OutOfMemory {
-        /// Point of the fault.
         at: MemoryAt = MemoryAt::Arguments,
     }
-    /// An error of the runtime; by default an exception of a core.
     RuntimeDeviceError {
-        /// Its code: 107xxx or 507xxx.
+        /// 107xxx or 507xxx; by default an exception of a core.
         code: u32 = 507_015,
     }
-    /// Parameters of a clock jump.
     ClockJump {
         /// Seconds forwards, or backwards if negative.
         seconds: f64 = -3600.0,
         /// Launch of the case, from 1.
         launch: u32 = 1,
     }
-    /// Numbers of lost records.
     LostRecords {
         /// Number of first records.
         head: u32 = 0,
         /// Number of last records.
         tail: u32 = 0,
     }
-    /// Parameters of a truncated table.
     TruncatedCsv {
         /// Remaining share of its bytes, from 0 to 1.
         keeps: f64 = 0.5,
     }
-    /// Parameters of ragged rows.
     RaggedCsv {
         /// Number of rows without their last cell, spread over the table.
         rows: u32 = 1,
     }
-    /// Output of msprof without an export.
     MissingOutput {
         /// True if a `PROF_*` folder exists.
         folder: bool = true,
         /// True if a later `msprof --export=on` exports from it.
         second_export: bool = true,
     }
-    /// Device of the records.
     WrongDevice {
         /// Number of the device; the next one by default.
         shows: Option<u32> = None,
     }
-    /// Output of msprof on a full disk.
     DiskFull {
         /// Written share of the table's bytes, from 0 (an empty file) to 1.
         keeps: f64 = 0.0,
         /// True if a later `msprof --export=on` has enough space.
         second_export: bool = false,
     }
-    /// Parameters of a slow device.
     SlowDevice {
         /// Factor of the time of all steps except kernels.
         factor: f64 = 3.0,
     }
-    /// Parameters of throttling.
     DeviceThrottling {
         /// Factor of the time of kernels.
         factor: f64 = 1.4,
         /// Temperature shown by npu-smi, in degrees Celsius.
         temperature: i64 = 98,
     }
-    /// A process that occupies a device.
     LeftoverProcess {
         /// Seconds after which it ends; never by default.
         seconds: Option<f64> = None,
         /// Process id shown by npu-smi. No process is started.
         pid: u32 = 4_100_017,
-        /// Its name.
         name: String = "python3.11".to_owned(),
         /// Free memory of the device, in MB.
         free_mb: u64 = 0,
@@ -193,39 +172,31 @@ parameters! {
     }
 }
 
-/// A fault without parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NoParameters {}
+pub(crate) struct NoParameters {}
 
-/// Signals of crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CrashSignal {
-    /// Invalid memory access.
+pub(crate) enum CrashSignal {
     SIGSEGV,
     /// Sent by the system when the host runs out of memory.
     SIGKILL,
-    /// An abort, such as after an uncaught C++ exception.
     SIGABRT,
-    /// A bus error.
     SIGBUS,
 }
 
-/// The point of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CrashAt {
+pub(crate) enum CrashAt {
     /// While a case is launched.
     Launch,
     /// When Python exits, after all launches and output.
     Exit,
 }
 
-/// Records left by a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RecordsKept {
-    /// All records.
+pub(crate) enum RecordsKept {
     Kept,
     /// All except those of the last second of device time, which were not finalised.
     LastSecondLost,
@@ -236,8 +207,7 @@ pub enum RecordsKept {
 /// Process group of a grandchild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GrandchildLocation {
-    /// No grandchild.
+pub(crate) enum GrandchildLocation {
     None,
     /// In the script's process group.
     SameGroup,
@@ -247,20 +217,18 @@ pub enum GrandchildLocation {
     OwnSession,
 }
 
-/// The point at which memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MemoryAt {
+pub(crate) enum MemoryAt {
     /// While the case's tensors are created.
     Arguments,
     /// When the call allocates its results.
     Launch,
 }
 
-/// Resource held by a leftover process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HeldResource {
+pub(crate) enum HeldResource {
     /// Memory: others run out of memory.
     Memory,
     /// The device: others cannot initialise it.

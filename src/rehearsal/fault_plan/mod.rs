@@ -8,11 +8,9 @@ mod tests;
 
 use std::{fs, path::Path};
 
-pub use kinds::{
-    ClockJump, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
-    HeldResource, LeftoverProcess, LostRecords, MemoryAt, MissingOutput, NoParameters, OutOfMemory,
-    ProcessCrash, ProcessHang, RaggedCsv, RecordsKept, RuntimeDeviceError, SlowDevice, TruncatedCsv,
-    WrongDevice,
+pub(crate) use kinds::{
+    CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
+    HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,13 +21,11 @@ use crate::config::YamlError;
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {
     /// Seed of the random faults; by default the seed of the run.
-    pub seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
     /// Simulated seconds per real second.
-    pub speed: f64,
-    /// Simulated delays.
-    pub costs: SimulatedDelays,
-    /// The faults.
-    pub faults: Vec<PlannedFault>,
+    pub(crate) speed: f64,
+    pub(crate) costs: SimulatedDelays,
+    pub(crate) faults: Vec<PlannedFault>,
 }
 
 impl Default for FaultPlan {
@@ -41,92 +37,80 @@ impl Default for FaultPlan {
 /// Simulated seconds added to the real time of the stand-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SimulatedDelays {
+pub(crate) struct SimulatedDelays {
     /// Of a collection, before the script's first call: Python and the import of torch and torch_npu.
-    pub start: f64,
+    pub(crate) start: f64,
     /// Of a collection: taking the device into use.
-    pub init: f64,
+    pub(crate) init: f64,
     /// Of a case: building its tensors.
-    pub case: f64,
+    pub(crate) case: f64,
     /// Of a launch, on the host.
-    pub launch: f64,
+    pub(crate) launch: f64,
     /// Of a collection: msprof's parsing and exporting.
-    pub export: f64,
+    pub(crate) export: f64,
 }
 
-/// One fault of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlannedFault {
-    /// Kind and parameters.
-    pub kind: FaultKind,
-    /// Target.
+pub(crate) struct PlannedFault {
+    pub(crate) kind: FaultKind,
     #[serde(alias = "place")]
-    pub target: FaultTarget,
+    pub(crate) target: FaultTarget,
     /// Limit of occurrences in total; none by default.
-    pub times: Option<u32>,
+    pub(crate) times: Option<u32>,
     /// Limit of occurrences for each case; for faults of a collection, for each set of cases.
-    pub times_each: Option<u32>,
-    /// Time.
-    pub when: TimeWindow,
+    pub(crate) times_each: Option<u32>,
+    pub(crate) when: TimeWindow,
 }
 
 /// Target of a fault: all given conditions must hold. A list matches any of its values; an empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct FaultTarget {
-    /// Kernels.
+pub(crate) struct FaultTarget {
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub kernel: Vec<String>,
+    pub(crate) kernel: Vec<String>,
     /// Ids of cases, or their prefixes.
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub case: Vec<String>,
+    pub(crate) case: Vec<String>,
     /// Input shapes of a case as a row has them, or one of its slots.
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub shapes: Vec<String>,
-    /// Devices.
+    pub(crate) shapes: Vec<String>,
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub devices: Vec<u32>,
-    /// Numbers of collections.
+    pub(crate) devices: Vec<u32>,
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub collections: Vec<u32>,
+    pub(crate) collections: Vec<u32>,
     /// Positions in a collection, from 0.
     #[serde(deserialize_with = "raw::one_or_many")]
-    pub ordinal: Vec<u32>,
+    pub(crate) ordinal: Vec<u32>,
     /// Every n-th case of a collection; for faults of a collection, every n-th collection.
-    pub every: Option<u32>,
-    /// Probability, from 0 to 1.
-    pub probability: Option<f64>,
-    /// Key of the random draw, besides the seed.
-    pub drawn_by: RandomKey,
+    pub(crate) every: Option<u32>,
+    /// From 0 to 1.
+    pub(crate) probability: Option<f64>,
+    pub(crate) drawn_by: RandomKey,
 }
 
 /// Key of a random draw, besides the seed and the fault's position in the file. The collection's number is never part
 /// of it, so that the affected cases do not depend on the order of measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RandomKey {
+pub(crate) enum RandomKey {
     /// The case (or the cases of a collection) and the device: the case may work on another device.
     #[default]
     CaseAndDevice,
     /// The case alone: it fails on every device.
     Case,
-    /// The device alone.
     Device,
 }
 
 /// Time window of a fault, in simulated seconds since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct TimeWindow {
-    /// Start.
-    pub from: f64,
-    /// End; none by default.
-    pub until: Option<f64>,
+pub(crate) struct TimeWindow {
+    pub(crate) from: f64,
+    pub(crate) until: Option<f64>,
 }
 
 impl TimeWindow {
-    /// Returns true if a time is in the window.
-    pub fn holds(&self, seconds: f64) -> bool {
+    pub(crate) fn holds(&self, seconds: f64) -> bool {
         seconds >= self.from && self.until.is_none_or(|until| seconds < until)
     }
 }
@@ -142,7 +126,7 @@ pub struct ValidNames<'a> {
 
 impl FaultPlan {
     /// Reads a file; refuses a plan with a kernel or a device that does not exist.
-    pub fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
+    pub(crate) fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
         let text = fs::read_to_string(file).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
             YamlError::of_file(file, format!("cannot be read: {error}"), hint)
@@ -150,8 +134,7 @@ impl FaultPlan {
         Self::parse(file, &text, known)
     }
 
-    /// Returns true if the plan has no effect.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }

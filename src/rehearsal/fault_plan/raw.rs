@@ -19,7 +19,6 @@ use crate::{
 
 /// Limit of factors by which kernels or devices are slower.
 const MAX_FACTOR: f64 = 1e6;
-/// Limit of durations in seconds.
 const MAX_SECONDS: f64 = 1e9;
 const HINT: &str = "docs/rehearsal.md lists the faults and their parameters";
 

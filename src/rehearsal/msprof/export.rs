@@ -37,9 +37,9 @@ pub(super) struct ProgramRecords {
 /// `PROF_<count>_<time, 17 digits>_<16 capitals>`.
 pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
     let zoned = zoned(started);
-    let numbers = [seed, started.0.unsigned_abs(), u64::from(std::process::id())];
     let letter = |index: u64| {
-        let picked = timing::pick(&[numbers[0], numbers[1], numbers[2], index], 26);
+        let numbers = [seed, started.0.unsigned_abs(), u64::from(std::process::id()), index];
+        let picked = timing::pick(&numbers, 26);
         char::from(b'A' + u8::try_from(picked).unwrap_or_default())
     };
     let letters: String = (0..16).map(letter).collect();
@@ -72,14 +72,15 @@ pub(super) fn write(
     create_folder(&root)?;
     let root = root.canonicalize().map_err(|source| ExportError { path: root.clone(), source })?;
     let span = |file: &Path, at: Nanos| {
-        write_json(file, &json!({ "collectionTimeBegin": at.micros(), "time": stamp(&zoned(at)) }))
+        let time = json!({ "collectionTimeBegin": at.micros(), "time": stamp(&zoned(at)) });
+        write_text(file, &time.to_string())
     };
 
     let host = root.join("host");
     create_folder(&host.join("data"))?;
     create_folder(&host.join("sqlite"))?;
-    write_json(&host.join("info.json"), &info(profile, collected, None))?;
-    write_json(&host.join("sample.json"), &sample())?;
+    write_text(&host.join("info.json"), &info(profile, collected, None))?;
+    write_text(&host.join("sample.json"), SAMPLE)?;
     span(&host.join("start_info"), collected.started)?;
     span(&host.join("end_info"), collected.ended)?;
     write_text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
@@ -88,8 +89,8 @@ pub(super) fn write(
         create_folder(&folder.join("data"))?;
         create_folder(&folder.join("sqlite"))?;
         let numbered = |name: &str| folder.join(format!("{name}.{device}"));
-        write_json(&numbered("info.json"), &info(profile, collected, Some(device)))?;
-        write_json(&folder.join("sample.json"), &sample())?;
+        write_text(&numbered("info.json"), &info(profile, collected, Some(device)))?;
+        write_text(&folder.join("sample.json"), SAMPLE)?;
         span(&numbered("start_info"), collected.started)?;
         span(&numbered("end_info"), collected.ended)?;
     }
@@ -152,9 +153,11 @@ pub(super) const OP_SUMMARY: &str = "op_summary";
 /// Written in place of a table where none can be exported.
 const NOT_EXPORTABLE: &str = "not_exportable";
 const OUTPUT: &str = "mindstudio_profiler_output";
+const SAMPLE: &str =
+    r#"{"ai_core_metrics":"PipeUtilization","ai_core_profiling_mode":"task-based","taskTime":"l1"}"#;
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
-fn info(profile: &DeviceProfile, collected: &ProgramRecords, device: Option<u32>) -> serde_json::Value {
+fn info(profile: &DeviceProfile, collected: &ProgramRecords, device: Option<u32>) -> String {
     let clock = profile.clock_mhz.to_string();
     let describe = |device: u32| {
         json!({
@@ -177,10 +180,7 @@ fn info(profile: &DeviceProfile, collected: &ProgramRecords, device: Option<u32>
         "pid": std::process::id().to_string(),
         "DeviceInfo": device.map(describe).into_iter().collect::<Vec<_>>(),
     })
-}
-
-fn sample() -> serde_json::Value {
-    json!({ "ai_core_profiling_mode": "task-based", "ai_core_metrics": "PipeUtilization", "taskTime": "l1" })
+    .to_string()
 }
 
 fn zoned(at: Nanos) -> Zoned {
@@ -194,10 +194,6 @@ fn stamp(at: &Zoned) -> String {
 
 fn create_folder(folder: &Path) -> Result<(), ExportError> {
     fs::create_dir_all(folder).map_err(|source| ExportError { path: folder.to_owned(), source })
-}
-
-fn write_json(file: &Path, value: &serde_json::Value) -> Result<(), ExportError> {
-    write_text(file, &value.to_string())
 }
 
 fn write_text(file: &Path, content: &str) -> Result<(), ExportError> {

@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MsprofCommand {
-    /// `--help`.
     Help,
     /// The usage after a wrong or empty command line.
     Usage(Option<String>),
-    /// A collection.
     Start(MsprofCollection),
     /// A further export of a folder.
     Export(PathBuf),
@@ -53,7 +50,6 @@ const ACCEPTED: [(&str, &[&str]); 12] = [
 /// Characters that the real one refuses in paths.
 const NOT_IN_PATHS: &str = "\"'\\%><|&$;`";
 
-/// Reads the command line.
 pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
     let mut output = None;
     let mut application = None;
@@ -90,8 +86,8 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
     if exports {
         return match (output, application, rest) {
             (Some(folder), None, []) => MsprofCommand::Export(folder),
-            (None, ..) => wrong("--export=on needs --output=DIR, the folder to export".to_owned()),
-            _ => wrong("--export=on takes no program".to_owned()),
+            (None, ..) => wrong("--export=on needs --output=DIR, the folder to export"),
+            _ => wrong("--export=on takes no program"),
         };
     }
     start_command(output, application, rest)
@@ -100,7 +96,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
 fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> MsprofCommand {
     match (application, rest) {
         (None, []) => MsprofCommand::Usage(None),
-        (Some(_), [_, ..]) => wrong("both --application and a program are given".to_owned()),
+        (Some(_), [_, ..]) => wrong("both --application and a program are given"),
         (None, [program, arguments @ ..]) => MsprofCommand::Start(MsprofCollection {
             output,
             program: program.clone(),
@@ -108,7 +104,7 @@ fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[S
         }),
         (Some(text), []) => {
             let mut parts = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
-            let Some(program) = parts.next() else { return wrong("--application is empty".to_owned()) };
+            let Some(program) = parts.next() else { return wrong("--application is empty") };
             // By default the result is written beside the program.
             let beside = || Path::new(&program).parent().map(Path::to_owned);
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
@@ -121,8 +117,8 @@ fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[S
     }
 }
 
-fn wrong(problem: String) -> MsprofCommand {
-    MsprofCommand::Usage(Some(problem))
+fn wrong(problem: impl Into<String>) -> MsprofCommand {
+    MsprofCommand::Usage(Some(problem.into()))
 }
 
 #[cfg(test)]
