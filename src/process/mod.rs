@@ -1,8 +1,8 @@
 //! Runs programs with a time limit, and ends them with all their descendants.
 //!
 //! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files: a
-//! descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its own, so that
-//! Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
+//! descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its own, so
+//! that Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
 
 use std::{
     ffi::OsString,

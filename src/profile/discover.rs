@@ -230,8 +230,8 @@ fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBu
     folders.into_values().flat_map(newest_exports).collect()
 }
 
-/// Returns the files of the newest export, by the time at the end of their names (`op_summary_slice_0_<yyyymmddHHMMSS>`);
-/// slices have one time. Files without a time are kept.
+/// Returns the files of the newest export, by the time at the end of their names
+/// (`op_summary_slice_0_<yyyymmddHHMMSS>`); slices have one time. Files without a time are kept.
 fn newest_exports(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let time = |file: &Path| {
         let stem = file.file_stem()?.to_str()?;

@@ -1,7 +1,5 @@
-//! Parser of the table of `npu-smi info`: chips of a host, their state, and the processes that use them.
-//!
-//! It supports the layouts of that table from the 310P to the Ascend 950. It reads captured text and never starts a
-//! process.
+//! Parser of the table of `npu-smi info`, in its layouts from the 310P to the Ascend 950: chips of a host, their state,
+//! and the processes that use them.
 //!
 //! Every layout prints two lines for each chip under two lines of titles, then a table of processes. Cells are
 //! separated by `|`, the values inside a cell by the titles above them: the n-th value belongs to the n-th title.
@@ -31,11 +29,8 @@ pub struct NpuChip {
     pub npu: u32,
     /// Chip on its card, the argument of `npu-smi -c`; 0 if the table has no such column.
     pub chip: u32,
-    /// Index for `torch.npu.set_device`: `Phy-ID` or `Device` if the table has that column, else the card's id, else
-    /// (several chips on one card) the position in the table.
-    ///
-    /// That is the number on the host. In a container with a part of the devices the runtime may count from 0; the
-    /// index in [`NpuSmiInfo::chips`] is that number.
+    /// Index for `torch.npu.set_device` on the host: `Phy-ID` or `Device` if the table has that column, else the card's
+    /// id, else (several chips on one card) the position in the table.
     pub device: u32,
     /// Name of the chip, such as `910B3`; `Ascend910` for every model of A3.
     pub name: String,
@@ -47,8 +42,7 @@ pub struct NpuChip {
     pub temperature_c: Option<i64>,
     /// Use of the AI cores, or on the Ascend 950 of the NPU, in percent.
     pub aicore_percent: Option<u32>,
-    /// Device memory in use: HBM, or the chip's own memory if the table has no HBM column. An idle chip uses about 3
-    /// GB.
+    /// Device memory in use: HBM, or the chip's own memory if the table has no HBM column.
     pub memory_used_mb: Option<u64>,
     /// Total device memory, of the same kind as `memory_used_mb`.
     pub memory_total_mb: Option<u64>,
@@ -76,13 +70,10 @@ pub struct NpuProcess {
 pub enum NpuSmiError {
     /// Text without the titles of every layout.
     #[error(
-        "expected the table of `npu-smi info` with the titles `NPU`, `Name` and `Health`, found {found}; \
+        "expected the table of `npu-smi info` with the titles `NPU`, `Name` and `Health`, found {0}; \
          run `npu-smi info` by hand to see its output"
     )]
-    NotTheTable {
-        /// First line that is not blank, in quotes, or `nothing`.
-        found: String,
-    },
+    NotTheTable(String),
     /// Line that does not match the titles above it.
     #[error("line {line}: expected {expected}, found {found}")]
     Line {
@@ -97,11 +88,8 @@ pub enum NpuSmiError {
     #[error("expected two lines for each chip below the titles of `npu-smi info`, found no chip")]
     NoChips,
     /// Two chips with one device index, so that neither can be selected safely.
-    #[error("expected one chip for each device index, found index {device} at two chips")]
-    SameDevice {
-        /// The index.
-        device: u32,
-    },
+    #[error("expected one chip for each device index, found index {0} at two chips")]
+    SameDevice(u32),
 }
 
 impl NpuSmiInfo {
@@ -114,27 +102,22 @@ impl NpuSmiInfo {
     }
 }
 
-/// Parses the output of `npu-smi info`, in any of its layouts. Lines outside the frame (separators, warnings of the
-/// driver) and remarks that span a whole line are ignored.
-///
-/// # Errors
-/// [`NpuSmiError`] if the text is not that table, or a line does not match its titles.
+/// Parses the output of `npu-smi info`. Lines outside the frame (separators, warnings of the driver) and remarks that
+/// span a whole line are ignored.
 pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
     let mut lines = text.lines().enumerate().filter_map(|(index, line)| FrameLine::new(index + 1, line));
     let mut version = String::new();
     let upper = loop {
         let Some(line) = lines.next() else {
             let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-            return Err(NpuSmiError::NotTheTable { found: first.map_or("nothing".to_owned(), quote_line) });
+            return Err(NpuSmiError::NotTheTable(first.map_or("nothing".to_owned(), quote_line)));
         };
         if let Some(("npu-smi", rest)) = line.cells.first().and_then(|cell| cell.split_once(' ')) {
             version = rest.split_whitespace().next().unwrap_or_default().to_owned();
         }
         let titles = TitleLine::new(&line);
-        if [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health]
-            .iter()
-            .all(|&wanted| titles.has_column(wanted))
-        {
+        let required = [ColumnKind::Npu, ColumnKind::Name, ColumnKind::Health];
+        if required.iter().all(|&wanted| titles.has_column(wanted)) {
             break titles;
         }
     };
@@ -197,7 +180,7 @@ fn number_devices(chips: &mut [NpuChip], printed: bool) -> Result<(), NpuSmiErro
     devices.sort_unstable();
     let Some(twice) = devices.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
     if printed {
-        return Err(NpuSmiError::SameDevice { device: twice[0] });
+        return Err(NpuSmiError::SameDevice(twice[0]));
     }
     for (device, chip) in (0..).zip(chips) {
         chip.device = device;
@@ -289,7 +272,7 @@ impl<'t> FrameLine<'t> {
     }
 
     fn has_column(&self, meaning: ColumnKind) -> bool {
-        self.cells.iter().any(|cell| title_columns(cell).iter().any(|column| column.meaning == meaning))
+        TitleLine::new(self).has_column(meaning)
     }
 
     /// Returns true for a remark over the whole width.
@@ -348,24 +331,18 @@ impl TitleLine {
 
     /// Assigns a line's values to the titles.
     fn row_values<'a>(&'a self, line: &FrameLine<'_>) -> Result<TitledValues<'a>, NpuSmiError> {
-        let misfit = |expected: String| NpuSmiError::Line {
-            line: line.number,
-            expected,
-            found: quote_line(line.text),
-        };
+        let misfit =
+            |expected| NpuSmiError::Line { line: line.number, expected, found: quote_line(line.text) };
         if line.cells.len() != self.cells.len() {
             return Err(misfit(format!("{} cells, as the titles have", self.cells.len())));
         }
         let mut values = Vec::new();
         for (columns, cell) in self.cells.iter().zip(&line.cells) {
-            match values_of(columns, cell) {
-                Some(found) => values.extend(columns.iter().zip(found)),
-                None => {
-                    let titles: Vec<String> =
-                        columns.iter().map(|column| format!("`{}`", column.title)).collect();
-                    return Err(misfit(format!("one value for each of {}", titles.join(", "))));
-                }
-            }
+            let found = values_of(columns, cell).ok_or_else(|| {
+                let titles = columns.iter().map(|column| format!("`{}`", column.title));
+                misfit(format!("one value for each of {}", titles.collect::<Vec<_>>().join(", ")))
+            })?;
+            values.extend(columns.iter().zip(found));
         }
         Ok(TitledValues { line: line.number, values })
     }
@@ -378,9 +355,8 @@ fn values_of(columns: &[TitleColumn], cell: &str) -> Option<Vec<String>> {
         return Some(vec![cell.to_owned()]);
     }
     let mut tokens = cell_tokens(cell);
-    if let Some(TitleColumn { meaning: ColumnKind::Name, .. }) = columns.last()
-        && tokens.len() + 1 >= columns.len()
-    {
+    let is_named = columns.last().is_some_and(|column| column.meaning == ColumnKind::Name);
+    if is_named && tokens.len() + 1 >= columns.len() {
         let name = tokens.split_off(columns.len() - 1).join(" ");
         tokens.push(name);
     }
@@ -418,15 +394,11 @@ impl TitledValues<'_> {
 
     /// Parses a number; `None` without such a column or for `NA` or `-`.
     fn optional_number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
-        let Some((value, title)) = self.value_and_title(meaning) else { return Ok(None) };
-        if is_absent(value) {
-            return Ok(None);
-        }
-        value.parse().map(Some).map_err(|_| self.line_error(format_args!("a number for `{title}`"), value))
+        if is_absent(self.text_value(meaning)) { Ok(None) } else { self.required_number(meaning) }
     }
 
     /// Parses a number; an existing column must have one.
-    fn required_number(&self, meaning: ColumnKind) -> Result<Option<u32>, NpuSmiError> {
+    fn required_number<T: FromStr>(&self, meaning: ColumnKind) -> Result<Option<T>, NpuSmiError> {
         let Some((value, title)) = self.value_and_title(meaning) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| self.line_error(format_args!("a number for `{title}`"), value))
     }
@@ -446,10 +418,8 @@ impl TitledValues<'_> {
             let text = text.trim();
             if is_absent(text) { Some(None) } else { text.parse().ok().map(Some) }
         };
-        value
-            .split_once('/')
-            .and_then(|(used, total)| Some((half(used)?, half(total)?)))
-            .ok_or_else(|| self.line_error(format_args!("`used / total` for `{title}`"), value))
+        let halves = value.split_once('/').and_then(|(used, total)| Some((half(used)?, half(total)?)));
+        halves.ok_or_else(|| self.line_error(format_args!("`used / total` for `{title}`"), value))
     }
 
     fn line_error(&self, expected: fmt::Arguments<'_>, found: &str) -> NpuSmiError {
@@ -462,15 +432,14 @@ fn is_absent(value: &str) -> bool {
 }
 
 fn missing_line_error(line: usize, expected: &str, found: Option<FrameLine<'_>>) -> NpuSmiError {
-    let (line, found) = found
-        .map_or((line, "the end of the text".to_owned()), |found| (found.number, quote_line(found.text)));
+    let end = || (line, "the end of the text".to_owned());
+    let (line, found) = found.map_or_else(end, |found| (found.number, quote_line(found.text)));
     NpuSmiError::Line { line, expected: expected.to_owned(), found }
 }
 
 /// Formats a text for a message: in backquotes, blanks squeezed, and truncated to a line of the screen.
 fn quote_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let squeezed = words.join(" ");
+    let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut short: String = squeezed.chars().take(80).collect();
     if short.len() < squeezed.len() {
         short.push('…');

@@ -3,9 +3,10 @@
 //!
 //! Layer 5: imports `stats`, `domain`, `config`, `catalogue`, `profile` and `render`.
 //!
-//! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the manifest;
-//! [`timing`] states the model of durations; profile folders have the layout of the real msprof. The output is always
-//! marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and `info.json` contains `rehearsal`.
+//! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the
+//! manifest; [`timing`] states the model of durations; profile folders have the layout of the real msprof. The output
+//! is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and `info.json` contains
+//! `rehearsal`.
 //!
 //! `collect.sh` starts `bin/msprof` (a wrapper of `npubench stand-in msprof`), which opens a Unix socket, starts
 //! `python3 replay.py`, and exports the records when it has ended. For a gang it starts the stand-in of torchrun, which

@@ -1,5 +1,5 @@
-//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l` of an A3 host with
-//! two dies per card, line by line as in a capture of driver 25.0.rc1.
+//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l` of an A3 host
+//! with two dies per card, line by line as in a capture of driver 25.0.rc1.
 
 /// Device memory of every die, in MB.
 pub(super) const HBM_TOTAL_MB: u64 = 65_536;

@@ -1,18 +1,18 @@
 //! Model of simulated durations. The same inputs give the same bits on every machine, because only additions,
 //! multiplications and divisions of IEEE 754 are used.
 //!
-//! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the bound of the device profile and
-//! the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for pure data movement, each varied by up to
-//! ±15 % by a hash of the kernel's name.
+//! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the bound of the device profile
+//! and the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for pure data movement, each varied by
+//! up to ±15 % by a hash of the kernel's name.
 //!
 //! | model | duration of a launch |
 //! |---|---|
 //! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
 //! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
-//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Normal deviates
-//! are sums of twelve uniform ones, so that none is beyond 6 sd. Nothing was fitted to a device: the numbers contain no
-//! information about a kernel.
+//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Normal
+//! deviates are sums of twelve uniform ones, so that none is beyond 6 sd. Nothing was fitted to a device: the numbers
+//! contain no information about a kernel.
 
 use super::NoiseModel;
 use crate::{

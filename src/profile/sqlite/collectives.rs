@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, types::ValueRef};
+use rusqlite::Connection;
 
 use super::{
     database_error,
@@ -16,7 +16,6 @@ use crate::profile::{ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPositio
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
 
-/// Returns true if the table has a row.
 pub(super) fn has_rows(connection: &Connection, table: &TableSchema) -> rusqlite::Result<bool> {
     connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.quoted_name()))?.exists([])
 }
@@ -48,14 +47,8 @@ pub(super) fn add_collectives(
         };
         let (kind, name) = (text(0)?, text(1)?);
         if name.starts_with(REHEARSAL_PREFIX.as_bytes()) && !accept_rehearsed {
-            let id = match row.get_ref(2).map_err(sql)? {
-                ValueRef::Integer(id) => id,
-                _ => 0,
-            };
-            return Err(ProfileError::Rehearsed {
-                file: file.to_owned(),
-                place: RecordPosition::Operation(id),
-            });
+            let place = RecordPosition::Operation(row.get_ref(2).map_err(sql)?.as_i64().unwrap_or(0));
+            return Err(ProfileError::Rehearsed { file: file.to_owned(), place });
         }
         let kind = if matches!(&*kind, b"" | b"N/A" | b"NA") { kind_of(&name) } else { &kind };
         groups.records += 1;

@@ -88,16 +88,16 @@ pub(super) fn add_database(
         let found = TableSchema::read_schema(&connection, name).map_err(sql)?;
         found.ok_or_else(|| ProfileError::MissingTable { file: file.to_owned(), table: name, without })
     };
-    let is_analysis = ANALYSIS.iter().map(|name| TableSchema::read_schema(&connection, name));
-    let is_analysis =
-        is_analysis.collect::<rusqlite::Result<Vec<_>>>().map_err(sql)?.iter().any(Option::is_some);
+    let analysis = ANALYSIS.iter().map(|name| TableSchema::read_schema(&connection, name));
+    let is_analysis = analysis.collect::<Result<Vec<_>, _>>().map_err(sql)?.iter().any(Option::is_some);
     let runs = table("TASK", if is_analysis { NO_TASK_BUT_ANALYSIS } else { NO_TASK })?;
     let operations = TableSchema::read_schema(&connection, collectives::TABLE).map_err(sql)?;
-    let has_collectives =
-        operations.as_ref().map_or(Ok(false), |table| collectives::has_rows(&connection, table));
-    let has_collectives = has_collectives.map_err(sql)?;
-    let kernels =
-        table("COMPUTE_TASK_INFO", if has_collectives { NO_KERNEL_BUT_COLLECTIVES } else { NO_KERNEL })?;
+    let has_collectives = match &operations {
+        Some(table) => collectives::has_rows(&connection, table).map_err(sql)?,
+        None => false,
+    };
+    let without = if has_collectives { NO_KERNEL_BUT_COLLECTIVES } else { NO_KERNEL };
+    let kernels = table("COMPUTE_TASK_INFO", without)?;
     let names = table("STRING_IDS", "the names of its kernels are unknown")?;
     check_columns(file, &runs, &kernels)?;
     let mut strings = StringTable::new(&connection, &names).map_err(sql)?;
@@ -172,15 +172,10 @@ impl ProfileDatabase<'_, '_> {
             self.strings.load_name(text).map_err(|error| match error {
                 TextError::Sqlite(source) => sql(source),
                 TextError::TooLong { id, bytes } => {
+                    let (position, cell) = (RecordPosition::Task(task), id.to_string());
                     let problem =
                         format!("stands for a text of {bytes} bytes, longer than any profiler writes");
-                    ProfileError::bad_cell(
-                        file,
-                        RecordPosition::Task(task),
-                        NAMES[index],
-                        id.to_string().as_bytes(),
-                        problem,
-                    )
+                    ProfileError::bad_cell(file, position, NAMES[index], cell.as_bytes(), problem)
                 }
             })?;
         }
@@ -216,13 +211,9 @@ impl TaskRecord<'_> {
         match stamp {
             TaskTime::Absent => Ok(None),
             TaskTime::At(time) => Ok(Some(time)),
-            TaskTime::Bad { cell, problem } => Err(ProfileError::bad_cell(
-                self.file,
-                RecordPosition::Task(self.task),
-                column,
-                cell.as_bytes(),
-                problem.to_owned(),
-            )),
+            TaskTime::Bad { cell, problem } => {
+                Err(self.bad_cell(column, cell.as_bytes(), problem.to_owned()))
+            }
         }
     }
 
@@ -230,13 +221,7 @@ impl TaskRecord<'_> {
         let (Some(start), Some(end)) = (start, end) else { return Ok(None) };
         let duration = end.checked_sub(start).ok_or_else(|| {
             let problem = format!("is out of range of startNs {start}");
-            ProfileError::bad_cell(
-                self.file,
-                RecordPosition::Task(self.task),
-                "endNs",
-                end.to_string().as_bytes(),
-                problem,
-            )
+            self.bad_cell("endNs", end.to_string().as_bytes(), problem)
         })?;
         Ok(Some(Nanos(duration)))
     }

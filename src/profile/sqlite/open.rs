@@ -17,8 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::profile::ProfileError;
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Bytes of a database's header.
-const HEADER: usize = 100;
+const HEADER: u64 = 100;
 /// Bytes of the smallest database: one page of the smallest size.
 const SMALLEST: u64 = 512;
 
@@ -63,7 +62,7 @@ fn to_sql(error: io::Error) -> rusqlite::Error {
 fn read_header(file: &Path) -> Result<Vec<u8>, ProfileError> {
     let mut bytes = Vec::new();
     File::open(file)
-        .and_then(|input| input.take(HEADER as u64).read_to_end(&mut bytes))
+        .and_then(|input| input.take(HEADER).read_to_end(&mut bytes))
         .map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
     Ok(bytes)
 }

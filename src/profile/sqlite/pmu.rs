@@ -42,9 +42,7 @@ impl<'c> PmuQuery<'c> {
         connection: &'c Connection,
         strings: &mut StringTable<'_>,
     ) -> rusqlite::Result<Option<Self>> {
-        let Some(table) = TableSchema::read_schema(connection, "TASK_PMU_INFO")? else {
-            return Ok(None);
-        };
+        let Some(table) = TableSchema::read_schema(connection, "TASK_PMU_INFO")? else { return Ok(None) };
         let (Some(task), Some(name), Some(value)) =
             (table.integer_column("globalTaskId"), table.quoted_column("name"), table.quoted_column("value"))
         else {
@@ -97,10 +95,7 @@ fn counter_units(
 
 /// Parses a row of task, name and value; a value that is not a number becomes NaN, as `N/A` in a CSV.
 fn parse_value(row: &Row<'_>) -> rusqlite::Result<PmuValue> {
-    let name = match row.get_ref(1)? {
-        ValueRef::Integer(name) => name,
-        _ => i64::MIN,
-    };
+    let name = row.get_ref(1)?.as_i64().unwrap_or(i64::MIN);
     #[expect(clippy::cast_precision_loss, reason = "counters have far fewer than 53 bits")]
     let value = match row.get_ref(2)? {
         ValueRef::Integer(value) => value as f64,

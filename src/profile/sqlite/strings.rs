@@ -40,18 +40,12 @@ impl NameCell {
 }
 
 /// Name that cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum TextError {
-    /// Name with too many bytes.
+    #[error("a name of {bytes} bytes")]
     TooLong { id: i64, bytes: i64 },
-    /// Failed SQLite call.
-    Sqlite(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for TextError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
 }
 
 /// Reader of names with a cache.

@@ -177,12 +177,14 @@ parameters! {
 pub(crate) struct NoParameters {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[repr(i32)]
 pub(crate) enum CrashSignal {
-    SIGSEGV,
+    Sigsegv = nix::libc::SIGSEGV,
     /// Sent by the system when the host runs out of memory.
-    SIGKILL,
-    SIGABRT,
-    SIGBUS,
+    Sigkill = nix::libc::SIGKILL,
+    Sigabrt = nix::libc::SIGABRT,
+    Sigbus = nix::libc::SIGBUS,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

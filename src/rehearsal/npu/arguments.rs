@@ -21,11 +21,8 @@ pub(super) fn bind(
         schema.arguments.iter().filter(|known| !known.keyword_only).collect();
     let positional = gather_list(&accepted, &arguments.positional);
     if positional.len() > accepted.len() {
-        return Err(refuse(format!(
-            "takes {} positional arguments but {} were given",
-            accepted.len(),
-            positional.len()
-        )));
+        let (most, given) = (accepted.len(), positional.len());
+        return Err(refuse(format!("takes {most} positional arguments but {given} were given")));
     }
     let mut bound = BoundArguments::new();
     for (index, (argument, value)) in accepted.iter().zip(positional).enumerate() {
@@ -42,12 +39,9 @@ pub(super) fn bind(
             return Err(refuse(format!("got multiple values for argument '{name}'")));
         }
     }
-    let missing: Vec<String> = schema
-        .arguments
-        .iter()
-        .filter(|known| !known.has_default && !bound.contains_key(&known.name))
-        .map(|known| format!("\"{}\"", known.name))
-        .collect();
+    let is_missing = |known: &&SchemaArgument| !known.has_default && !bound.contains_key(&known.name);
+    let missing = schema.arguments.iter().filter(is_missing).map(|known| format!("\"{}\"", known.name));
+    let missing: Vec<String> = missing.collect();
     if !missing.is_empty() {
         let count = missing.len();
         return Err(refuse(format!("missing {count} required positional arguments: {}", missing.join(", "))));

@@ -77,7 +77,8 @@ fn readable(session: &ApiSession, api: &str, handle: TensorHandle) -> Result<Ten
     Ok(operand)
 }
 
-/// Returns true for a call of `torch.neg` that can be a sentinel: on whole numbers, which the entry Neg does not accept.
+/// Returns true for a call of `torch.neg` that can be a sentinel: on whole numbers, which the entry Neg does not
+/// accept.
 fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
     let given = arguments.positional.first().or_else(|| arguments.keyword.get("self"));
     let operand = given.and_then(|given| TensorMemory::handles(given).first().copied());

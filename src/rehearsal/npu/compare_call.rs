@@ -13,10 +13,8 @@ use crate::{
     render::ManifestCase,
 };
 
-/// Compares the arguments of a call with those of the case, and returns the NPU that holds the tensors.
-///
-/// # Errors
-/// A `RuntimeError` with the argument, the manifest's value and the call's.
+/// Compares the arguments of a call with those of the case, and returns the NPU that holds the tensors. A difference is
+/// a `RuntimeError` with the argument, the manifest's value and the call's.
 pub(super) fn compare_call(
     case: &ManifestCase,
     api: &str,
@@ -82,9 +80,8 @@ pub(super) fn compare_call(
 /// Checks what is known of a tensor's values against the values that the manifest states.
 fn check_values(fill: &Fill<i64, Vec<i64>>, contents: KnownValues) -> Result<(), String> {
     if contents == KnownValues::Uninitialised && *fill != Fill::Empty {
-        return Err(
-            "the values are uninitialised: they come from `torch.empty` and were never written".to_owned()
-        );
+        let problem = "the values are uninitialised: they come from `torch.empty` and were never written";
+        return Err(problem.to_owned());
     }
     let is_listed = matches!(fill, Fill::Listed { .. });
     let (low, high) = match fill {
@@ -154,9 +151,8 @@ fn describe_value(given: &PyValue, memory: &TensorMemory) -> Result<String, PyEr
         PyValue::Tensor(handle) => describe_operand(&memory.operand(*handle)?),
         PyValue::Dtype(name) => format!("torch.{name}"),
         PyValue::List(items) if items.iter().any(|item| matches!(item, PyValue::Tensor(_))) => {
-            let items: Result<Vec<String>, PyError> =
-                items.iter().map(|item| describe_value(item, memory)).collect();
-            format!("a list of {}", items?.join(" and "))
+            let items = items.iter().map(|item| describe_value(item, memory));
+            format!("a list of {}", items.collect::<Result<Vec<_>, _>>()?.join(" and "))
         }
         other => other.to_string(),
     })

@@ -19,7 +19,6 @@ use crate::{
 };
 
 impl ApiSession {
-    /// Answers a call.
     pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
         if let Some(result) = builtin::call(self, api, arguments) {
             return result;
@@ -27,13 +26,10 @@ impl ApiSession {
         let catalogue = Arc::clone(&self.catalogue);
         if catalogue.entries_calling(api).next().is_none() {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
-            return Err(PyError::new(
-                PyErrorClass::AttributeError,
-                format!(
-                    "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of \
-                     op_replay/ only)"
-                ),
-            ));
+            let problem = format!(
+                "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of op_replay/ only)"
+            );
+            return Err(PyError::new(PyErrorClass::AttributeError, problem));
         }
         let Some(case) = self.log.current_case() else {
             return Err(runtime(format!(
@@ -122,28 +118,21 @@ impl ApiSession {
         let api = aclnn_name(entry.schema.short_name());
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
-        self.log.launch(
-            device,
-            LaunchedOperation {
-                name: format!("aclnn{api}_{kernel}_{kernel}"),
-                kernel: kernel.to_owned(),
-                task,
-                inputs,
-                outputs: outputs.clone(),
-                work: KernelWork { flops, bytes, unit: entry.unit, dtype },
-            },
-        );
+        let operation = LaunchedOperation {
+            name: format!("aclnn{api}_{kernel}_{kernel}"),
+            kernel: kernel.to_owned(),
+            task,
+            inputs,
+            outputs: outputs.clone(),
+            work: KernelWork { flops, bytes, unit: entry.unit, dtype },
+        };
+        self.log.launch(device, operation);
         for beside in &entry.also_launches {
             let cast = (0..outputs.len()).find(|output| is_cast(*output)).unwrap_or(0);
             if let Some(from) = outputs.get(cast).cloned() {
-                let to = Tensor {
-                    dtype: if beside == CAST { Dtype::Int64 } else { from.dtype.clone() },
-                    ..from.clone()
-                };
-                self.log.launch(
-                    device,
-                    plain_operation(&format!("aclnn{api}_{beside}_{beside}"), beside, vec![from], to),
-                );
+                let dtype = if beside == CAST { Dtype::Int64 } else { from.dtype.clone() };
+                let (name, to) = (format!("aclnn{api}_{beside}_{beside}"), Tensor { dtype, ..from.clone() });
+                self.log.launch(device, plain_operation(&name, beside, vec![from], to));
             }
         }
         for (_, handle) in destinations {

@@ -52,7 +52,8 @@ const SET_DEVICE: &str = "torch.npu.set_device";
 const EMPTY_CACHE: &str = "torch.npu.empty_cache";
 /// Calls that use no device.
 const CALLS_WITHOUT_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
-/// Duration of a hang without `seconds`, in real seconds, so that a process that cannot be ended does not stay for ever.
+/// Duration of a hang without `seconds`, in real seconds, so that a process that cannot be ended does not stay for
+/// ever.
 const DEFAULT_HANG_SECONDS: f64 = 86_400.0;
 const DEVICE_LOST: u32 = 507_033;
 const DEVICE_BUSY: u32 = 507_899;
@@ -191,14 +192,9 @@ impl FaultInjector {
 
 /// The action with which a crash ends the process.
 fn crash_action(crash: &ProcessCrash) -> PyAction {
-    match (crash.exit, crash.signal.unwrap_or(CrashSignal::SIGSEGV)) {
-        (Some(code), _) => PyAction::Exit(code),
-        (None, signal) => PyAction::Signal(match signal {
-            CrashSignal::SIGSEGV => nix::libc::SIGSEGV,
-            CrashSignal::SIGKILL => nix::libc::SIGKILL,
-            CrashSignal::SIGABRT => nix::libc::SIGABRT,
-            CrashSignal::SIGBUS => nix::libc::SIGBUS,
-        }),
+    match crash.exit {
+        Some(code) => PyAction::Exit(code),
+        None => PyAction::Signal(crash.signal.unwrap_or(CrashSignal::Sigsegv) as i32),
     }
 }
 

@@ -136,8 +136,8 @@ impl LaunchLog {
 
     /// Appends a launch.
     pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
-        if !operation.outputs.is_empty() && operation.outputs.iter().all(|tensor| tensor.element_count() == 0)
-        {
+        let outputs = &operation.outputs;
+        if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
             // CANN launches nothing for tensors without elements.
             return;
         }
@@ -155,16 +155,9 @@ impl LaunchLog {
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0 + pause.cast_signed());
-            let variation = timing::variation(&context);
-            self.launches.push(LoggedLaunch {
-                device,
-                task_id: stream.tasks,
-                variation,
-                start,
-                duration,
-                slowdown,
-                operation,
-            });
+            let (task_id, variation) = (stream.tasks, timing::variation(&context));
+            let launch = LoggedLaunch { device, task_id, variation, start, duration, slowdown, operation };
+            self.launches.push(launch);
             stream.clock = Nanos(start.0 + duration.0);
             stream.tasks += 1;
         }
@@ -200,17 +193,10 @@ pub(super) fn plain_operation(
 }
 
 fn signature(operation: &LaunchedOperation) -> u64 {
-    let kernel = KernelName::new(&operation.kernel);
-    kernel.map_or(0, |kernel| {
-        Case {
-            kernel,
-            inputs: operation.inputs.clone(),
-            outputs: operation.outputs.iter().cloned().map(Some).collect(),
-            attributes: CaseAttributes::default(),
-        }
-        .id()
-        .seed()
-    })
+    let Ok(kernel) = KernelName::new(&operation.kernel) else { return 0 };
+    let inputs = operation.inputs.clone();
+    let outputs = operation.outputs.iter().cloned().map(Some).collect();
+    Case { kernel, inputs, outputs, attributes: CaseAttributes::default() }.id().seed()
 }
 
 /// Counts a key, and returns its count before.

@@ -94,6 +94,7 @@ pub(super) struct PyError {
 
 /// Classes of exceptions of the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(clippy::enum_variant_names, reason = "names of Python's classes")]
 pub(super) enum PyErrorClass {
     AttributeError,
     OutOfMemoryError,

@@ -17,7 +17,6 @@ use tempfile::TempDir;
 
 use super::ApiSession;
 
-/// Error of opening the socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open a socket in `{}`: {source}", .folder.display())]
 pub(in crate::rehearsal) struct ServerError {
@@ -59,7 +58,6 @@ impl ApiServer {
         Ok(Self { folder, sessions, stop, listening })
     }
 
-    /// Returns the path of the socket.
     pub(in crate::rehearsal) fn socket(&self) -> PathBuf {
         self.folder.path().join(SOCKET)
     }
