@@ -15,18 +15,16 @@ use crate::domain::{Case, Dtype, Tensor};
 
 /// One argument of a call, as the manifest states it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CallArgument {
-    /// Its name in the schema.
-    pub name: String,
-    /// Its value.
+pub(crate) struct CallArgument {
+    pub(crate) name: String,
     #[serde(flatten)]
-    pub value: ArgumentValue,
+    pub(crate) value: ArgumentValue,
 }
 
 /// Value of an argument; the key in the manifest is the variant's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ArgumentValue {
+pub(crate) enum ArgumentValue {
     /// A tensor.
     Tensor(TensorArgument),
     /// A list of tensors.
@@ -45,28 +43,26 @@ pub enum ArgumentValue {
 
 /// A tensor to build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TensorArgument {
+pub(crate) struct TensorArgument {
     /// Dimensions in memory, without the blocks of a blocked format.
-    pub shape: Vec<u64>,
-    /// Torch's name of the type.
-    pub dtype: String,
-    /// Its values.
+    pub(crate) shape: Vec<u64>,
+    pub(crate) dtype: String,
     #[serde(flatten)]
-    pub fill: Fill<i64, Vec<i64>>,
+    pub(crate) fill: Fill<i64, Vec<i64>>,
     /// True if it stays in the host's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub on_host: bool,
+    pub(crate) on_host: bool,
     /// The blocked format that it is cast to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
+    pub(crate) format: Option<String>,
     /// True if the call gets a view with the last two dimensions swapped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub transposed: bool,
+    pub(crate) transposed: bool,
 }
 
 impl ArgumentValue {
     /// The tensors that are filled with values.
-    pub fn tensors(&self) -> &[TensorArgument] {
+    pub(crate) fn tensors(&self) -> &[TensorArgument] {
         match self {
             Self::Tensor(tensor) => std::slice::from_ref(tensor),
             Self::Tensors(tensors) => tensors,
@@ -83,7 +79,7 @@ impl ArgumentValue {
 }
 
 /// Number of processes of the call's group, the call's own included; `None` for a call of a single process.
-pub fn group_size(arguments: &[CallArgument]) -> Option<i64> {
+pub(crate) fn group_size(arguments: &[CallArgument]) -> Option<i64> {
     arguments.iter().find_map(|argument| match argument.value {
         ArgumentValue::ProcessGroup(ranks) => Some(ranks),
         _ => None,

@@ -21,7 +21,6 @@ pub struct CompiledRule {
 
 #[derive(Clone, Debug)]
 struct CompiledForm {
-    /// Conditions under which the form fits.
     fits: Vec<CompiledNode>,
     /// Further conditions under which a case of this form can be called.
     needs: Vec<CompiledNode>,
@@ -37,8 +36,7 @@ impl CompiledRule {
         hold(&self.forms[form].needs).then_some(form)
     }
 
-    /// Returns the number of forms.
-    pub const fn form_count(&self) -> usize {
+    pub(crate) const fn form_count(&self) -> usize {
         self.forms.len()
     }
 }
@@ -46,7 +44,7 @@ impl CompiledRule {
 impl CatalogueEntry {
     /// Compiles the forms for cases like `sample`, whose dimensions are these expressions; `None` if that is not
     /// possible.
-    pub fn compile_rule(
+    pub(crate) fn compile_rule(
         &self,
         sample: &Case,
         inputs: &[Option<&[CompiledExpr]>],

@@ -79,7 +79,7 @@ impl Catalogue {
     }
 
     /// Returns all names of kernels that have an entry, sorted.
-    pub fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
+    pub(crate) fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
         self.aliases.keys().map(String::as_str)
     }
 
@@ -89,7 +89,7 @@ impl Catalogue {
     }
 
     /// Returns the columns that entries read besides shapes: sources of arguments, and conditions of forms.
-    pub fn attribute_columns(&self) -> BTreeSet<String> {
+    pub(crate) fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {
             let taken = form.arguments.values().filter_map(|argument| match argument {
@@ -102,7 +102,7 @@ impl Catalogue {
     }
 
     /// Returns the entries that call a Python function.
-    pub fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
+    pub(crate) fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
         self.entries().filter(move |entry| entry.api == api)
     }
 }

@@ -16,17 +16,19 @@ mod scaffold;
 mod schema;
 mod shape_rule;
 
-pub use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
+pub(crate) use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
-pub use entry::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, DimensionRole, EntryForm, Fill, InputSlot,
-    OutputDtype, TensorSlot, TensorSource,
+pub use entry::CatalogueEntry;
+pub(crate) use entry::{
+    DeclaredArgument, DimensionRole, EntryForm, Fill, InputSlot, OutputDtype, TensorSlot, TensorSource,
 };
-pub use expr::{Bindings, CompiledExpr, EvalError, Expr, ExprError, ExprValue, VariableSlot};
+pub(crate) use expr::{Bindings, ExprError, ExprValue, VariableSlot};
+pub use expr::{CompiledExpr, Expr};
 pub use loader::Catalogue;
 pub use not_replayable::NotReplayable;
 pub use resolve::ResolvedCall;
-pub use scaffold::scaffold_entry;
-pub use schema::{OperatorSchema, SchemaArgument, SchemaError, SchemaType};
-pub use shape_rule::{ReturnShapes, RuleError, ShapeRule};
+pub(crate) use scaffold::scaffold_entry;
+pub use schema::OperatorSchema;
+pub(crate) use schema::{SchemaArgument, SchemaType};
+pub use shape_rule::{ReturnShapes, ShapeRule};

@@ -8,7 +8,7 @@ use super::{OperatorSchema, SchemaType};
 use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
 /// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
-pub fn scaffold_entry(
+pub(crate) fn scaffold_entry(
     kernel: &KernelName,
     cases: &[Case],
     api: Option<&str>,
@@ -61,7 +61,6 @@ fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
     tensors.map(|argument| argument.name.clone()).collect()
 }
 
-/// Returns the tensors of one slot in all cases.
 fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
     cases.iter().filter_map(|case| side(case).get(index)?.as_ref()).collect()
 }

@@ -7,33 +7,30 @@ use crate::config::yaml::split_outside_brackets;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSchema {
     /// With namespace and overload, such as `aten::add.Tensor`.
-    pub name: String,
+    pub(crate) name: String,
     /// In order; arguments after `*` are keyword-only.
-    pub arguments: Vec<SchemaArgument>,
-    /// Number of returned values.
-    pub returns: usize,
-    /// True if it returns one list.
-    pub returns_list: bool,
+    pub(crate) arguments: Vec<SchemaArgument>,
+    pub(crate) returns: usize,
+    pub(crate) returns_list: bool,
 }
 
 /// One argument of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaArgument {
+pub(crate) struct SchemaArgument {
     /// Its keyword.
-    pub name: String,
-    /// Type of its values.
-    pub kind: SchemaType,
+    pub(crate) name: String,
+    pub(crate) kind: SchemaType,
     /// True if `None` is allowed.
-    pub optional: bool,
+    pub(crate) optional: bool,
     /// True if it may be omitted.
-    pub has_default: bool,
+    pub(crate) has_default: bool,
     /// True if it stands after `*`.
-    pub keyword_only: bool,
+    pub(crate) keyword_only: bool,
 }
 
 /// Type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaType {
+pub(crate) enum SchemaType {
     /// A tensor.
     Tensor,
     /// A list of tensors.
@@ -77,7 +74,7 @@ impl SchemaType {
 /// A text that is not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{schema}` is not an operator schema: {problem}")]
-pub struct SchemaError {
+pub(crate) struct SchemaError {
     schema: String,
     problem: &'static str,
 }
@@ -87,7 +84,7 @@ impl OperatorSchema {
     ///
     /// # Errors
     /// [`SchemaError`] with the missing part.
-    pub fn parse(text: &str) -> Result<Self, SchemaError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, SchemaError> {
         let error = |problem| SchemaError { schema: text.trim().to_owned(), problem };
         let (name, rest) = text.trim().split_once('(').ok_or_else(|| error("expected `name(`"))?;
         let (inside, returns) = rest.rsplit_once("->").ok_or_else(|| error("expected `-> type`"))?;
@@ -112,13 +109,12 @@ impl OperatorSchema {
         Ok(Self { name: name.trim().to_owned(), arguments, returns, returns_list })
     }
 
-    /// Returns the argument of a name.
-    pub fn argument(&self, name: &str) -> Option<&SchemaArgument> {
+    pub(crate) fn argument(&self, name: &str) -> Option<&SchemaArgument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 
     /// Returns the operator's name in Python, without namespace and overload.
-    pub fn short_name(&self) -> &str {
+    pub(crate) fn short_name(&self) -> &str {
         let name = self.name.rsplit("::").next().unwrap_or(&self.name);
         name.split('.').next().unwrap_or(name)
     }

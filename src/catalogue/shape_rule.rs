@@ -19,10 +19,10 @@ use crate::config::yaml::split_outside_brackets;
 #[derive(Clone, Debug)]
 pub struct ShapeRule {
     /// Name of the form in rows and messages, such as `A x B^T`.
-    pub name: String,
+    pub(crate) name: String,
     /// Arguments that are passed as transposed views of the tensors in memory.
-    pub transposed: Vec<String>,
-    source: String,
+    pub(crate) transposed: Vec<String>,
+    pub(crate) source: String,
     /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: Vec<Vec<OutputTerm>>,
@@ -53,7 +53,7 @@ impl ReturnShapes {
     ///
     /// # Errors
     /// [`RuleError::Expr`] quotes the term that cannot be read.
-    pub fn parse(text: &str) -> Result<Self, RuleError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, RuleError> {
         let shapes = text.split(';').filter(|shape| shape.trim() != "-");
         Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
@@ -62,7 +62,7 @@ impl ReturnShapes {
     ///
     /// # Errors
     /// The reason if a name has no value or a dimension is negative.
-    pub fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         unsigned_shapes(&self.0, bindings)
     }
 
@@ -78,22 +78,13 @@ impl ReturnShapes {
 
 /// A text that is not a shape rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RuleError {
-    /// There is no `->`.
+pub(crate) enum RuleError {
     #[error("`{0}` has no `->` between inputs and outputs")]
     NoArrow(String),
-    /// A term on the left that is neither a name, a number nor `*name`.
     #[error("`{term}` in `{rule}` is not a name, a number or `*NAME`")]
-    Term {
-        /// The term.
-        term: String,
-        /// The whole rule.
-        rule: String,
-    },
-    /// A slot with two `*`, whose lengths would be ambiguous.
+    Term { term: String, rule: String },
     #[error("slot `{0}` has more than one `*NAME`, so that their lengths are ambiguous")]
     TwoSequences(String),
-    /// A term on the right, or a condition, that is not an expression.
     #[error(transparent)]
     Expr(#[from] ExprError),
 }
@@ -103,7 +94,7 @@ impl ShapeRule {
     ///
     /// # Errors
     /// [`RuleError`] quotes the term that cannot be read.
-    pub fn parse(
+    pub(crate) fn parse(
         name: &str,
         rule: &str,
         conditions: &[String],
@@ -126,33 +117,26 @@ impl ShapeRule {
     }
 
     /// Adds names that are inferred from the first recorded output, which is `output` in their expressions.
-    pub fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
+    pub(crate) fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
         self.inferred = inferred;
         self
     }
 
-    /// Returns the text of the rule.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
     /// Returns true if the rule needs a tensor in an input slot.
-    pub fn takes_slot(&self, slot: usize) -> bool {
+    pub(crate) fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Returns the number of input slots.
-    pub fn input_count(&self) -> usize {
+    pub(crate) fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Returns the number of output slots.
-    pub fn output_count(&self) -> usize {
+    pub(crate) fn output_count(&self) -> usize {
         self.outputs.len()
     }
 
     /// Returns the names that inputs and outputs bind.
-    pub fn bound_names(&self) -> BTreeSet<&str> {
+    pub(crate) fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
@@ -164,45 +148,9 @@ impl ShapeRule {
         inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
     }
 
-    /// Returns true if the inputs determine the outputs.
-    pub fn outputs_follow_from_inputs(&self) -> bool {
-        let known: BTreeSet<&str> = self
-            .inputs
-            .iter()
-            .flatten()
-            .flatten()
-            .filter_map(|term| match term {
-                PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
-                PatternTerm::Number(_) => None,
-            })
-            .collect();
-        self.outputs.iter().flatten().all(|term| match term {
-            OutputTerm::Sequence(name) => known.contains(name.as_str()),
-            OutputTerm::Expr(expr) => expr.variable_names().is_subset(&known),
-        })
-    }
-
     /// Binds the rule's names to shapes and checks every condition. An input is `None` for an empty slot and for
     /// a slot at the end that is not recorded. Without recorded outputs, names that the inputs leave open must be
-    /// among `known`.
-    ///
-    /// # Errors
-    /// The reason why the rule does not fit.
-    pub fn bind_names(
-        &self,
-        inputs: &[Option<Vec<u64>>],
-        outputs: Option<&[Vec<u64>]>,
-        known: Bindings,
-    ) -> Result<Bindings, String> {
-        let inputs: Vec<Option<Vec<i64>>> =
-            inputs.iter().map(|dims| dims.as_deref().map(to_signed)).collect();
-        let outputs: Option<Vec<Vec<i64>>> =
-            outputs.map(|dims| dims.iter().map(|dims| to_signed(dims)).collect());
-        Ok(self.bind(&inputs, outputs.as_deref(), known, &mut Vec::new())?)
-    }
-
-    /// As [`ShapeRule::bind_names`], on numbers or on nodes of compiled expressions; `conditions` are those that
-    /// depend on the numbers of a candidate.
+    /// among `known`. `conditions` are those that depend on the numbers of a candidate.
     pub(crate) fn bind<N: ExprNumber>(
         &self,
         inputs: &[Option<Vec<N>>],
@@ -285,11 +233,8 @@ impl ShapeRule {
         Ok(())
     }
 
-    /// Evaluates the shapes of the outputs with the names that [`ShapeRule::bind_names`] has bound.
-    ///
-    /// # Errors
-    /// The reason where a name has no value or a dimension is negative.
-    pub fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
+    /// Evaluates the shapes of the outputs; the error is a name without a value or a negative dimension.
+    pub(crate) fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         unsigned_shapes(&self.outputs, bindings)
     }
 
@@ -553,7 +498,20 @@ mod tests {
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.output_shapes(&form.bind_names(&present(inputs), None, Bindings::default())?)
+        form.output_shapes(&bind_names(form, &present(inputs), None, Bindings::default())?)
+    }
+
+    fn bind_names(
+        rule: &ShapeRule,
+        inputs: &[Option<Vec<u64>>],
+        outputs: Option<&[Vec<u64>]>,
+        known: Bindings,
+    ) -> Result<Bindings, String> {
+        let inputs: Vec<Option<Vec<i64>>> =
+            inputs.iter().map(|dims| dims.as_deref().map(to_signed)).collect();
+        let outputs: Option<Vec<Vec<i64>>> =
+            outputs.map(|dims| dims.iter().map(|dims| to_signed(dims)).collect());
+        Ok(rule.bind(&inputs, outputs.as_deref(), known, &mut Vec::new())?)
     }
 
     fn present(inputs: &[Vec<u64>]) -> Vec<Option<Vec<u64>>> {
@@ -564,7 +522,7 @@ mod tests {
     fn recorded_output_binds_a_dimension_that_the_inputs_leave_open() {
         let top = form("T,E -> T,K; T,K; T,E", &["K <= E"]);
         let bind = |outputs: &[Vec<u64>]| {
-            top.bind_names(&present(&[vec![64, 256]]), Some(outputs), Bindings::default())
+            bind_names(&top, &present(&[vec![64, 256]]), Some(outputs), Bindings::default())
         };
         let bound = bind(&[vec![64, 8], vec![64, 8], vec![64, 256]]).expect("fits");
         assert_eq!(bound.get("K"), Some(&ExprValue::Number(8)));
@@ -599,16 +557,17 @@ mod tests {
         let inputs = [vec![4096, 8, 512], vec![3], vec![3]];
         let inputs = present(&inputs);
         let bound =
-            slice.bind_names(&inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
+            bind_names(&slice, &inputs, Some(&[vec![4096, 8, 256]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("Y"), Some(&ExprValue::List(vec![4096, 8, 256])));
         let heads = form("T,W -> T,Q; T,(W-Q)/2", &[]);
-        let bound = heads.bind_names(
+        let bound = bind_names(
+            &heads,
             &present(&[vec![8, 96]]),
             Some(&[vec![8, 64], vec![8, 16]]),
             Bindings::default(),
         );
         assert_eq!(bound.expect("fits").get("Q"), Some(&ExprValue::Number(64)));
-        let wider = slice.bind_names(&inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
+        let wider = bind_names(&slice, &inputs, Some(&[vec![4096, 8, 513]]), Bindings::default());
         assert_eq!(wider, Err("`all_le(Y, X)` does not hold".to_owned()));
     }
 
@@ -618,12 +577,12 @@ mod tests {
             vec![("P".to_owned(), Expr::parse("infer_permutation(X, output)").expect("an expression"))];
         let rule = form("*X; R -> permute(X, P)", &["R == rank(X)"]).with_inferred(inferred);
         let inputs = present(&[vec![32, 5], vec![2]]);
-        let bound = rule.bind_names(&inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
+        let bound = bind_names(&rule, &inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));
-        assert!(rule.bind_names(&inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
+        assert!(bind_names(&rule, &inputs, Some(&[vec![5, 5]]), Bindings::default()).is_err());
         let mut known = Bindings::default();
         known.set("P", ExprValue::List(vec![0, 1]));
-        let bound = rule.bind_names(&inputs, None, known).expect("fits");
+        let bound = bind_names(&rule, &inputs, None, known).expect("fits");
         assert_eq!(rule.output_shapes(&bound), Ok(vec![vec![32, 5]]));
     }
 
@@ -631,11 +590,11 @@ mod tests {
     fn recorded_outputs_must_equal_the_computed_ones() {
         let mm = form("M,K;K,N -> M,N", &[]);
         let got =
-            mm.bind_names(&present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
+            bind_names(&mm, &present(&[vec![2, 3], vec![3, 4]]), Some(&[vec![2, 5]]), Bindings::default());
         assert_eq!(got, Err("output 0 is [2,5], the inputs give [2,4]".to_owned()));
         let lse = form("M -> M; ", &[]);
         let bind = |outputs: &[Vec<u64>]| {
-            lse.bind_names(&present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
+            bind_names(&lse, &present(&[vec![2]]), Some(outputs), Bindings::default()).map(drop)
         };
         assert_eq!(bind(&[vec![2]]), Ok(()), "an optional output need not be recorded");
         assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
@@ -645,7 +604,8 @@ mod tests {
     #[test]
     fn empty_slots_must_be_empty_in_the_case() {
         let form = form("N; -; N; - -> N", &[]);
-        let bind = |inputs: &[Option<Vec<u64>>]| form.bind_names(inputs, None, Bindings::default()).map(drop);
+        let bind =
+            |inputs: &[Option<Vec<u64>>]| bind_names(&form, inputs, None, Bindings::default()).map(drop);
         assert_eq!(bind(&[Some(vec![4]), None, Some(vec![4])]), Ok(()));
         let full = [Some(vec![4]), Some(vec![4]), Some(vec![4])];
         assert_eq!(bind(&full), Err("input 1: the rule leaves it out".to_owned()));

@@ -32,7 +32,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
                     "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
                     "summary": entry.summary, "needs": entry.needs.words(), "check_method": entry.check_method.as_str(),
                     "rehearsed": entry.can_be_launched(),
-                    "forms": entry.forms.iter().map(|form| form.rule.source()).collect::<Vec<_>>(),
+                    "forms": entry.forms.iter().map(|form| &form.rule.source).collect::<Vec<_>>(),
                 });
                 print_data(&format!("{object}\n"));
             }

@@ -28,11 +28,10 @@ pub struct AssetFiles {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{}`", path.display())]
 pub struct AssetError {
-    /// File or folder.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The system's reason.
     #[source]
-    pub source: io::Error,
+    pub(crate) source: io::Error,
 }
 
 /// The path, for messages, and the text of a file.
@@ -53,7 +52,6 @@ impl AssetFile {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Returns true for a file embedded in the program.
     pub(crate) fn is_built_in(&self) -> bool {
         self.path.starts_with(BUILT_IN)
     }
@@ -80,7 +78,7 @@ impl AssetFiles {
     ///
     /// # Errors
     /// [`YamlError`] of the first ignored folder or file.
-    pub fn check(&self) -> Result<(), YamlError> {
+    pub(crate) fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };
         let wrong = |path: &Path, problem: &str, hint: String| Err(YamlError::of_file(path, problem, hint));
@@ -136,7 +134,7 @@ impl AssetFiles {
     ///
     /// # Panics
     /// If no embedded template has the name.
-    pub fn template(&self, name: &str) -> Result<String, AssetError> {
+    pub(crate) fn template(&self, name: &str) -> Result<String, AssetError> {
         let mut all = self.files("templates", &TEMPLATES, "")?;
         Ok(all.remove(name).map(|asset| asset.text).expect("names of templates are constants"))
     }
@@ -159,7 +157,6 @@ impl AssetFiles {
         self.files("grids/models", models, ".yaml")
     }
 
-    /// Returns the files of one asset folder by name.
     fn files(
         &self,
         under: &str,

@@ -23,13 +23,11 @@ pub enum ComputeUnit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelWork {
     /// Floating-point operations.
-    pub flops: f64,
+    pub(crate) flops: f64,
     /// Bytes that must be read and written once.
-    pub bytes: f64,
-    /// Unit that computes.
-    pub unit: ComputeUnit,
-    /// Type of the operands.
-    pub dtype: Dtype,
+    pub(crate) bytes: f64,
+    pub(crate) unit: ComputeUnit,
+    pub(crate) dtype: Dtype,
 }
 
 /// Peak rates of one device, from `grids/devices/<NAME>.yaml`.
@@ -37,28 +35,27 @@ pub struct KernelWork {
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
     /// Name, as performance models use it.
-    pub device: String,
+    pub(crate) device: String,
     /// Peak of the matrix unit in tera-operations per second, by type.
-    pub cube_tflops: BTreeMap<String, f64>,
+    pub(crate) cube_tflops: BTreeMap<String, f64>,
     /// Peak of the vector unit in tera-operations per second, by type.
-    pub vector_tflops: BTreeMap<String, f64>,
+    pub(crate) vector_tflops: BTreeMap<String, f64>,
     /// Device memory in GiB.
-    pub hbm_gib: u64,
+    pub(crate) hbm_gib: u64,
     /// Bandwidth of device memory in TiB/s.
-    pub hbm_tib_per_s: f64,
+    pub(crate) hbm_tib_per_s: f64,
     /// Cache shared by all cores, in MiB.
-    pub l2_mib: u64,
+    pub(crate) l2_mib: u64,
     /// Upper bound of the bandwidth of that cache in TB/s, for plausibility checks only.
-    pub l2_ceiling_tb_per_s: f64,
+    pub(crate) l2_ceiling_tb_per_s: f64,
     /// Matrix cores.
-    pub cube_cores: u32,
+    pub(crate) cube_cores: u32,
     /// Vector cores.
     pub vector_cores: u32,
     /// Rated clock in MHz.
-    pub clock_mhz: u32,
+    pub(crate) clock_mhz: u32,
 }
 
-/// Name of the default profile.
 pub(crate) const DEFAULT_DEVICE: &str = "ATLAS_800_A3_752T_128G_DIE";
 
 impl DeviceProfile {
@@ -90,7 +87,7 @@ impl DeviceProfile {
     /// Returns the shortest possible time of the work: arithmetic at peak rate, all traffic at the upper bound of the
     /// cache, and only the bytes beyond the cache's size at the bandwidth of device memory. A shorter recorded
     /// duration cannot be that work.
-    pub fn fastest(&self, work: &KernelWork) -> Nanos {
+    pub(crate) fn fastest(&self, work: &KernelWork) -> Nanos {
         let (rates, fallback) = match work.unit {
             ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
             ComputeUnit::Vector | ComputeUnit::Mte => {
@@ -106,8 +103,7 @@ impl DeviceProfile {
         Nanos::from_seconds(compute.max(cached).max(hbm))
     }
 
-    /// Returns the bandwidth of device memory in bytes per second.
-    pub fn hbm_bytes_per_second(&self) -> f64 {
+    pub(crate) fn hbm_bytes_per_second(&self) -> f64 {
         self.hbm_tib_per_s * 1024_f64.powi(4)
     }
 }

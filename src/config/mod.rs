@@ -10,4 +10,5 @@ pub(crate) mod yaml;
 pub use assets::{AssetError, AssetFiles};
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
-pub use yaml::{YamlError, check_yaml};
+pub use yaml::YamlError;
+pub(crate) use yaml::check_yaml;

@@ -69,7 +69,7 @@ impl YamlError {
 ///
 /// # Errors
 /// [`YamlError`] with the position.
-pub fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
+pub(crate) fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
     parse::<YamlNode>(file, text).map(drop)
 }
 
@@ -160,7 +160,6 @@ fn scalar_type(name: &str) -> &str {
     }
 }
 
-/// Prints a value as YAML.
 pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
     serde_saphyr::to_string(value).unwrap_or_default()
 }
@@ -177,7 +176,6 @@ pub(crate) enum YamlNode {
 }
 
 impl YamlNode {
-    /// Returns the text of a scalar.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Scalar(text) => Some(text),

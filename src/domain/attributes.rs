@@ -8,10 +8,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use super::attention_attribute;
 
 /// Prefix of the columns of runtime values.
-pub const RUNTIME: &str = "Runtime ";
+pub(crate) const RUNTIME: &str = "Runtime ";
 /// Column of the number of ranks that share the experts; a kernel that communicates with them takes longer with more
 /// ranks.
-pub const EP_SIZE: &str = "EP Size";
+pub(crate) const EP_SIZE: &str = "EP Size";
 
 /// Name of [`AVG_SEQ_LEN`] in tables of older tools.
 const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
@@ -39,7 +39,7 @@ pub struct CaseAttributes(BTreeMap<String, String>);
 
 impl CaseAttributes {
     /// Returns the name of a column's attribute; `None` if the column is none.
-    pub fn name_of(column: &str) -> Option<&str> {
+    pub(crate) fn name_of(column: &str) -> Option<&str> {
         match column {
             EP_SIZE => Some(EP_SIZE),
             OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN),
@@ -51,30 +51,30 @@ impl CaseAttributes {
     }
 
     /// Returns the name of a column in expressions: `num_heads` for `Runtime num_heads`, `ep_size` for `EP Size`.
-    pub fn variable_name(column: &str) -> String {
+    pub(crate) fn variable_name(column: &str) -> String {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
     }
 
     /// Returns the columns that a grid may set for every kernel: the attributes of this module and their
     /// explanations.
-    pub fn grid_columns() -> impl Iterator<Item = String> {
+    pub(crate) fn grid_columns() -> impl Iterator<Item = String> {
         let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
         let labels = labels.map(|label| format!("{RUNTIME}{label}"));
         attention_attribute::ALL.into_iter().chain([EP_SIZE]).map(str::to_owned).chain(labels)
     }
 
     /// Returns true if the cells of a column are derived from the row and cannot be set.
-    pub fn is_derived_column(column: &str) -> bool {
+    pub(crate) fn is_derived_column(column: &str) -> bool {
         column.strip_prefix(RUNTIME).is_some_and(|bare| MADE.contains(&bare))
     }
 
     /// Returns true if a cell has a value; `N/A`, `nan` and the like are none.
-    pub fn has_value(cell: &str) -> bool {
+    pub(crate) fn has_value(cell: &str) -> bool {
         normalize_cell(cell).is_some()
     }
 
     /// Returns an attribute with different values in two sets. Mean lengths may be rounded, as older tools do.
-    pub fn find_contradiction(&self, other: &Self) -> Option<&str> {
+    pub(crate) fn find_contradiction(&self, other: &Self) -> Option<&str> {
         let differs = |name: &str, value: &str| match other.get(name) {
             Some(theirs) if name == AVG_SEQ_LEN => !is_rounded(value, theirs),
             Some(theirs) => theirs != value,
@@ -98,17 +98,15 @@ impl CaseAttributes {
     }
 
     /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.
-    pub fn numbers(&self, name: &str) -> Option<Vec<u64>> {
+    pub(crate) fn numbers(&self, name: &str) -> Option<Vec<u64>> {
         self.get(name)?.split(',').map(|number| number.parse().ok()).collect()
     }
 
-    /// Returns true without attributes.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns names and values, in the order of names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
@@ -119,7 +117,7 @@ impl CaseAttributes {
     }
 
     /// Returns the union of two sets, in which values of `self` take precedence.
-    pub fn merged_over(&self, other: &Self) -> Self {
+    pub(crate) fn merged_over(&self, other: &Self) -> Self {
         let mut joined = other.clone();
         joined.0.extend(self.0.clone());
         joined

@@ -32,13 +32,13 @@ pub struct IdentifiedCase {
 
 impl IdentifiedCase {
     /// Computes the id of a case.
-    pub fn new(case: Case) -> Self {
+    pub(crate) fn new(case: Case) -> Self {
         let id = case.id();
         Self { case, id }
     }
 
     /// Returns the stored id.
-    pub const fn id(&self) -> &CaseId {
+    pub(crate) const fn id(&self) -> &CaseId {
         &self.id
     }
 }
@@ -93,12 +93,12 @@ impl CaseId {
     }
 
     /// Returns a seed derived from the id.
-    pub fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
     }
 
     /// Creates an id from text that was stored, such as in the ledger.
-    pub fn from_stored(text: impl Into<String>) -> Self {
+    pub(crate) fn from_stored(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }

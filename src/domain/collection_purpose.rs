@@ -1,24 +1,13 @@
 //! Purpose of a collection.
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// Reason for the start of a collection.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    VariantArray,
-)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionPurpose {
     /// Measurement of its cases.
     Measure,
@@ -31,11 +20,7 @@ pub enum CollectionPurpose {
 }
 
 impl CollectionPurpose {
-    /// Every purpose.
-    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// Returns the name in files and on screen.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
 }

@@ -19,7 +19,7 @@ pub enum DataKind {
 
 impl DataKind {
     /// Returns the name in files and on the command line.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
 }

@@ -49,7 +49,7 @@ const KNOWN: [DtypeSpellings; 10] = [
 impl Dtype {
     /// Parses a name of the profiler, a database or a catalogue file. `None` stands for a slot without a tensor
     /// (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         let bare = name.strip_prefix("DT_").unwrap_or(name);
         if matches!(bare, "" | "UNDEFINED" | "NULL" | "NONE" | "None" | "N/A" | "NA") {
@@ -61,13 +61,12 @@ impl Dtype {
         Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
     }
 
-    /// Returns the profiler's names of all known types.
-    pub fn known_names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|entry| entry.1)
     }
 
     /// Parses a name of torch, such as `bfloat16`.
-    pub fn from_torch(name: &str) -> Option<Self> {
+    pub(crate) fn from_torch(name: &str) -> Option<Self> {
         KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
     }
 
@@ -84,23 +83,22 @@ impl Dtype {
     }
 
     /// Returns the name of the attribute of `torch`; `None` for unknown types.
-    pub fn torch_name(&self) -> Option<&'static str> {
+    pub(crate) fn torch_name(&self) -> Option<&'static str> {
         self.known_spellings().map(|entry| entry.2)
     }
 
     /// Returns the bytes of one element; `None` for unknown types.
-    pub fn bytes(&self) -> Option<u64> {
+    pub(crate) fn bytes(&self) -> Option<u64> {
         self.known_spellings().map(|entry| entry.3)
     }
 
-    /// Returns true for floating point types.
-    pub const fn is_float(&self) -> bool {
+    pub(crate) const fn is_float(&self) -> bool {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
     }
 
     /// Returns the type of the result of a binary operation on tensors, by torch's promotion rule for tensors of one
     /// or more dimensions; `None` for unknown types.
-    pub fn promote_with(&self, other: &Self) -> Option<Self> {
+    pub(crate) fn promote_with(&self, other: &Self) -> Option<Self> {
         if self == other {
             return Some(self.clone());
         }

@@ -16,12 +16,12 @@ const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
 impl TensorFormat {
     /// Returns the row-major format `ND`.
-    pub fn nd() -> Self {
+    pub(crate) fn nd() -> Self {
         Self::Base("ND".to_owned())
     }
 
     /// Parses a name of the profiler or a database; `None` for a slot without a tensor.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         let bare = name.strip_prefix("FORMAT_").unwrap_or(name);
         match bare {
@@ -39,7 +39,7 @@ impl TensorFormat {
     }
 
     /// Returns the name of a blocked layout; `None` for row-major.
-    pub fn private(&self) -> Option<&str> {
+    pub(crate) fn private(&self) -> Option<&str> {
         match self {
             Self::Private(name) => Some(name),
             Self::Base(_) => None,
@@ -47,7 +47,7 @@ impl TensorFormat {
     }
 
     /// Returns true if two formats have the same arrangement of elements.
-    pub fn same_layout(&self, other: &Self) -> bool {
+    pub(crate) fn same_layout(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Base(_), Self::Base(_)) => true,
             (left, right) => left == right,

@@ -55,7 +55,7 @@ impl KernelName {
     }
 
     /// Returns the kernel whose CSV has this stem; `None` if there is no such kernel.
-    pub fn from_file_stem(stem: &str) -> Option<Self> {
+    pub(crate) fn from_file_stem(stem: &str) -> Option<Self> {
         let apart = stem.rsplit_once('%').filter(|(_, hash)| hash.len() == HASH);
         if let Some(kernel) = apart.and_then(|(plain, _)| Self::from_plain_stem(plain))
             && kernel.disambiguated_stem() == stem
@@ -90,7 +90,7 @@ impl KernelName {
     }
 
     /// Returns true for a collective, whose rows are in the communication files.
-    pub fn is_collective(&self) -> bool {
+    pub(crate) fn is_collective(&self) -> bool {
         self.0.starts_with("hcom_")
     }
 
@@ -107,7 +107,7 @@ impl KernelName {
     /// Returns the stem of the kernel's CSV in a folder with other stems: [`Self::file_stem`], or, if another
     /// kernel's stem differs from it only by case, the same followed by a `%` and a hash of the name. An existing
     /// file keeps its stem.
-    pub fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
+    pub(crate) fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
         let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
         let (mut is_taken, mut is_apart) = (false, false);
         for stem in stems {
@@ -121,7 +121,7 @@ impl KernelName {
     }
 
     /// Returns true if the kernel's CSV may have this stem.
-    pub fn may_have_file_stem(&self, stem: &str) -> bool {
+    pub(crate) fn may_have_file_stem(&self, stem: &str) -> bool {
         stem == self.file_stem() || stem == self.disambiguated_stem()
     }
 

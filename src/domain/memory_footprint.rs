@@ -42,13 +42,11 @@ impl MemoryFootprint {
         footprint
     }
 
-    /// Adds an input.
-    pub fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
+    pub(crate) fn add_input(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
         self.inputs = self.inputs.saturating_add(padded(dims, element, is_blocked));
     }
 
-    /// Adds an output.
-    pub fn add_output(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
+    pub(crate) fn add_output(&mut self, dims: &[u64], element: u64, is_blocked: bool) {
         self.outputs = self.outputs.saturating_add(padded(dims, element, is_blocked));
     }
 

@@ -22,11 +22,12 @@ mod time;
 mod vendor_check;
 mod verdict;
 
-pub use attention::{
-    AttentionCall, AttentionCase, AttentionSlot, SequenceLengths, ShapeMatch, attention_attribute,
-    best_shape_matches, common_attributes,
+pub use attention::AttentionCall;
+pub(crate) use attention::{
+    AttentionCase, AttentionSlot, SequenceLengths, attention_attribute, best_shape_matches, common_attributes,
 };
-pub use attributes::{CaseAttributes, EP_SIZE, RUNTIME};
+pub use attributes::CaseAttributes;
+pub(crate) use attributes::{EP_SIZE, RUNTIME};
 pub use case::{Case, CaseId, IdentifiedCase};
 pub use collection_purpose::CollectionPurpose;
 pub use data_kind::DataKind;
@@ -34,13 +35,16 @@ pub use dtype::Dtype;
 pub use format::TensorFormat;
 pub use kernel::{KernelName, KernelNameError};
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
-pub use results::{Attempt, AttemptSamples, Launch, Measurement, RowResult};
-pub use signature::{keeps_input_shapes, split_signature};
+pub(crate) use results::Measurement;
+pub use results::{Attempt, AttemptSamples, Launch, RowResult};
+pub(crate) use signature::{keeps_input_shapes, split_signature};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
 pub use software_versions::SoftwareVersions;
-pub use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
-pub use tensor::{Dims, Slot, Tensor};
+pub(crate) use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
+pub(crate) use tensor::Dims;
+pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
-pub use vendor_check::{CheckMethod, CheckOutcome, CheckVerdict};
+pub(crate) use vendor_check::CheckVerdict;
+pub use vendor_check::{CheckMethod, CheckOutcome};
 pub use verdict::{CaseOutcome, Verdict};

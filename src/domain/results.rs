@@ -9,11 +9,11 @@ use crate::stats::SampleSummary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Index in its case, from 0, warm-up launches first.
-    pub number: u32,
+    pub(crate) number: u32,
     /// True if the launch is no warm-up, so that its duration is a sample.
-    pub is_measured: bool,
+    pub(crate) is_measured: bool,
     /// True if the sample is accepted: measured and inside the severe outlier fence.
-    pub is_accepted: bool,
+    pub(crate) is_accepted: bool,
     /// Start of the kernel.
     pub start: Nanos,
     /// Duration on the device.
@@ -23,10 +23,9 @@ pub struct Launch {
 /// Result of one collection for one case.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The case.
-    pub case: CaseId,
+    pub(crate) case: CaseId,
     /// Number of launches in the journal of the script.
-    pub launched: u32,
+    pub(crate) launched: u32,
     /// The recorded launches.
     pub launches: Vec<Launch>,
     /// Means of the profiler's counters over the accepted launches.
@@ -38,44 +37,35 @@ pub struct Attempt {
 /// The accepted samples of one attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSamples {
-    /// Id of its run.
-    pub run: String,
-    /// Verdict of the attempt.
-    pub verdict: Verdict,
-    /// Reason of the attempt's verdict.
-    pub reason: String,
+    pub(crate) run: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
     /// Accepted durations in nanoseconds, in launch order.
-    pub samples: Vec<i64>,
+    pub(crate) samples: Vec<i64>,
     /// Means of the counters over the same launches.
-    pub counters: Vec<Option<f64>>,
+    pub(crate) counters: Vec<Option<f64>>,
 }
 
 /// Statistics of the accepted samples of a case; durations in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measurement {
-    /// Statistics of the durations.
-    pub summary: SampleSummary,
+pub(crate) struct Measurement {
+    pub(crate) summary: SampleSummary,
     /// 95 % confidence interval of the median.
-    pub interval: Option<(f64, f64)>,
-    /// Number of accepted samples.
-    pub samples: usize,
-    /// Number of collections with accepted samples.
-    pub collections: usize,
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) samples: usize,
+    pub(crate) collections: usize,
     /// Means of the profiler's counters over the same launches.
-    pub counters: Vec<Option<f64>>,
+    pub(crate) counters: Vec<Option<f64>>,
 }
 
 /// Result for the row of a case: a verdict with its reason, and a measurement if there is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowResult {
-    /// The case.
-    pub case: CaseId,
-    /// Id of the run that produced the result.
-    pub run: String,
-    /// Verdict and reason.
-    pub finding: CaseOutcome,
+    pub(crate) case: CaseId,
+    pub(crate) run: String,
+    pub(crate) finding: CaseOutcome,
     /// The numbers; `None` for verdicts without a measurement.
-    pub measurement: Option<Measurement>,
+    pub(crate) measurement: Option<Measurement>,
 }
 
 impl RowResult {

@@ -13,7 +13,6 @@
 
 use super::{AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
 
-/// Returns the canonical signature of a case.
 pub(super) fn canonical_signature(case: &Case) -> String {
     let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
     by_rule.unwrap_or_else(|| {
@@ -23,7 +22,7 @@ pub(super) fn canonical_signature(case: &Case) -> String {
 
 /// Returns inputs and outputs as they are written in a kernel's canonical signature. The kernel's name is removed
 /// first, because it may contain the separator `|`.
-pub fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
+pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
     let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
     let mut sides = slots.unwrap_or_default().split('|');
     (sides.next().unwrap_or_default(), sides.next().unwrap_or_default())
@@ -41,7 +40,7 @@ fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
 
 /// Returns true if equal cases of a kernel have equal input shapes; equal cases of all kernels have equal output
 /// shapes. Limits the search in many rows.
-pub fn keeps_input_shapes(kernel: &KernelName) -> bool {
+pub(crate) fn keeps_input_shapes(kernel: &KernelName) -> bool {
     signature_rule(kernel).is_none()
 }
 

@@ -17,19 +17,18 @@ pub struct SoftwareVersions {
 }
 
 impl SoftwareVersions {
-    /// Returns true if no version is known.
-    pub const fn is_unknown(&self) -> bool {
+    pub(crate) const fn is_unknown(&self) -> bool {
         self.cann.is_none() && self.torch_npu.is_none()
     }
 
     /// Returns true if a version differs; an unknown version is no contradiction.
-    pub fn contradicts(&self, other: &Self) -> bool {
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let differ = |mine: &Option<String>, theirs: &Option<String>| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs);
         differ(&self.cann, &other.cann) || differ(&self.torch_npu, &other.torch_npu)
     }
 
     /// Returns the versions for data of both: the known version, or `mixed` if they differ.
-    pub fn merge_versions(&self, other: &Self) -> Self {
+    pub(crate) fn merge_versions(&self, other: &Self) -> Self {
         let join = |mine: &Option<String>, theirs: &Option<String>| match (mine, theirs) {
             (Some(mine), Some(theirs)) if mine != theirs => Some("mixed".to_owned()),
             (Some(known), _) | (None, Some(known)) => Some(known.clone()),

@@ -1,7 +1,7 @@
 //! Suggestions for unknown words, and truncation of messages.
 
 /// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ.
-pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     words
         .into_iter()
@@ -12,7 +12,7 @@ pub fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -
 }
 
 /// Returns a hint for an unknown word: the nearest known one, or `otherwise`.
-pub fn did_you_mean_or<'a>(
+pub(crate) fn did_you_mean_or<'a>(
     wrong: &str,
     words: impl IntoIterator<Item = &'a str>,
     otherwise: impl FnOnce() -> String,
@@ -21,7 +21,7 @@ pub fn did_you_mean_or<'a>(
 }
 
 /// Truncates a text for a message to 100 characters.
-pub fn truncate_for_message(text: &str) -> String {
+pub(crate) fn truncate_for_message(text: &str) -> String {
     const MOST: usize = 100;
     if text.chars().count() <= MOST {
         return text.to_owned();

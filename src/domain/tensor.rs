@@ -20,7 +20,7 @@ pub struct Tensor {
 
 impl Tensor {
     /// Creates a row-major tensor.
-    pub fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
+    pub(crate) fn new(dims: impl Into<Vec<u64>>, dtype: Dtype) -> Self {
         Self { dims: dims.into(), dtype, format: TensorFormat::nd() }
     }
 
@@ -30,19 +30,19 @@ impl Tensor {
     }
 
     /// Returns the bytes of device memory; unknown types count two bytes per element.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.element_count().saturating_mul(self.dtype.bytes().unwrap_or(2))
     }
 
     /// Returns true without dimensions.
-    pub fn is_scalar(&self) -> bool {
+    pub(crate) fn is_scalar(&self) -> bool {
         self.dims.is_empty()
     }
 }
 
 /// Dimensions or other numbers, displayed as the CSVs have them: `4096,1,1024`.
 #[derive(Clone, Copy, Debug)]
-pub struct Dims<'a, T = u64>(pub &'a [T]);
+pub(crate) struct Dims<'a, T = u64>(pub &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Dims<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,7 +32,7 @@ impl Nanos {
     ///
     /// # Errors
     /// [`NanosError`] if the cell is absent, no number, or too large.
-    pub fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
+    pub(crate) fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
         let text = cell.trim_ascii();
         if matches!(text, b"" | b"N/A" | b"NA" | b"-") {
             return Err(NanosError::Absent);
@@ -78,14 +78,13 @@ impl Nanos {
     }
 
     /// Rounds a duration in seconds to nanoseconds.
-    pub fn from_seconds(seconds: f64) -> Self {
+    pub(crate) fn from_seconds(seconds: f64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "saturates, which is what a limit wants")]
         Self((seconds * 1e9).round() as i64)
     }
 
-    /// Returns the value in microseconds.
     #[expect(clippy::cast_precision_loss, reason = "durations of days are exact to the nanosecond")]
-    pub fn micros(self) -> f64 {
+    pub(crate) fn micros(self) -> f64 {
         self.0 as f64 / 1e3
     }
 

@@ -8,7 +8,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum CheckVerdict {
+pub(crate) enum CheckVerdict {
     /// Names, types and shapes are valid.
     Accepted,
     /// The call is invalid.
@@ -38,34 +38,30 @@ pub enum CheckMethod {
 /// Result of one check with its method and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// The result.
-    pub verdict: CheckVerdict,
-    /// The implementation that checked the call.
-    pub by: CheckMethod,
+    pub(crate) verdict: CheckVerdict,
+    pub(crate) by: CheckMethod,
     /// Text of the raised exception; empty for an accepted call.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl CheckVerdict {
     /// Every verdict, best first.
-    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Returns the name in files and on screen.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
 impl CheckMethod {
-    /// Returns the name in files and on screen.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
 impl CheckOutcome {
     /// Creates a rejection by npubench's own rules.
-    pub fn by_rule(message: impl Into<String>) -> Self {
+    pub(crate) fn by_rule(message: impl Into<String>) -> Self {
         Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }
     }
 }

@@ -5,24 +5,10 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// The one final state of a case in a run, best first. It is always accompanied by a reason in plain text
 /// ([`CaseOutcome`]).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    VariantArray,
-)]
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// Measured, every check passed.
     Ok,
@@ -54,15 +40,14 @@ pub enum Verdict {
 
 impl Verdict {
     /// Every verdict, best first.
-    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Returns the name in files and on screen.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
-    pub const fn is_worth_a_retry(self) -> bool {
+    pub(crate) const fn is_worth_a_retry(self) -> bool {
         matches!(
             self,
             Self::LostRecords

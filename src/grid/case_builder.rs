@@ -73,7 +73,7 @@ impl<'a> CaseBuilder<'a> {
     ///
     /// # Errors
     /// As [`CaseBuilder::case`].
-    pub fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
+    pub(crate) fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {
             let text = match cell {

@@ -36,12 +36,10 @@ impl ExistingCases {
         self.signatures.contains(&Self::key(case))
     }
 
-    /// Returns the number of rows of an origin.
-    pub fn rows_of_origin(&self, origin: &str) -> usize {
+    pub(crate) fn rows_of_origin(&self, origin: &str) -> usize {
         self.rows.get(origin).copied().unwrap_or_default()
     }
 
-    /// Iterates over all origins and their numbers of rows.
     pub(crate) fn rows_by_origin(&self) -> impl Iterator<Item = (&str, usize)> {
         self.rows.iter().map(|(origin, rows)| (origin.as_str(), *rows))
     }

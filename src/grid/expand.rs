@@ -7,9 +7,9 @@ use super::definition::CandidateSpace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstraintViolation {
     /// Its position: derived numbers first, then constraints.
-    pub position: usize,
+    pub(crate) position: usize,
     /// True if it has a value, so that it is a violated constraint.
-    pub has_value: bool,
+    pub(crate) has_value: bool,
 }
 
 /// Enumerator of the candidates of a space.

@@ -20,15 +20,14 @@ mod sample;
 mod select;
 mod write;
 
-pub use audit::{AxisAudit, AxisGap, AxisGroup, AxisShortfall, GridAuditor, KernelAudit};
+pub use audit::KernelAudit;
+pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor};
 pub use case_builder::CaseBuilder;
 pub use existing::ExistingCases;
 pub use expand::{Candidates, ConstraintViolation};
 pub use rejection::{RejectCount, RejectReason};
-pub use select::{
-    AxisRange, CandidateSource, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
-};
-pub use write::{
-    CasesByKernel, ExistingRows, GridRows, MutationCases, MutationCasesError, RowSource, RowWriter,
-    TargetDatabase, read_existing_rows,
+pub(crate) use select::AxisRange;
+pub use select::{CandidateSource, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows};
+pub(crate) use write::{
+    CasesByKernel, MutationCases, MutationCasesError, RowSource, RowWriter, TargetDatabase,
 };

@@ -6,7 +6,8 @@ use super::{ConstraintViolation, definition::CandidateSpace};
 use crate::domain::truncate_for_message;
 
 /// Reason why a candidate does not become a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RejectReason {
     /// A constraint of the grid does not hold.
     Constraint(String),
@@ -30,22 +31,12 @@ pub enum RejectReason {
 
 impl RejectReason {
     /// Returns the stable identifier of the reason in JSON.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Constraint(_) => "constraint",
-            Self::NoValue(_) => "no_value",
-            Self::Dimension(_) => "dimension",
-            Self::Memory => "memory",
-            Self::NoEntry => "no_entry",
-            Self::ShapeRule => "shape_rule",
-            Self::Existing => "existing",
-            Self::Duplicate => "duplicate",
-            Self::NotSelected => "not_selected",
-        }
+    pub(crate) fn label(&self) -> &'static str {
+        self.into()
     }
 
     /// Returns the expression of the grid that rejects the candidate, if the reason is one.
-    pub fn expression(&self) -> Option<&str> {
+    pub(crate) fn expression(&self) -> Option<&str> {
         match self {
             Self::Constraint(source) | Self::NoValue(source) | Self::Dimension(source) => Some(source),
             _ => None,
@@ -77,11 +68,10 @@ pub struct RejectCount {
     /// Number of candidates.
     pub count: u64,
     /// Message of the shape rule for the first one; otherwise its axis values or, for a mutant, its origin.
-    pub example: Option<String>,
+    pub(crate) example: Option<String>,
 }
 
 impl RejectCount {
-    /// Adds one candidate.
     pub(crate) fn add(&mut self, example: impl FnOnce() -> String) {
         self.count += 1;
         if self.count == 1 {
@@ -125,12 +115,11 @@ impl<'a> RejectTally<'a> {
         self.others.entry(reason).or_default().add(|| message.unwrap_or_else(|| axis_values(space, numbers)));
     }
 
-    /// Returns all counts by reason.
     pub(crate) fn finish(self) -> BTreeMap<RejectReason, RejectCount> {
         let mut all = self.others;
         let formulas = self.space.derived.iter().chain(&self.space.conditions);
         for (formula, [no_value, violated]) in formulas.zip(self.expressions) {
-            let source = || formula.source().to_owned();
+            let source = || formula.source.clone();
             for (reason, rejected) in
                 [(RejectReason::NoValue(source()), no_value), (RejectReason::Constraint(source()), violated)]
             {
@@ -143,7 +132,6 @@ impl<'a> RejectTally<'a> {
     }
 }
 
-/// Formats the axis values of a candidate.
 fn axis_values(space: &CandidateSpace, numbers: &[i64]) -> String {
     let axes = space.axes.iter().flat_map(|axis| &axis.names).zip(numbers);
     axes.map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>().join(", ")

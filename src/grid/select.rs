@@ -45,20 +45,16 @@ pub struct SelectionRequest<'a> {
 
 /// Range of an axis over the selected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AxisRange {
-    /// Least value.
-    pub least: i64,
-    /// Greatest value.
-    pub greatest: i64,
-    /// Number of different values.
-    pub values: usize,
+pub(crate) struct AxisRange {
+    pub(crate) least: i64,
+    pub(crate) greatest: i64,
+    pub(crate) values: usize,
 }
 
 /// Mutants of one mutation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MutationCount {
-    /// All mutants.
-    pub candidates: u64,
+    pub(crate) candidates: u64,
     /// Selected mutants.
     pub rows: u64,
 }
@@ -66,20 +62,19 @@ pub struct MutationCount {
 /// Candidates of one kernel, divided into rows and rejected ones.
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
-    /// The kernel.
-    pub kernel: &'a KernelName,
+    pub(crate) kernel: &'a KernelName,
     /// Origin of the candidates.
-    pub source: CandidateSource<'a>,
+    pub(crate) source: CandidateSource<'a>,
     /// All candidates.
     pub candidates: u64,
     /// Rejected candidates by reason: one item for each space of a grid, or one for all mutants.
-    pub rejected_by_part: Vec<BTreeMap<RejectReason, RejectCount>>,
+    pub(crate) rejected_by_part: Vec<BTreeMap<RejectReason, RejectCount>>,
     /// Selected candidates, ascending: one item for each space of a grid, or one for all mutants.
     pub selected: Vec<Vec<u64>>,
     /// Cases that the catalogue cannot read, so that they have no mutants, and the first refusal.
     pub unread: RejectCount,
     /// Seconds that one launch of each row takes at least, if computed.
-    pub fastest: Option<f64>,
+    pub(crate) fastest: Option<f64>,
     mutation_counts: Vec<MutationCount>,
     seed: u64,
 }
@@ -162,7 +157,6 @@ impl<'a> CandidateFilter<'a> {
         if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
     }
 
-    /// Returns the indexes of a space's valid candidates.
     fn valid_candidates(&mut self, space: &CandidateSpace, tally: &mut RejectTally<'_>) -> Vec<u64> {
         let mut candidates = Candidates::new(space);
         let mut builder = CaseBuilder::new(space);
@@ -177,7 +171,7 @@ impl<'a> CandidateFilter<'a> {
                 }
             };
             let checked = match builder.fill(numbers) {
-                Err(formula) => Err((RejectReason::Dimension(formula.source().to_owned()), None)),
+                Err(formula) => Err((RejectReason::Dimension(formula.source.clone()), None)),
                 Ok(footprint) => self.check(footprint, |_| {
                     let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
                     refusal.map_or_else(|| Ok(builder.filled()), Err)
@@ -325,7 +319,7 @@ impl<'a> SelectedRows<'a> {
 
     /// Returns the grid's spaces without a row, neither selected nor existing, and the reasons, if the kernel has a
     /// catalogue entry.
-    pub fn empty_spaces(&self) -> Vec<(&'a CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
+    pub(crate) fn empty_spaces(&self) -> Vec<(&'a CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
         const MAY_HAVE_ROWS: [RejectReason; 4] = [
             RejectReason::Existing,
             RejectReason::Duplicate,
@@ -415,7 +409,7 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns the least seconds that one launch of each row takes together.
-    pub fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
+    pub(crate) fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         self.for_each(|row| {
             if let Ok(reading) = entry.resolve_call(row.case) {
@@ -426,7 +420,7 @@ impl<'a> SelectedRows<'a> {
     }
 
     /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
-    pub fn ranges(&self) -> Vec<(String, AxisRange)> {
+    pub(crate) fn ranges(&self) -> Vec<(String, AxisRange)> {
         let mut values: Vec<(String, BTreeSet<i64>)> = Vec::new();
         if matches!(self.source, CandidateSource::Grid(_)) {
             self.for_each(|row| {
@@ -449,7 +443,7 @@ impl<'a> SelectedRows<'a> {
 
 impl<'r> SelectedRow<'r> {
     /// Iterates over the axes of a grid's candidate and their values; empty for a mutant.
-    pub fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
         let (names, numbers): (&[String], &[i64]) = match &self.origin {
             RowOrigin::Grid { space, numbers, .. } => {
                 (&space.names[..space.names.len() - space.derived.len()], numbers)
@@ -460,7 +454,7 @@ impl<'r> SelectedRow<'r> {
     }
 
     /// Returns the cells of the attribute columns, labels included.
-    pub fn attributes(&self) -> Vec<(&str, String)> {
+    pub(crate) fn attributes(&self) -> Vec<(&str, String)> {
         match &self.origin {
             // A candidate whose attributes have no value was rejected.
             RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).unwrap_or_default(),

@@ -42,7 +42,6 @@ fn fault(key: &'static str, problem: impl Into<String>, hint: &'static str) -> M
     ModelFileError { key, problem: problem.into(), hint }
 }
 
-/// Path of keys to a size of the model in its file.
 fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
     let attention = if is_grouped { "gqa" } else { "mla" };
     match size {

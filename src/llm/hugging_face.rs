@@ -139,7 +139,6 @@ impl HuggingFaceConfig<'_> {
         })
     }
 
-    /// Returns the key of a size in this file.
     fn key_of(&self, ours: &'static str) -> &'static str {
         let experts = ["n_routed_experts", "num_experts", "num_local_experts"];
         match ours {

@@ -162,7 +162,7 @@ impl LlmModel {
     }
 
     /// Returns its sizes by name, for expressions, without those that it lacks.
-    pub fn constants(&self) -> BTreeMap<&'static str, u64> {
+    pub(crate) fn constants(&self) -> BTreeMap<&'static str, u64> {
         let mut found = BTreeMap::from([
             ("hidden_size", self.hidden_size),
             ("layers", self.layers),

@@ -44,48 +44,8 @@ impl fmt::Display for ParallelLayout {
 
 /// A layout that a model does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// A degree of zero.
-    #[error("{axis} must be at least 1")]
-    Zero {
-        /// Name of the degree.
-        axis: &'static str,
-    },
-    /// A size that is no multiple of the number of slices.
-    #[error("{what} ({size}) cannot be cut into {into} equal parts ({axis})")]
-    Uneven {
-        /// Name of the size.
-        what: &'static str,
-        /// Its size.
-        size: u64,
-        /// Number of slices.
-        into: u64,
-        /// Degrees that give this number.
-        axis: &'static str,
-    },
-    /// Key and value heads that can be neither distributed nor repeated evenly.
-    #[error("{kv_heads} key and value heads can be neither dealt out to tp {tp} nor repeated evenly")]
-    KvHeads {
-        /// Heads of the model.
-        kv_heads: u64,
-        /// Devices.
-        tp: u64,
-    },
-    /// Expert parallelism without experts.
-    #[error("ep {ep} needs experts, and the model has none")]
-    NoExperts {
-        /// Requested devices.
-        ep: u64,
-    },
-    /// Groups of experts that do not fill the devices.
-    #[error("ep {ep} does not divide the {devices} devices of tp x dp")]
-    ExpertGroups {
-        /// Requested devices.
-        ep: u64,
-        /// Available devices.
-        devices: u64,
-    },
-}
+#[error("{0}")]
+pub struct LayoutError(String);
 
 /// Degrees that a model is run with; a layout takes one of each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +82,7 @@ impl ParallelDegrees {
 
     /// The layouts of these degrees that the model can be run in, in order. Those with fewer groups of
     /// experts than groups of tokens are left out: they would cut experts finer than anything else.
-    pub fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
+    pub(crate) fn usable(&self, model: &LlmModel) -> Vec<ParallelLayout> {
         let mut found = Vec::new();
         for &tp in &self.tp {
             for &ep in &self.ep {
@@ -144,17 +104,17 @@ pub struct DeviceShare {
     /// Query heads.
     pub heads: u64,
     /// Key and value heads, at least one; 1 where keys and values come from a vector that all heads share.
-    pub kv_heads: u64,
+    pub(crate) kv_heads: u64,
     /// Width inside the dense feed-forward.
-    pub intermediate_size: Option<u64>,
+    pub(crate) intermediate_size: Option<u64>,
     /// Experts.
     pub experts: Option<u64>,
     /// Width inside an expert.
-    pub expert_intermediate_size: Option<u64>,
+    pub(crate) expert_intermediate_size: Option<u64>,
     /// Width inside the shared experts, all together.
-    pub shared_intermediate_size: Option<u64>,
+    pub(crate) shared_intermediate_size: Option<u64>,
     /// Rows of `lm_head`, with padding.
-    pub vocab_size: u64,
+    pub(crate) vocab_size: u64,
 }
 
 impl LlmModel {
@@ -166,16 +126,18 @@ impl LlmModel {
         let ParallelLayout { tp, ep, dp } = layout;
         for (axis, degree) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degree == 0 {
-                return Err(LayoutError::Zero { axis });
+                return Err(LayoutError(format!("{axis} must be at least 1")));
             }
         }
         let mut share = self.shared_by(tp)?;
         let Some(experts) = &self.experts else {
-            return if ep == 1 { Ok(share) } else { Err(LayoutError::NoExperts { ep }) };
+            let problem = format!("ep {ep} needs experts, and the model has none");
+            return if ep == 1 { Ok(share) } else { Err(LayoutError(problem)) };
         };
         let devices = tp.saturating_mul(dp);
         if !devices.is_multiple_of(ep) {
-            return Err(LayoutError::ExpertGroups { ep, devices });
+            let problem = format!("ep {ep} does not divide the {devices} devices of tp x dp");
+            return Err(LayoutError(problem));
         }
         share.experts = Some(cut("experts", experts.experts, ep, "ep")?);
         let slices = devices / ep;
@@ -192,7 +154,10 @@ impl LlmModel {
             LlmAttention::Grouped(grouped) if grouped.kv_heads.is_multiple_of(tp) => grouped.kv_heads / tp,
             LlmAttention::Grouped(grouped) if tp.is_multiple_of(grouped.kv_heads) => 1,
             LlmAttention::Grouped(grouped) => {
-                return Err(LayoutError::KvHeads { kv_heads: grouped.kv_heads, tp });
+                return Err(LayoutError(format!(
+                    "{} key and value heads can be neither dealt out to tp {tp} nor repeated evenly",
+                    grouped.kv_heads
+                )));
             }
         };
         let dense = self.intermediate_size.map(|size| cut("a feed-forward's width", size, tp, "tp"));
@@ -214,7 +179,7 @@ fn cut(what: &'static str, size: u64, into: u64, axis: &'static str) -> Result<u
     if size.is_multiple_of(into) {
         Ok(size / into)
     } else {
-        Err(LayoutError::Uneven { what, size, into, axis })
+        Err(LayoutError(format!("{what} ({size}) cannot be cut into {into} equal parts ({axis})")))
     }
 }
 

@@ -10,8 +10,10 @@ use super::{
 use crate::domain::Dtype;
 
 /// The number formats of weights and activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuantisationScheme {
     /// Both in bfloat16.
     Bf16,
@@ -24,19 +26,14 @@ pub enum QuantisationScheme {
 }
 
 impl QuantisationScheme {
-    /// Its word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bf16 => "bf16",
-            Self::W8a16 => "w8a16",
-            Self::W8a8 => "w8a8",
-            Self::W4a8 => "w4a8",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// Purpose of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum WeightProductRole {
     /// Queries, keys and values at once.
     QkvProj,
@@ -47,6 +44,7 @@ pub enum WeightProductRole {
     /// Queries of latent attention without a low rank.
     QProj,
     /// From low-rank queries to heads.
+    #[strum(serialize = "q_b_proj")]
     QBProj,
     /// From low-rank keys and values to heads (prefill).
     KvBProj,
@@ -82,29 +80,8 @@ pub enum WeightProductRole {
 
 impl WeightProductRole {
     /// The name that tables and provenance use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QkvProj => "qkv_proj",
-            Self::FusedQkvAProj => "fused_qkv_a_proj",
-            Self::KvAProj => "kv_a_proj",
-            Self::QProj => "q_proj",
-            Self::QBProj => "q_b_proj",
-            Self::KvBProj => "kv_b_proj",
-            Self::AbsorbedK => "absorbed_k",
-            Self::AbsorbedV => "absorbed_v",
-            Self::IndexerQ => "indexer_q",
-            Self::IndexerK => "indexer_k",
-            Self::IndexerWeights => "indexer_weights",
-            Self::OProj => "o_proj",
-            Self::GateUpProj => "gate_up_proj",
-            Self::DownProj => "down_proj",
-            Self::Router => "router",
-            Self::ExpertGateUp => "expert_gate_up",
-            Self::ExpertDown => "expert_down",
-            Self::SharedGateUp => "shared_gate_up",
-            Self::SharedDown => "shared_down",
-            Self::LmHead => "lm_head",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Returns the kind of kernel that computes it.
@@ -118,7 +95,7 @@ impl WeightProductRole {
 
     /// Returns true if quantised checkpoints quantise it: not products that decide (routing, picking of keys, tokens), and
     /// not the latent projection of keys and values, which is split up into the absorbed ones.
-    pub const fn is_quantised(self) -> bool {
+    pub(crate) const fn is_quantised(self) -> bool {
         !matches!(
             self,
             Self::Router

@@ -7,17 +7,15 @@ use crate::config::AssetFiles;
 
 /// Values of the script.
 #[derive(Clone, Debug)]
-pub struct CollectScript<'a> {
-    /// The run.
-    pub run: &'a str,
-    /// Number of the collection in its run.
-    pub collection: u32,
+pub(crate) struct CollectScript<'a> {
+    pub(crate) run: &'a str,
+    pub(crate) collection: u32,
     /// Python, as a name or a path.
-    pub python: &'a str,
+    pub(crate) python: &'a str,
     /// Environment variables; `PATH` is put in front of the present one.
-    pub environment: &'a [(String, String)],
+    pub(crate) environment: &'a [(String, String)],
     /// Number of processes that torchrun starts; `None` for a script without torchrun.
-    pub ranks: Option<usize>,
+    pub(crate) ranks: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -36,7 +34,7 @@ struct CollectContext<'a> {
 ///
 /// # Errors
 /// [`RenderError`] with the template's line.
-pub fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
+pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
         name => format!("export {name}={}", shell_quoted(value)),
@@ -54,8 +52,7 @@ pub fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result
     render(assets, "collect.sh.hbs", &context)
 }
 
-/// Quotes a word for the shell.
-pub fn shell_quoted(word: &str) -> String {
+pub(crate) fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 

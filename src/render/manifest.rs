@@ -10,47 +10,45 @@ use crate::{
 /// Everything that one collection launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The run.
-    pub run: String,
-    /// Number of the collection in its run.
-    pub collection: u32,
+    pub(crate) run: String,
+    pub(crate) collection: u32,
     /// Measured or rehearsed.
-    pub kind: DataKind,
+    pub(crate) kind: DataKind,
     /// The device, for `torch.npu.set_device`.
     pub device: u32,
     /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gang: Vec<u32>,
+    pub(crate) gang: Vec<u32>,
     /// Seed of the run; each case mixes its id into it.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Launches of a case before its samples.
-    pub warm_up: u32,
+    pub(crate) warm_up: u32,
     /// Launches of a case that are samples.
-    pub measured: u32,
+    pub(crate) measured: u32,
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
     #[serde(default, skip_serializing_if = "is_even")]
-    pub expert_skew: f64,
+    pub(crate) expert_skew: f64,
     /// The launches that bracket each case.
-    pub sentinels: SentinelLengths,
+    pub(crate) sentinels: SentinelLengths,
     /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
 }
 
 impl Manifest {
     /// Returns the devices, one per process that launches.
-    pub fn devices(&self) -> &[u32] {
+    pub(crate) fn devices(&self) -> &[u32] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
 
     /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
-    pub fn set_gang(&mut self, devices: &[u32]) {
+    pub(crate) fn set_gang(&mut self, devices: &[u32]) {
         if self.group_size().is_some() {
             self.gang = devices.to_vec();
         }
     }
 
     /// Returns the size of the largest group of processes of a case; `None` without such a case.
-    pub fn group_size(&self) -> Option<i64> {
+    pub(crate) fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
     }
 }
@@ -62,12 +60,11 @@ fn is_even(skew: &f64) -> bool {
 
 /// Launches of `torch.neg` on an int32 vector whose length is the position in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentinelLengths {
-    /// The profiler's name of the kernel.
-    pub kernel: String,
+pub(crate) struct SentinelLengths {
+    pub(crate) kernel: String,
     /// Launches of length 1 in front of the first case and behind the last, which a profiler that drops
     /// the first or last records may lose.
-    pub padding: u32,
+    pub(crate) padding: u32,
 }
 
 impl Default for SentinelLengths {
@@ -78,12 +75,12 @@ impl Default for SentinelLengths {
 
 impl SentinelLengths {
     /// Length of the vector in front of a case.
-    pub fn opening(&self, ordinal: u32) -> u64 {
+    pub(crate) fn opening(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 2
     }
 
     /// Length of the vector behind a case.
-    pub fn closing_length(&self, ordinal: u32) -> u64 {
+    pub(crate) fn closing_length(&self, ordinal: u32) -> u64 {
         2 * u64::from(ordinal) + 3
     }
 }
@@ -92,48 +89,44 @@ impl SentinelLengths {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestCase {
     /// Position in the collection, from 0; the lengths of the sentinels contain it.
-    pub ordinal: u32,
+    pub(crate) ordinal: u32,
     /// The case.
     pub case: CaseId,
-    /// Seed of its values.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The kernel that must run.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// Its shapes as text, for people.
     #[serde(default)]
-    pub shapes: String,
+    pub(crate) shapes: String,
     /// Form of the catalogue's entry.
-    pub form: String,
-    /// The arguments of the call.
-    pub arguments: Vec<CallArgument>,
+    pub(crate) form: String,
+    pub(crate) arguments: Vec<CallArgument>,
     /// Shapes of the tensors that the call returns.
-    pub returns: Vec<Vec<u64>>,
+    pub(crate) returns: Vec<Vec<u64>>,
     /// The profiler's record of each launch.
-    pub record: ExpectedRecord,
+    pub(crate) record: ExpectedRecord,
 }
 
 /// The profiler's record of a launch, and the least work that the kernel does in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ExpectedRecord {
+pub(crate) struct ExpectedRecord {
     /// Input slots; `None` for one without a tensor.
-    pub inputs: Vec<Option<RecordedTensor>>,
-    /// Outputs.
-    pub outputs: Vec<RecordedTensor>,
+    pub(crate) inputs: Vec<Option<RecordedTensor>>,
+    pub(crate) outputs: Vec<RecordedTensor>,
     /// Floating-point operations.
-    pub flops: f64,
-    /// Bytes moved.
-    pub bytes: f64,
+    pub(crate) flops: f64,
+    pub(crate) bytes: f64,
 }
 
 /// A tensor by the profiler's names of type and format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecordedTensor {
+pub(crate) struct RecordedTensor {
     /// Dimensions in memory, of blocks too.
-    pub dims: Vec<u64>,
+    pub(crate) dims: Vec<u64>,
     /// Type, such as `DT_BF16`.
-    pub dtype: String,
+    pub(crate) dtype: String,
     /// Format, such as `ND`.
-    pub format: String,
+    pub(crate) format: String,
 }
 
 impl From<&Tensor> for RecordedTensor {
@@ -145,7 +138,7 @@ impl From<&Tensor> for RecordedTensor {
 
 impl RecordedTensor {
     /// The tensor; `None` where type or format stand for an empty slot.
-    pub fn tensor(&self) -> Option<Tensor> {
+    pub(crate) fn tensor(&self) -> Option<Tensor> {
         let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
         Some(Tensor { dims: self.dims.clone(), dtype, format })
     }
@@ -153,7 +146,7 @@ impl RecordedTensor {
 
 impl ManifestCase {
     /// Creates the manifest's case from a case and its resolved call.
-    pub fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
+    pub(crate) fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,
             // Torch accepts seeds of 63 bits.

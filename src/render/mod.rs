@@ -9,30 +9,34 @@ mod collect;
 mod manifest;
 mod replay;
 
-pub use collect::{CollectScript, collect_script, shell_quoted};
-pub use manifest::{ExpectedRecord, Manifest, ManifestCase, RecordedTensor, SentinelLengths};
-pub use replay::{RenderError, call_digest, replay_script};
+pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
+#[cfg(test)]
+pub(crate) use manifest::ExpectedRecord;
+pub use manifest::{Manifest, ManifestCase};
+pub(crate) use manifest::{RecordedTensor, SentinelLengths};
+pub use replay::RenderError;
+pub(crate) use replay::{call_digest, replay_script};
 
 /// File names inside the folder of a collection.
-pub mod files {
+pub(crate) mod files {
     /// The replay script.
-    pub const REPLAY: &str = "replay.py";
+    pub(crate) const REPLAY: &str = "replay.py";
     /// Launches of the script.
-    pub const MANIFEST: &str = "manifest.json";
+    pub(crate) const MANIFEST: &str = "manifest.json";
     /// Journal of the script, a line per case.
-    pub const JOURNAL: &str = "launched.jsonl";
+    pub(crate) const JOURNAL: &str = "launched.jsonl";
 
     /// The journal of a process among several.
-    pub fn journal(rank: usize) -> String {
+    pub(crate) fn journal(rank: usize) -> String {
         if rank == 0 { JOURNAL.to_owned() } else { format!("launched.{rank}.jsonl") }
     }
 
     /// Starts msprof; can be run again by hand.
-    pub const COLLECT: &str = "collect.sh";
+    pub(crate) const COLLECT: &str = "collect.sh";
     /// Parent of msprof's `PROF_*` folders.
-    pub const PROFILE: &str = "profile";
+    pub(crate) const PROFILE: &str = "profile";
     /// Output of msprof and of the script.
-    pub const LOG: &str = "collect.log";
+    pub(crate) const LOG: &str = "collect.log";
     /// Output of a second export.
-    pub const EXPORT_LOG: &str = "export.log";
+    pub(crate) const EXPORT_LOG: &str = "export.log";
 }

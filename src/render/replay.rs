@@ -29,8 +29,7 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// Returns the corrective action.
-    pub const fn hint(&self) -> &'static str {
+    pub(crate) const fn hint(&self) -> &'static str {
         "the template comes from the folder given with `--assets`; compare it with the built-in one"
     }
 }
@@ -62,7 +61,7 @@ struct KernelContext {
 ///
 /// # Errors
 /// [`RenderError`] with the template's line.
-pub fn replay_script<'a>(
+pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
     entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,
 ) -> Result<String, RenderError> {
@@ -87,7 +86,11 @@ pub fn replay_script<'a>(
 
 /// Digest of a rendered call: function, requirements, arguments, returned shapes. A stored check result is valid
 /// while it is unchanged.
-pub fn call_digest(case: &IdentifiedCase, reading: &ResolvedCall, entry: Option<&CatalogueEntry>) -> String {
+pub(crate) fn call_digest(
+    case: &IdentifiedCase,
+    reading: &ResolvedCall,
+    entry: Option<&CatalogueEntry>,
+) -> String {
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
     let described = serde_json::json!([case.id(), reading.form, reading.arguments, reading.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));

@@ -36,9 +36,9 @@ impl fmt::Display for FormDimension {
 /// A case with the form that it fits.
 #[derive(Clone, Debug)]
 pub struct CaseEditor<'a> {
-    entry: &'a CatalogueEntry,
+    pub(crate) entry: &'a CatalogueEntry,
     form: &'a EntryForm,
-    case: &'a Case,
+    pub(crate) case: &'a Case,
     bindings: Bindings,
     equalities: Vec<NameEquality>,
     pairs: Vec<AlignedLists>,
@@ -63,21 +63,6 @@ impl CatalogueEntry {
 }
 
 impl<'a> CaseEditor<'a> {
-    /// Returns the form.
-    pub const fn form(&self) -> &'a EntryForm {
-        self.form
-    }
-
-    /// Returns the entry.
-    pub const fn entry(&self) -> &'a CatalogueEntry {
-        self.entry
-    }
-
-    /// Returns the unchanged case.
-    pub const fn case(&self) -> &'a Case {
-        self.case
-    }
-
     /// Returns the independent dimensions in the form's order: none that depends on others, and only one of coupled
     /// ones.
     pub fn dimensions(&self) -> Vec<FormDimension> {
@@ -117,8 +102,7 @@ impl<'a> CaseEditor<'a> {
         inputs.chain(outputs).filter(|name| !follows(name) && !inferred(name) && seen.insert(*name)).collect()
     }
 
-    /// Returns the value of a dimension.
-    pub fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
+    pub(crate) fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
         let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
             (ExprValue::Number(number), None) => *number,
             (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
@@ -128,13 +112,13 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the role that the entry declares for a dimension.
-    pub fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
+    pub(crate) fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
         let role = *self.entry.roles.get(&dimension.name)?;
         (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
     }
 
     /// Returns the bytes of an element of the first tensor whose last dimension this is.
-    pub fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
+    pub(crate) fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
         let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
             let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
             match terms.and_then(|terms| terms.last()) {
@@ -150,8 +134,7 @@ impl<'a> CaseEditor<'a> {
         self.case.inputs.get(slot)?.as_ref()?.dtype.bytes()
     }
 
-    /// Returns the dimension at an index of an input slot.
-    pub fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
+    pub(crate) fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
         match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
             PatternTerm::Name(name) => Some(FormDimension { name: name.clone(), place: None }),
             _ => None,
@@ -253,7 +236,6 @@ impl<'a> CaseEditor<'a> {
     }
 }
 
-/// Returns the tensor argument in a slot of a form.
 fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
     match form.inputs.get(index) {
         Some(InputSlot::Tensor(slot)) => Some(slot),
@@ -302,7 +284,6 @@ fn check_positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
     if dims.contains(&0) { Err("a dimension of 0".to_owned()) } else { Ok(dims) }
 }
 
-/// Returns the attributes with the new values of their names.
 fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
     let mut rewritten = attributes.clone();
     let before = attribute_bindings(attributes);

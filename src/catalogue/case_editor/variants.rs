@@ -12,7 +12,7 @@ use crate::{
 
 impl<'a> CaseEditor<'a> {
     /// Returns the case with types replaced; `None` if it has none of them.
-    pub fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
+    pub(crate) fn with_dtypes(&self, types: &BTreeMap<Dtype, Dtype>) -> Option<Case> {
         let mut case = self.case.clone();
         let mut is_changed = false;
         for (index, slot) in case.inputs.iter_mut().enumerate() {
@@ -33,7 +33,10 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the case with one tensor at a time in another format, with the argument's name.
-    pub fn with_formats(&self, formats: &BTreeMap<TensorFormat, TensorFormat>) -> Vec<(&'a str, Case)> {
+    pub(crate) fn with_formats(
+        &self,
+        formats: &BTreeMap<TensorFormat, TensorFormat>,
+    ) -> Vec<(&'a str, Case)> {
         let mut found = Vec::new();
         for (index, slot) in self.form.tensors() {
             let Some(tensor) = self.case.inputs.get(index).and_then(Option::as_ref) else { continue };
@@ -57,7 +60,7 @@ impl<'a> CaseEditor<'a> {
     }
 
     /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
-    pub fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
+    pub(crate) fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
         for form in &self.entry.forms {
             let differing: Vec<&str> = (form.tensors().map(|(_, slot)| slot.argument.as_str()))
@@ -83,7 +86,10 @@ impl<'a> CaseEditor<'a> {
 
     /// Returns the same work in INT8, with the name of the form: forms of `entry` that quantise this kernel and have the
     /// same tensors transposed. If none of them has a case, the result is the error of the first.
-    pub fn int8_variants<'b>(&self, entry: &'b CatalogueEntry) -> Vec<(&'b str, Result<Case, String>)> {
+    pub(crate) fn int8_variants<'b>(
+        &self,
+        entry: &'b CatalogueEntry,
+    ) -> Vec<(&'b str, Result<Case, String>)> {
         let lying = |form: &EntryForm| -> Vec<usize> {
             let tensors = form.tensors().filter(|(_, slot)| form.is_transposed(&slot.argument));
             tensors.map(|(index, _)| index).collect()
@@ -142,9 +148,9 @@ impl<'a> CaseEditor<'a> {
                         None,
                     )?
                 }
-                InputSlot::Host { dtype, .. }
-                | InputSlot::Intermediate { dtype, .. }
-                | InputSlot::Omitted(dtype) => Tensor::new(dims, dtype.clone()),
+                InputSlot::Host(dtype) | InputSlot::Intermediate(dtype) | InputSlot::Omitted(dtype) => {
+                    Tensor::new(dims, dtype.clone())
+                }
                 InputSlot::Ignored => return Err(format!("the type of slot {index} is not known")),
             }));
         }

@@ -9,7 +9,7 @@ use super::{
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     lists::{expand_lists, is_identifier},
     named_shapes::with_positional_rule,
-    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawInput, RawNeeds, RawOutput, RawSharedEntry},
+    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawInput, RawOutput, RawSharedEntry},
 };
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
@@ -19,7 +19,6 @@ use crate::{
 
 const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
-/// Parses and checks an entry.
 pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
     let raw: RawEntry = yaml::parse(file, text)?;
     build(&raw, file).map_err(|error| {
@@ -109,6 +108,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         forms.extend(expanded.into_iter().map(|form| (index, form)));
     }
     let (indices, forms): (Vec<usize>, Vec<EntryForm>) = forms.into_iter().unzip();
+    check_needs(&raw.needs).below("needs")?;
     let entry = CatalogueEntry {
         kernel,
         summary: raw.summary.clone(),
@@ -117,7 +117,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         schema_text: raw.schema.clone(),
         also_named: raw.also_named.clone(),
         unit: raw.unit,
-        needs: needs(&raw.needs).below("needs")?,
+        needs: raw.needs.clone(),
         check_method: raw.check_method,
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?,
@@ -181,19 +181,14 @@ fn is_python_path(api: &str) -> bool {
         && parts.all(is_identifier)
 }
 
-fn needs(raw: &RawNeeds) -> Result<CallRequirements, EntryError> {
+fn check_needs(needs: &CallRequirements) -> Result<(), EntryError> {
     let is_module =
         |module: &String| module.strip_suffix("()").unwrap_or(module).split('.').all(is_identifier);
-    if let Some(index) = raw.modules.iter().position(|module| !is_module(module)) {
-        let problem = format!("`{}` is not the name of a Python module", raw.modules[index]);
+    if let Some(index) = needs.modules.iter().position(|module| !is_module(module)) {
+        let problem = format!("`{}` is not the name of a Python module", needs.modules[index]);
         return Err(fault(&index.to_string(), problem)).below("modules");
     }
-    Ok(CallRequirements {
-        modules: raw.modules.clone(),
-        custom_operators: raw.custom_operators,
-        graph: raw.graph,
-        several_devices: raw.several_devices,
-    })
+    Ok(())
 }
 
 /// Returns the key of errors in a form's rule. Input shapes by name are checked one by one before, so that the rest of
@@ -265,10 +260,8 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
                 format!("`intermediate: {dims}` needs `dtypes:` with one type"),
             ));
         };
-        return Ok(InputSlot::Intermediate {
-            dims: Expr::parse(dims).below("intermediate")?,
-            dtype: dtype.clone(),
-        });
+        Expr::parse(dims).below("intermediate")?;
+        return Ok(InputSlot::Intermediate(dtype.clone()));
     }
     match (&raw.argument, &raw.host_dims) {
         (Some(argument), None) => Ok(InputSlot::Tensor(TensorSlot {
@@ -297,7 +290,8 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
             if dims == "scalar" {
                 return Ok(InputSlot::Omitted(dtype));
             }
-            Ok(InputSlot::Host { dims: Expr::parse(dims).below("host_dims")?, dtype })
+            Expr::parse(dims).below("host_dims")?;
+            Ok(InputSlot::Host(dtype))
         }
         _ => {
             let problem = "each input has one of `argument:`, `host_dims:`, `intermediate:` and `omitted:`";

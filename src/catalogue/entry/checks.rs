@@ -107,7 +107,6 @@ fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryErr
     Ok(())
 }
 
-/// Checks that an argument has the type of the schema.
 fn check_argument(
     schema: &OperatorSchema,
     name: &str,

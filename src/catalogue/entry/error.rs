@@ -7,7 +7,6 @@ pub(crate) struct EntryError {
     pub(crate) problem: String,
     /// An argument of the call: where it is declared, the path starts. Without one it starts at the file's top.
     pub(crate) argument: Option<String>,
-    /// Keys and list indices.
     pub(crate) path: Vec<String>,
 }
 

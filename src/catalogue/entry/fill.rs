@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Values of a tensor, seeded by the case. `B` is the type of a bound or total, `L` of a list of numbers: text
 /// in the YAML, an expression in the catalogue, numbers in a call. The manifest has `fill` and the fields' names
-/// as keys.
+/// as keys. Values are less than `below`; `total` counts the items of all groups, `used` the blocks of each sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::EnumDiscriminants)]
 #[serde(tag = "fill", rename_all = "lowercase")]
 #[strum_discriminants(
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     serde(rename_all = "lowercase"),
     strum(serialize_all = "lowercase")
 )]
-pub enum Fill<B, L = B> {
+pub(crate) enum Fill<B, L = B> {
     /// N(0,1); whole numbers in [-8, 8) for integer types; both values for `BOOL`.
     Activation,
     /// As activations, divided by the root of the last dimension so that products keep their size.
@@ -29,57 +29,25 @@ pub enum Fill<B, L = B> {
     /// 1 above the diagonal, 0 elsewhere: the positions hidden by a causal mask.
     Causal,
     /// Whole numbers, uniform over [0, below).
-    Index {
-        /// Bound.
-        below: B,
-    },
+    Index { below: B },
     /// Whole numbers in [0, below), the n-th with a share of 1/n, as tokens of a language.
-    Zipf {
-        /// Bound.
-        below: B,
-    },
+    Zipf { below: B },
     /// 0, 1, 2 … up to the bound, repeated.
-    Counting {
-        /// Bound.
-        below: B,
-    },
+    Counting { below: B },
     /// Different whole numbers in [0, below), in random order.
-    Distinct {
-        /// Bound.
-        below: B,
-    },
+    Distinct { below: B },
     /// Different experts of [0, below) in each row, spread evenly over all rows unless a run sets a skew.
-    Experts {
-        /// Number of experts.
-        below: B,
-    },
+    Experts { below: B },
     /// Cumulative ends of groups that share the items evenly, one group per element.
-    Cumulative {
-        /// Items of all groups.
-        total: B,
-    },
+    Cumulative { total: B },
     /// Sizes of groups that share the items evenly, one group per element.
-    Counts {
-        /// Items of all groups.
-        total: B,
-    },
+    Counts { total: B },
     /// Different whole numbers in [0, below) in each row, in random order: the positions kept by a selection.
-    Picks {
-        /// Bound.
-        below: B,
-    },
+    Picks { below: B },
     /// The numbers of a list, such as lengths.
-    Listed {
-        /// The numbers.
-        items: L,
-    },
+    Listed { items: L },
     /// A block table: row by row as many block numbers as the sequence uses, each once and in order, then 0.
-    Blocks {
-        /// Blocks of the pool.
-        below: B,
-        /// Blocks used by each sequence.
-        used: L,
-    },
+    Blocks { below: B, used: L },
     /// Uninitialised memory that the call writes; not available in the catalogue.
     #[strum_discriminants(serde(skip))]
     Empty,
@@ -90,7 +58,7 @@ impl<B, L> Fill<B, L> {
     ///
     /// # Errors
     /// The first error of a conversion.
-    pub fn try_map<C, M, E>(
+    pub(crate) fn try_map<C, M, E>(
         &self,
         bound: impl Fn(&B) -> Result<C, E>,
         list: impl Fn(&L) -> Result<M, E>,
@@ -116,8 +84,7 @@ impl<B, L> Fill<B, L> {
         })
     }
 
-    /// The bound that all values must be below.
-    pub const fn below(&self) -> Option<&B> {
+    pub(crate) const fn below(&self) -> Option<&B> {
         match self {
             Self::Index { below }
             | Self::Zipf { below }

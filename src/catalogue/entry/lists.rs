@@ -36,7 +36,6 @@ pub(crate) fn is_identifier(part: &str) -> bool {
 pub(crate) struct ListTerm<'a> {
     place: usize,
     term: &'a str,
-    /// Its name, where it has one.
     name: Option<&'a str>,
 }
 

@@ -15,8 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use fill::Fill;
-pub(crate) use fill::FillKind;
+pub(crate) use fill::{Fill, FillKind};
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
@@ -30,66 +29,66 @@ pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
     /// The computation, in a line.
-    pub summary: String,
+    pub(crate) summary: String,
     /// The Python function, such as `torch_npu.npu_rms_norm`.
-    pub api: String,
+    pub(crate) api: String,
     /// The function's signature.
-    pub schema: OperatorSchema,
+    pub(crate) schema: OperatorSchema,
     /// The schema as it is written in the file.
     pub schema_text: String,
     /// Other names under which the profiler shows the same kernel.
-    pub also_named: Vec<String>,
+    pub(crate) also_named: Vec<String>,
     /// The unit that bounds its arithmetic.
-    pub unit: ComputeUnit,
+    pub(crate) unit: ComputeUnit,
     /// Requirements of the call besides torch_npu.
     pub needs: CallRequirements,
     /// The vendor's code that checks its calls without a device.
-    pub check_method: CheckMethod,
+    pub(crate) check_method: CheckMethod,
     /// The forms of its calls: the first whose shapes fit is taken.
-    pub forms: Vec<EntryForm>,
+    pub(crate) forms: Vec<EntryForm>,
     /// Floating-point operations; one per output element by default.
-    pub flops: Option<Expr>,
+    pub(crate) flops: Option<Expr>,
     /// Bytes that must move; all inputs and outputs once by default.
-    pub bytes: Option<Expr>,
+    pub(crate) bytes: Option<Expr>,
     /// A property that recorded shapes leave open, with the value that the replay assumes.
-    pub assumption: Option<String>,
+    pub(crate) assumption: Option<String>,
     /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
     /// Roles of dimensions in the model, by their names in the forms.
-    pub roles: BTreeMap<String, DimensionRole>,
+    pub(crate) roles: BTreeMap<String, DimensionRole>,
     /// File of the entry, for messages.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 /// One form of a kernel's call: its shapes, slots and arguments.
 #[derive(Clone, Debug)]
-pub struct EntryForm {
+pub(crate) struct EntryForm {
     /// Rule from input to output shapes.
-    pub rule: ShapeRule,
+    pub(crate) rule: ShapeRule,
     /// The profiler's input slots, in their order.
-    pub inputs: Vec<InputSlot>,
+    pub(crate) inputs: Vec<InputSlot>,
     /// Element types of the outputs, in their order.
-    pub output_dtypes: Vec<OutputDtype>,
+    pub(crate) output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
-    pub arguments: BTreeMap<String, DeclaredArgument>,
+    pub(crate) arguments: BTreeMap<String, DeclaredArgument>,
     /// Attributes, such as a layout, with the values that the form accepts; `*` is any value.
-    pub with: BTreeMap<String, Vec<String>>,
+    pub(crate) with: BTreeMap<String, Vec<String>>,
     /// Shapes returned to Python, where they differ from those that the profiler shows.
-    pub returns: Option<ReturnShapes>,
+    pub(crate) returns: Option<ReturnShapes>,
     /// True for a form of one length of a list of tensors.
-    pub of_list: bool,
+    pub(crate) of_list: bool,
     /// Floating-point operations, in place of the entry's.
-    pub flops: Option<Expr>,
+    pub(crate) flops: Option<Expr>,
     /// Bytes that must move, in place of the entry's.
-    pub bytes: Option<Expr>,
+    pub(crate) bytes: Option<Expr>,
     /// Kernels whose work the form does in INT8.
-    pub quantises: Vec<KernelName>,
+    pub(crate) quantises: Vec<KernelName>,
 }
 
 /// Role of a dimension in the model. For a list such as `*B`, the role of its first dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DimensionRole {
+pub(crate) enum DimensionRole {
     /// Tokens of all sequences of a batch.
     Tokens,
     /// Sequences, or other independent items.
@@ -110,27 +109,28 @@ pub enum DimensionRole {
 
 impl DimensionRole {
     /// Returns true if mutations keep the dimension unless they name it.
-    pub const fn is_kept(self) -> bool {
+    pub(crate) const fn is_kept(self) -> bool {
         !matches!(self, Self::Tokens | Self::Batch | Self::Sequence)
     }
 }
 
 /// Requirements of a call besides torch and torch_npu.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct CallRequirements {
     /// Python modules that register the operator; a name with `()` is a function that must be called.
-    pub modules: Vec<String>,
+    pub(crate) modules: Vec<String>,
     /// Operators that are not part of CANN: their package must be in the environment.
     pub custom_operators: bool,
     /// The eager call runs as another kernel: it must be compiled as a graph.
-    pub graph: bool,
+    pub(crate) graph: bool,
     /// The kernel communicates with other devices.
-    pub several_devices: bool,
+    pub(crate) several_devices: bool,
 }
 
 impl CallRequirements {
     /// Returns the requirements as texts; empty where the call has none.
-    pub fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.modules.clone();
         let flags = [
             (self.custom_operators, "custom operators"),
@@ -144,23 +144,13 @@ impl CallRequirements {
 
 /// Meaning of one input slot of the profiler.
 #[derive(Clone, Debug)]
-pub enum InputSlot {
+pub(crate) enum InputSlot {
     /// A tensor argument of the call.
     Tensor(TensorSlot),
     /// A list that the kernel reads from the host; the profiler shows it as a tensor.
-    Host {
-        /// Its length.
-        dims: Expr,
-        /// Its type.
-        dtype: Dtype,
-    },
+    Host(Dtype),
     /// A tensor that the call creates and its last kernel reads, such as the order of a sort.
-    Intermediate {
-        /// Its dimensions, a list.
-        dims: Expr,
-        /// Its type.
-        dtype: Dtype,
-    },
+    Intermediate(Dtype),
     /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
     /// without dimensions.
     Omitted(Dtype),
@@ -170,26 +160,26 @@ pub enum InputSlot {
 
 /// A tensor argument.
 #[derive(Clone, Debug)]
-pub struct TensorSlot {
+pub(crate) struct TensorSlot {
     /// The argument's name in the schema.
-    pub argument: String,
+    pub(crate) argument: String,
     /// Its values.
-    pub source: TensorSource,
+    pub(crate) source: TensorSource,
     /// Types that the kernel takes; any where empty.
-    pub dtypes: Vec<Dtype>,
+    pub(crate) dtypes: Vec<Dtype>,
     /// Another argument whose type it must have.
-    pub same_type_as: Option<String>,
+    pub(crate) same_type_as: Option<String>,
     /// Types for which a slot without dimensions is passed as a Python number.
-    pub number_for: Vec<Dtype>,
+    pub(crate) number_for: Vec<Dtype>,
     /// Blocked formats that the replay can build, besides row-major.
-    pub formats: Vec<String>,
+    pub(crate) formats: Vec<String>,
     /// True if the profiler shows a blocked matrix without its blocks.
-    pub shown_whole: bool,
+    pub(crate) shown_whole: bool,
 }
 
 /// Source of a tensor argument.
 #[derive(Clone, Debug)]
-pub enum TensorSource {
+pub(crate) enum TensorSource {
     /// A new tensor with these values.
     Fill(Fill<Expr>),
     /// The tensor of that other argument, as latent attention passes its keys as values.
@@ -198,7 +188,7 @@ pub enum TensorSource {
 
 /// Source of an argument that is no input slot.
 #[derive(Clone, Debug)]
-pub enum DeclaredArgument {
+pub(crate) enum DeclaredArgument {
     /// A constant.
     Constant(serde_json::Value),
     /// A value that follows from the shapes.
@@ -233,7 +223,7 @@ pub enum DeclaredArgument {
 
 /// The type of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputDtype {
+pub(crate) enum OutputDtype {
     /// The type of an input.
     SameAs(String),
     /// The common type of all tensor inputs, by torch's promotion.
@@ -261,13 +251,13 @@ impl CatalogueEntry {
     /// on the library that launches.
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
-        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host { .. } | InputSlot::Omitted(_)));
+        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host(_) | InputSlot::Omitted(_)));
         let hosts: BTreeSet<usize> = hosts.map(|(index, _)| index).collect();
         hosts.into_iter().collect()
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
-    pub fn can_be_launched(&self) -> bool {
+    pub(crate) fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
         !self.needs.several_devices
             || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
@@ -279,7 +269,7 @@ impl CatalogueEntry {
     }
 
     /// Returns true in the first place if some form gives the argument, in the second if every form does.
-    pub fn gives(&self, argument: &str) -> (bool, bool) {
+    pub(crate) fn gives(&self, argument: &str) -> (bool, bool) {
         let mut gives = self.forms.iter().map(|form| form.gives(argument));
         (self.forms.iter().any(|form| form.gives(argument)), gives.all(|given| given))
     }
@@ -287,7 +277,7 @@ impl CatalogueEntry {
 
 impl EntryForm {
     /// Returns the tensor slots that the form reads, with their numbers.
-    pub fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
         self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
             InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
             _ => None,
@@ -295,22 +285,22 @@ impl EntryForm {
     }
 
     /// Returns the slot of a tensor argument.
-    pub fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
+    pub(crate) fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
 
     /// Returns the slots of a list of tensors, in their order.
-    pub fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
+    pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }
 
     /// Returns true if the form gives the argument.
-    pub fn gives(&self, argument: &str) -> bool {
+    pub(crate) fn gives(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
     }
 
     /// Returns true if the argument is passed as a transposed view.
-    pub fn is_transposed(&self, argument: &str) -> bool {
+    pub(crate) fn is_transposed(&self, argument: &str) -> bool {
         self.rule.transposed.iter().any(|name| name == argument)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{DimensionRole, FillKind};
+use super::{CallRequirements, DimensionRole, FillKind};
 use crate::{config::device_profile::ComputeUnit, domain::CheckMethod};
 
 #[derive(Deserialize)]
@@ -18,7 +18,7 @@ pub(crate) struct RawEntry {
     pub(crate) also_named: Vec<String>,
     pub(crate) unit: ComputeUnit,
     #[serde(default)]
-    pub(crate) needs: RawNeeds,
+    pub(crate) needs: CallRequirements,
     #[serde(default)]
     pub(crate) check_method: CheckMethod,
     #[serde(deserialize_with = "input_slots")]
@@ -32,7 +32,6 @@ pub(crate) struct RawEntry {
     pub(crate) assumption: Option<String>,
     #[serde(default)]
     pub(crate) also_launches: Vec<String>,
-    /// By name of a dimension.
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, DimensionRole>,
 }
@@ -45,21 +44,8 @@ pub(crate) struct RawSharedEntry {
     pub(crate) same_as: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawNeeds {
-    #[serde(default)]
-    pub(crate) modules: Vec<String>,
-    #[serde(default)]
-    pub(crate) custom_operators: bool,
-    #[serde(default)]
-    pub(crate) graph: bool,
-    #[serde(default)]
-    pub(crate) several_devices: bool,
-}
-
 #[derive(Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RawInput {
     /// Index in the list of the file, which has no empty slots.
     #[serde(skip)]
@@ -72,14 +58,10 @@ pub(crate) struct RawInput {
     pub(crate) values: Option<FillKind>,
     pub(crate) below: Option<String>,
     pub(crate) total: Option<String>,
-    #[serde(default)]
     pub(crate) dtypes: Vec<String>,
     pub(crate) same_type_as: Option<String>,
-    #[serde(default)]
     pub(crate) number_for: Vec<String>,
-    #[serde(default)]
     pub(crate) formats: Vec<String>,
-    #[serde(default)]
     pub(crate) shown_whole: bool,
     pub(crate) host_dims: Option<String>,
     pub(crate) intermediate: Option<String>,
@@ -145,16 +127,15 @@ pub(crate) struct RawForm {
     pub(crate) quantises: Vec<String>,
 }
 
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RawArgument {
-    #[serde(default, deserialize_with = "explicit_value")]
+    #[serde(deserialize_with = "explicit_value")]
     pub(crate) constant: Option<serde_json::Value>,
     pub(crate) expression: Option<String>,
     pub(crate) inverse_root: Option<String>,
     pub(crate) destination: Option<usize>,
     pub(crate) dtype_of_output: Option<usize>,
-    #[serde(default)]
     pub(crate) quantised: bool,
     pub(crate) attribute: Option<String>,
     pub(crate) process_group: Option<String>,
@@ -165,7 +146,6 @@ pub(crate) struct RawArgument {
     pub(crate) total: Option<String>,
     pub(crate) used: Option<String>,
     pub(crate) items: Option<String>,
-    #[serde(default)]
     pub(crate) on_host: bool,
 }
 

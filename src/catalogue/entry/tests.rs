@@ -26,7 +26,7 @@ fn parse(text: &str) -> Result<CatalogueEntry, String> {
 fn shapes_by_name_are_a_rule_with_a_term_per_slot() {
     let entry = parse(ENTRY).expect("a valid entry");
     let form = &entry.forms[0];
-    assert_eq!(form.rule.source(), "B,D; -; -; -; *R -> B,D");
+    assert_eq!(form.rule.source, "B,D; -; -; -; *R -> B,D");
     let tensors: Vec<(usize, &str)> =
         form.tensors().map(|(index, slot)| (index, slot.argument.as_str())).collect();
     assert_eq!(tensors, [(0, "x"), (4, "rows")]);

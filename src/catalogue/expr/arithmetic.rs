@@ -50,7 +50,6 @@ pub(crate) trait ExprNumber: Clone + fmt::Display + PartialEq + From<i64> {
     /// Returns the number if it is the same for all candidates.
     fn constant(&self) -> Option<i64>;
 
-    /// Applies an operation.
     fn apply(operator: BinaryOperator, left: Self, right: Self) -> Result<Self, ArithmeticError>;
 
     /// Returns a condition that holds if the number can be computed.
@@ -76,7 +75,6 @@ pub(crate) fn product<N: ExprNumber>(dims: &[N]) -> Result<N, ArithmeticError> {
     dims.iter().cloned().try_fold(N::from(1), |product, dim| N::apply(BinaryOperator::Multiply, product, dim))
 }
 
-/// Applies an operation to two numbers.
 #[inline]
 pub(crate) fn calculate(operator: BinaryOperator, left: i64, right: i64) -> Result<i64, ArithmeticError> {
     let value = match operator {

@@ -10,7 +10,7 @@ use crate::domain::Dims;
 
 /// A value of the expression language. `N` is `i64`, or a node of a compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExprValue<N = i64> {
+pub(crate) enum ExprValue<N = i64> {
     /// A whole number, such as a dimension.
     Number(N),
     /// Dimensions of a shape or of a part of one.
@@ -19,7 +19,6 @@ pub enum ExprValue<N = i64> {
     Bool(N),
 }
 
-#[expect(private_bounds, reason = "the methods are used inside of the crate only")]
 impl<N: ExprNumber> ExprValue<N> {
     /// Returns the number, or the product of a list.
     pub(crate) fn to_number(&self) -> Result<N, ExprErrorKind> {
@@ -67,7 +66,7 @@ impl<N: fmt::Display + From<i64> + PartialEq> fmt::Display for ExprValue<N> {
 
 /// Names and their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bindings<N = i64>(BTreeMap<String, ExprValue<N>>);
+pub(crate) struct Bindings<N = i64>(BTreeMap<String, ExprValue<N>>);
 
 impl<N> Default for Bindings<N> {
     fn default() -> Self {
@@ -76,13 +75,12 @@ impl<N> Default for Bindings<N> {
 }
 
 impl<N> Bindings<N> {
-    /// Returns the value of a name.
-    pub fn get(&self, name: &str) -> Option<&ExprValue<N>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&ExprValue<N>> {
         self.0.get(name)
     }
 
     /// Sets or replaces the value of a name.
-    pub fn set(&mut self, name: &str, value: ExprValue<N>) {
+    pub(crate) fn set(&mut self, name: &str, value: ExprValue<N>) {
         self.0.insert(name.to_owned(), value);
     }
 }

@@ -13,18 +13,18 @@ use super::{
 /// A compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledExpr {
-    source: String,
+    pub(crate) source: String,
     pub(crate) node: CompiledNode,
-    is_comparison: bool,
+    pub(crate) is_comparison: bool,
 }
 
 /// An expression without a value for some numbers: an inexact division, an overflow, dimensions that do not broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvalError;
+pub(crate) struct EvalError;
 
 /// Value of a name in a compiled expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableSlot {
+pub(crate) enum VariableSlot {
     /// Index in the slice of numbers.
     At(usize),
     /// A constant.
@@ -44,7 +44,10 @@ impl CompiledExpr {
     ///
     /// # Errors
     /// [`ExprError`] for a name without a slot, a list, or what is not known before the numbers are.
-    pub fn compile(expr: &Expr, variable: &dyn Fn(&str) -> Option<VariableSlot>) -> Result<Self, ExprError> {
+    pub(crate) fn compile(
+        expr: &Expr,
+        variable: &dyn Fn(&str) -> Option<VariableSlot>,
+    ) -> Result<Self, ExprError> {
         let mut bindings = Bindings::default();
         for name in expr.variable_names() {
             let node = match variable(name) {
@@ -64,21 +67,11 @@ impl CompiledExpr {
         Ok(Self { source: expr.to_string(), node, is_comparison })
     }
 
-    /// Returns true for a comparison.
-    pub const fn is_comparison(&self) -> bool {
-        self.is_comparison
-    }
-
-    /// Returns the text of the expression.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
     /// Evaluates the expression; a comparison gives 1 or 0.
     ///
     /// # Errors
     /// [`EvalError`].
-    pub fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
+    pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
         self.node.evaluate_at(numbers)
     }
 }
@@ -188,7 +181,7 @@ mod tests {
         );
         assert!(matches!(compiled("(a < b) + 1"), Err(ExprError::Value { .. })));
         assert!(matches!(compiled("list(a, b)"), Err(ExprError::Value { .. })));
-        assert!(compiled("a < b").expect("compiles").is_comparison());
+        assert!(compiled("a < b").expect("compiles").is_comparison);
     }
 
     #[test]

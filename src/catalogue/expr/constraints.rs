@@ -53,7 +53,6 @@ impl Expr {
         value_of(&self.root, name, bindings)
     }
 
-    /// Returns the aligned lists of an expression.
     pub(crate) fn aligned_lists(&self) -> Vec<AlignedLists> {
         let mut found = Vec::new();
         collect_pairs(&self.root, &mut found);

@@ -23,19 +23,19 @@ impl Expr {
     ///
     /// # Errors
     /// [`ExprError::Syntax`] with the column.
-    pub fn parse(source: &str) -> Result<Self, ExprError> {
+    pub(crate) fn parse(source: &str) -> Result<Self, ExprError> {
         Ok(Self { source: source.trim().to_owned(), root: parse(source)? })
     }
 
     /// Returns the names that need a value.
-    pub fn variable_names(&self) -> BTreeSet<&str> {
+    pub(crate) fn variable_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.root, &mut names);
         names
     }
 
     /// Returns the name if the expression is a single name.
-    pub fn bare_name(&self) -> Option<&str> {
+    pub(crate) fn bare_name(&self) -> Option<&str> {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
 
@@ -77,7 +77,6 @@ impl fmt::Display for Expr {
     }
 }
 
-/// Evaluates a node.
 pub(crate) fn evaluate<N: ExprNumber>(
     node: &ExprNode,
     bindings: &Bindings<N>,

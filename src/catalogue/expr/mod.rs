@@ -18,11 +18,12 @@ mod parse;
 mod shape_functions;
 
 pub(super) use arithmetic::{BinaryOperator, ExprNumber, product};
-pub use bindings::{Bindings, ExprValue};
+pub(crate) use bindings::{Bindings, ExprValue};
+pub use compiled::CompiledExpr;
 pub(super) use compiled::CompiledNode;
-pub use compiled::{CompiledExpr, EvalError, VariableSlot};
+pub(crate) use compiled::VariableSlot;
 pub(super) use constraints::{AlignedLists, NameEquality};
-pub use error::ExprError;
+pub(crate) use error::ExprError;
 pub(super) use error::ExprErrorKind;
 pub use evaluate::Expr;
 pub(super) use evaluate::equal_values;

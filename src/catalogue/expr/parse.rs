@@ -31,7 +31,6 @@ const DEEPEST: usize = 64;
 /// Greatest number of operators: a chain of them is a tree of that depth, which is evaluated recursively.
 const MOST_OPERATORS: usize = 400;
 
-/// Parses a whole text.
 pub(crate) fn parse(source: &str) -> Result<ExprNode, ExprError> {
     let mut parser = ExprParser { source, at: 0, depth: 0, operators: 0 };
     let root = parser.expression(0)?;

@@ -19,18 +19,17 @@ use crate::{
 /// The call that replays a case.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
-    /// Name of the form.
-    pub form: String,
+    pub(crate) form: String,
     /// Assumptions about what the shapes do not determine.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Arguments in the schema's order.
-    pub arguments: Vec<CallArgument>,
+    pub(crate) arguments: Vec<CallArgument>,
     /// Outputs by the shape rule, as the profiler shows them.
-    pub outputs: Vec<Tensor>,
+    pub(crate) outputs: Vec<Tensor>,
     /// Shapes of the tensors that the call returns in Python.
-    pub returns: Vec<Vec<u64>>,
+    pub(crate) returns: Vec<Vec<u64>>,
     /// Least work of the device.
-    pub work: KernelWork,
+    pub(crate) work: KernelWork,
 }
 
 /// Reason why a case does not fit a form.
@@ -96,7 +95,6 @@ impl CatalogueEntry {
         self.forms.iter().filter(move |form| !form.of_list || form.inputs.len() == slots)
     }
 
-    /// Returns the first form that a case fits, with the values of its names.
     pub(crate) fn matching_form(&self, case: &Case) -> Result<(&EntryForm, Bindings), NotReplayable> {
         let mut fitting =
             self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
@@ -106,7 +104,6 @@ impl CatalogueEntry {
         }
     }
 
-    /// Binds the names of a form to the shapes of a case.
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
         let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
@@ -163,14 +160,14 @@ impl CatalogueEntry {
                 let why = format!("input {index} has no elements, so nothing would be launched");
                 return Err(contradiction(why));
             }
-            if let InputSlot::Host { dtype, .. } = slot
+            if let InputSlot::Host(dtype) = slot
                 && is_whole(dtype)
                 && !is_whole(&tensor.dtype)
             {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(contradiction(why));
             }
-            if let InputSlot::Intermediate { dtype, .. } = slot
+            if let InputSlot::Intermediate(dtype) = slot
                 && *dtype != tensor.dtype
             {
                 let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);

@@ -12,7 +12,7 @@ pub struct AttentionCall {
 
 /// Agreement of a kernel's shapes with those of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ShapeMatch {
+pub(crate) enum ShapeMatch {
     /// Equal dimensions of every tensor.
     Exact,
     /// Other dimensions of the paged cache with the same number of elements: the kernel got another view of it.
@@ -34,30 +34,27 @@ const COMPARED: [AttentionSlot; 7] = [
 ];
 
 impl AttentionCall {
-    /// Number of the kernel's slots.
-    pub const SLOTS: usize = 31;
+    pub(crate) const SLOTS: usize = 31;
 
     /// Sets the shape of the tensor in a slot; an empty shape stands for no tensor.
-    pub fn set_shape(&mut self, slot: usize, dims: Vec<u64>) {
+    pub(crate) fn set_shape(&mut self, slot: usize, dims: Vec<u64>) {
         if slot < Self::SLOTS && !dims.is_empty() {
             self.shapes.insert(slot, dims);
         }
     }
 
-    /// Returns the shape of the tensor in a slot.
-    pub fn dims(&self, slot: AttentionSlot) -> Option<&[u64]> {
+    pub(crate) fn dims(&self, slot: AttentionSlot) -> Option<&[u64]> {
         self.shapes.get(&(slot as usize)).map(Vec::as_slice)
     }
 
-    /// Returns true if the call has queries, keys and values.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         [AttentionSlot::Query, AttentionSlot::Key, AttentionSlot::Value]
             .into_iter()
             .all(|slot| self.dims(slot).is_some())
     }
 
     /// Compares the shapes with a recorded kernel; `None` if they contradict each other.
-    pub fn match_shapes(&self, case: &Case) -> Option<ShapeMatch> {
+    pub(crate) fn match_shapes(&self, case: &Case) -> Option<ShapeMatch> {
         let kernel = AttentionCase::new(case);
         let mut fit = ShapeMatch::Exact;
         // The host passes lists of lengths. Packed tokens have one shape for any number of sequences.
@@ -88,7 +85,7 @@ impl AttentionCall {
 
     /// Formats the shapes as a cell of 31 slots. The lengths are lists on the host and tensors of the kernel, so
     /// their shapes are the kernel's.
-    pub fn shapes_cell(&self, case: &Case) -> String {
+    pub(crate) fn shapes_cell(&self, case: &Case) -> String {
         let kernel = AttentionCase::new(case);
         let slots = (0..Self::SLOTS).map(|index| {
             let lengths = [AttentionSlot::QueryLengths, AttentionSlot::KvLengths]
@@ -108,7 +105,7 @@ fn element_count(dims: &[u64]) -> Option<u64> {
 }
 
 /// Returns the calls that match a kernel best: all exact matches, or without any, all with another view of the cache.
-pub fn best_shape_matches<T>(
+pub(crate) fn best_shape_matches<T>(
     case: &Case,
     calls: impl IntoIterator<Item = T>,
     call_of: impl Fn(&T) -> &AttentionCall,
@@ -119,8 +116,9 @@ pub fn best_shape_matches<T>(
     fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, call)| call).collect()
 }
 
-/// Returns the attributes that are equal in all sets.
-pub fn common_attributes<'a>(variants: impl IntoIterator<Item = &'a CaseAttributes>) -> CaseAttributes {
+pub(crate) fn common_attributes<'a>(
+    variants: impl IntoIterator<Item = &'a CaseAttributes>,
+) -> CaseAttributes {
     let mut variants = variants.into_iter();
     let Some(first) = variants.next() else { return CaseAttributes::default() };
     let mut disputed = BTreeSet::new();

@@ -7,39 +7,38 @@
 mod call;
 mod sequences;
 
-pub use call::{AttentionCall, ShapeMatch, best_shape_matches, common_attributes};
-pub use sequences::SequenceLengths;
+pub use call::AttentionCall;
+pub(crate) use call::{best_shape_matches, common_attributes};
+pub(crate) use sequences::SequenceLengths;
 
 use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
 
 /// Names of the attributes that make a case complete.
-pub mod attention_attribute {
+pub(crate) mod attention_attribute {
     /// Lengths of the queries, cumulative if the layout packs them (`TND`).
-    pub const QUERY_LENGTHS: &str = "Runtime actual_seq_lengths_values";
+    pub(crate) const QUERY_LENGTHS: &str = "Runtime actual_seq_lengths_values";
     /// Lengths of keys and values: of each sequence if they are paged, else in the form of the queries' lengths.
-    pub const KV_LENGTHS: &str = "Runtime actual_seq_lengths_kv_values";
+    pub(crate) const KV_LENGTHS: &str = "Runtime actual_seq_lengths_kv_values";
     /// Mean length of keys and values.
-    pub const AVG_SEQ_LEN: &str = super::AVG_SEQ_LEN;
+    pub(crate) const AVG_SEQ_LEN: &str = super::AVG_SEQ_LEN;
     /// Blocks of the table that each sequence uses.
-    pub const VALID_BLOCKS: &str = "Runtime block_table_valid_blocks";
+    pub(crate) const VALID_BLOCKS: &str = "Runtime block_table_valid_blocks";
     /// Heads of the queries.
-    pub const HEADS: &str = "Runtime num_heads";
-    /// Heads of keys and values.
-    pub const KV_HEADS: &str = "Runtime num_key_value_heads";
+    pub(crate) const HEADS: &str = "Runtime num_heads";
+    pub(crate) const KV_HEADS: &str = "Runtime num_key_value_heads";
     /// Use of the mask: 0 complete or none, 3 causal from the lower right.
-    pub const SPARSE_MODE: &str = "Runtime sparse_mode";
+    pub(crate) const SPARSE_MODE: &str = "Runtime sparse_mode";
     /// Order of the dimensions, such as `TND`, `BSH`, `BNSD`.
-    pub const LAYOUT: &str = "Runtime input_layout";
+    pub(crate) const LAYOUT: &str = "Runtime input_layout";
     /// Limit of the number of preceding tokens that a token attends to.
-    pub const PRE_TOKENS: &str = "Runtime pre_tokens";
+    pub(crate) const PRE_TOKENS: &str = "Runtime pre_tokens";
     /// Limit of the number of following tokens that a token attends to.
-    pub const NEXT_TOKENS: &str = "Runtime next_tokens";
+    pub(crate) const NEXT_TOKENS: &str = "Runtime next_tokens";
     /// Lengths of a prefix that all sequences share.
-    pub const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
+    pub(crate) const SHARED_PREFIX: &str = "Runtime actual_shared_prefix_len";
     /// Tokens in a block of the paged keys and values; 0 if they are not paged.
-    pub const BLOCK_SIZE: &str = "Runtime block_size";
-    /// All attributes.
-    pub const ALL: [&str; 12] = [
+    pub(crate) const BLOCK_SIZE: &str = "Runtime block_size";
+    pub(crate) const ALL: [&str; 12] = [
         QUERY_LENGTHS,
         KV_LENGTHS,
         AVG_SEQ_LEN,
@@ -58,7 +57,7 @@ use attention_attribute as name;
 
 /// Slots of the kernel's 31 inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttentionSlot {
+pub(crate) enum AttentionSlot {
     /// Queries.
     Query = 0,
     /// Keys, in blocks if the call has a block table.
@@ -81,32 +80,30 @@ pub enum AttentionSlot {
 
 /// View of a case of the kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionCase<'a> {
+pub(crate) struct AttentionCase<'a> {
     pub(super) case: &'a Case,
 }
 
 impl<'a> AttentionCase<'a> {
-    /// Name of the kernel.
-    pub const KERNEL: &'static str = "FusedInferAttentionScore";
+    pub(crate) const KERNEL: &'static str = "FusedInferAttentionScore";
 
-    /// Creates the view.
-    pub const fn new(case: &'a Case) -> Self {
+    pub(crate) const fn new(case: &'a Case) -> Self {
         Self { case }
     }
 
     /// Returns the shape of an input; `None` if it is omitted.
-    pub fn dims(&self, slot: AttentionSlot) -> Option<&'a [u64]> {
+    pub(crate) fn dims(&self, slot: AttentionSlot) -> Option<&'a [u64]> {
         let tensor = self.case.inputs.get(slot as usize).and_then(Slot::as_ref)?;
         (!tensor.is_scalar()).then_some(tensor.dims.as_slice())
     }
 
     /// Returns true if keys and values are stored in blocks.
-    pub fn is_paged(&self) -> bool {
+    pub(crate) fn is_paged(&self) -> bool {
         self.dims(AttentionSlot::BlockTable).is_some()
     }
 
     /// Returns the arguments that follow from the shapes, by the rules with which such databases have been replayed.
-    pub fn implied_attributes(&self) -> CaseAttributes {
+    pub(crate) fn implied_attributes(&self) -> CaseAttributes {
         let mut implied = CaseAttributes::default();
         let mut set = |name: &str, value: Option<u64>| {
             if let Some(value) = value {
@@ -159,7 +156,7 @@ impl<'a> AttentionCase<'a> {
     }
 
     /// Returns `complete`, or the attributes that an exact replay needs and the case lacks.
-    pub fn completeness(&self) -> String {
+    pub(crate) fn completeness(&self) -> String {
         let missing = self.missing_attributes();
         if missing.is_empty() {
             return "complete".to_owned();
@@ -170,7 +167,7 @@ impl<'a> AttentionCase<'a> {
     }
 
     /// Returns the attributes that an exact replay needs and the case lacks.
-    pub fn missing_attributes(&self) -> Vec<&'static str> {
+    pub(crate) fn missing_attributes(&self) -> Vec<&'static str> {
         let has = |slot| self.dims(slot).is_some();
         let paged = self.is_paged();
         let needed = [

@@ -4,20 +4,18 @@ use crate::domain::{AttentionCase, AttentionSlot, CaseAttributes, Dims, attentio
 
 /// Lengths of the sequences of a batch, in queries and in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SequenceLengths {
-    /// Number of queries of each sequence.
-    pub queries: Vec<u64>,
-    /// Number of keys, and of values, of each sequence.
-    pub keys: Vec<u64>,
+pub(crate) struct SequenceLengths {
+    pub(crate) queries: Vec<u64>,
+    pub(crate) keys: Vec<u64>,
     /// Tokens in a block of the paged keys and values; `None` if they are not paged.
-    pub block: Option<u64>,
+    pub(crate) block: Option<u64>,
     /// True if the layout packs the queries, so that their lengths are cumulative.
     packed: bool,
 }
 
 impl AttentionCase<'_> {
     /// Returns the sequence lengths; `None` if they are unknown or invalid.
-    pub fn sequences(&self) -> Option<SequenceLengths> {
+    pub(crate) fn sequences(&self) -> Option<SequenceLengths> {
         let attributes = &self.case.attributes;
         let packed = attributes.get(name::LAYOUT)?.starts_with('T');
         let lengths = |column: &str, cumulative: bool| {
@@ -37,19 +35,18 @@ impl AttentionCase<'_> {
 
 impl SequenceLengths {
     /// Returns lengths for another batch size, repeating the sequences.
-    pub fn of_batch(&self, batch: usize) -> Self {
+    pub(crate) fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }
     }
 
-    /// Returns the same sequences with another block size.
-    pub fn in_blocks(&self, size: u64) -> Self {
+    pub(crate) fn in_blocks(&self, size: u64) -> Self {
         Self { block: Some(size), ..self.clone() }
     }
 
     /// Returns sequences with other numbers of keys. A sequence with as many queries as keys keeps one query for each
     /// key; others keep their queries, at most as many as keys.
-    pub fn with_keys(&self, length: impl Fn(u64) -> u64) -> Self {
+    pub(crate) fn with_keys(&self, length: impl Fn(u64) -> u64) -> Self {
         let mut changed = self.clone();
         for (query, key) in changed.queries.iter_mut().zip(&mut changed.keys) {
             let other = length(*key).max(1);
@@ -59,25 +56,23 @@ impl SequenceLengths {
         changed
     }
 
-    /// Returns the number of keys of the longest sequence.
-    pub fn longest_keys(&self) -> u64 {
+    pub(crate) fn longest_keys(&self) -> u64 {
         self.keys.iter().copied().max().unwrap_or_default()
     }
 
-    /// Returns the number of blocks of each sequence.
-    pub fn block_counts(&self) -> Vec<u64> {
+    pub(crate) fn block_counts(&self) -> Vec<u64> {
         let block = self.block.unwrap_or(1).max(1);
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()
     }
 
     /// Returns the number of blocks of all sequences, and of the longest.
-    pub fn block_table_size(&self) -> (u64, u64) {
+    pub(crate) fn block_table_size(&self) -> (u64, u64) {
         let blocks = self.block_counts();
         (saturating_sum(&blocks), blocks.into_iter().max().unwrap_or(1))
     }
 
     /// Returns attributes with these sequences; means and counts are updated if they were set.
-    pub fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
+    pub(crate) fn to_attributes(&self, attributes: &CaseAttributes) -> CaseAttributes {
         let mut updated = attributes.clone();
         let mut set = |name: &str, lengths: &[u64]| {
             updated.set(name, &Dims(lengths).to_string());

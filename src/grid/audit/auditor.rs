@@ -16,16 +16,15 @@ use crate::{
 
 /// Auditor of kernels against a density standard.
 #[derive(Clone, Copy, Debug)]
-pub struct GridAuditor<'a> {
+pub(crate) struct GridAuditor<'a> {
     /// Catalogue entries, whose shape rules read the axes.
-    pub catalogue: &'a Catalogue,
-    /// The density standard.
-    pub density: &'a DensityFile,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) density: &'a DensityFile,
 }
 
 impl<'a> GridAuditor<'a> {
     /// Returns true if the standard declares axes of a kernel.
-    pub fn covers(&self, kernel: &KernelName) -> bool {
+    pub(crate) fn covers(&self, kernel: &KernelName) -> bool {
         !self.axes(kernel).is_empty()
     }
 
@@ -33,7 +32,7 @@ impl<'a> GridAuditor<'a> {
     ///
     /// # Errors
     /// [`DatabaseError`] if a table cannot be read.
-    pub fn audit_database(
+    pub(crate) fn audit_database(
         &self,
         kernels: &[KernelName],
         database: &Database,
@@ -52,7 +51,7 @@ impl<'a> GridAuditor<'a> {
     }
 
     /// Audits all valid candidates of some kernels' grids as measured cases, on all cores.
-    pub fn audit_grids(
+    pub(crate) fn audit_grids(
         &self,
         kernels: &[KernelName],
         grids: &GridFiles,

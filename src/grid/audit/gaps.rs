@@ -6,32 +6,30 @@ use crate::grid::definition::{DensityStandard, SegmentSpacing};
 
 /// Two neighbouring values with too large a distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AxisGap {
-    /// The smaller value.
-    pub from: i64,
-    /// The greater value.
-    pub to: i64,
+pub(crate) struct AxisGap {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
     /// Allowed distance: that of the strictest segment which the gap overlaps and violates.
-    pub allowed: SegmentSpacing,
+    pub(crate) allowed: SegmentSpacing,
 }
 
 /// Points that values lack of a standard.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AxisShortfall {
+pub(crate) struct AxisShortfall {
     /// Endpoints of the standard that are not values.
-    pub ends: Vec<i64>,
+    pub(crate) ends: Vec<i64>,
     /// Required points that are not values.
-    pub required: Vec<i64>,
+    pub(crate) required: Vec<i64>,
     /// Gaps that are too wide, with missing endpoints counted as values.
-    pub gaps: Vec<AxisGap>,
+    pub(crate) gaps: Vec<AxisGap>,
     /// The fewest points that complete the values, ascending: endpoints, required points, and for the remaining gaps the
     /// roundest numbers that close them.
-    pub points: Vec<i64>,
+    pub(crate) points: Vec<i64>,
 }
 
 impl AxisShortfall {
     /// Compares values with a standard. Values outside its endpoints are ignored.
-    pub fn from_values(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
+    pub(crate) fn from_values(standard: &DensityStandard, values: &BTreeSet<i64>) -> Self {
         let mut all = values.clone();
         let missing = |points: &[i64]| -> Vec<i64> {
             points.iter().copied().filter(|point| !values.contains(point)).collect()
@@ -53,8 +51,7 @@ impl AxisShortfall {
         Self { ends, required, gaps, points: points.into_iter().collect() }
     }
 
-    /// Returns true if no point is missing.
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 }

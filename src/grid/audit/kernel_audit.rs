@@ -22,16 +22,13 @@ pub(super) struct KernelAxes<'a> {
 /// Audit of one kernel.
 #[derive(Debug)]
 pub struct KernelAudit<'a> {
-    /// The kernel.
-    pub kernel: KernelName,
-    /// Number of measured cases.
-    pub measured: usize,
+    pub(crate) kernel: KernelName,
+    pub(crate) measured: usize,
     /// Number of cases without a measurement.
-    pub planned: usize,
+    pub(crate) planned: usize,
     /// Number of cases that the catalogue's shape rule cannot read.
-    pub unread: usize,
-    /// Result of each axis.
-    pub axes: Vec<AxisAudit<'a>>,
+    pub(crate) unread: usize,
+    pub(crate) axes: Vec<AxisAudit<'a>>,
 }
 
 #[derive(Debug)]
@@ -49,34 +46,30 @@ struct AxisValues {
 
 /// Result of one axis.
 #[derive(Debug)]
-pub struct AxisAudit<'a> {
-    /// The axis.
-    pub axis: &'a AuditedAxis,
+pub(crate) struct AxisAudit<'a> {
+    pub(crate) axis: &'a AuditedAxis,
     /// Least and greatest measured value.
-    pub range: Option<(i64, i64)>,
-    /// Number of different measured values.
-    pub values: usize,
+    pub(crate) range: Option<(i64, i64)>,
+    pub(crate) values: usize,
     /// Values of cases without a measurement that no measured case has, ascending.
-    pub planned: Vec<i64>,
+    pub(crate) planned: Vec<i64>,
     /// Points that the measured values lack.
-    pub shortfall: AxisShortfall,
+    pub(crate) shortfall: AxisShortfall,
     /// Missing points that are not planned, ascending.
-    pub proposed: Vec<i64>,
+    pub(crate) proposed: Vec<i64>,
     /// Result for each group of fixed numbers, the one with most missing points first; empty for an axis without groups.
-    pub groups: Vec<AxisGroup>,
+    pub(crate) groups: Vec<AxisGroup>,
 }
 
 /// Values of an axis for one combination of fixed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AxisGroup {
-    /// The fixed numbers.
-    pub key: Vec<i64>,
-    /// Number of different measured values.
-    pub values: usize,
+pub(crate) struct AxisGroup {
+    pub(crate) key: Vec<i64>,
+    pub(crate) values: usize,
     /// Missing points that are not planned, ascending.
-    pub proposed: Vec<i64>,
+    pub(crate) proposed: Vec<i64>,
     /// True if the measured values meet the standard.
-    pub is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl AxisValues {
@@ -101,7 +94,6 @@ impl<'a> KernelAxes<'a> {
         Self { entry, axes: axes.collect(), measured: 0, planned: 0, unread: 0 }
     }
 
-    /// Adds a case.
     pub(super) fn add(&mut self, case: &Case, is_measured: bool) {
         let Ok(points) = self.entry.axis_points(case, self.axes.iter().map(|observed| observed.axis)) else {
             self.unread += 1;
@@ -157,7 +149,7 @@ impl<'a> ObservedAxis<'a> {
 
 impl AxisAudit<'_> {
     /// Returns true if no point is missing, over all cases and for each group.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.shortfall.is_empty() && self.groups.iter().all(|group| group.is_complete)
     }
 }

@@ -8,6 +8,7 @@ mod auditor;
 mod gaps;
 mod kernel_audit;
 
-pub use auditor::GridAuditor;
-pub use gaps::{AxisGap, AxisShortfall};
-pub use kernel_audit::{AxisAudit, AxisGroup, KernelAudit};
+pub(crate) use auditor::GridAuditor;
+pub(crate) use gaps::{AxisGap, AxisShortfall};
+pub use kernel_audit::KernelAudit;
+pub(crate) use kernel_audit::{AxisAudit, AxisGroup};

@@ -19,13 +19,12 @@ pub(crate) struct PatternBinding<'a> {
 }
 
 impl PatternBinding<'_> {
-    /// Returns the space of a kernel.
     pub(crate) fn bind(&self, kernel: &KernelName, grid: &str) -> Result<CandidateSpace, YamlError> {
         let axes = self.pattern.axes.iter().map(|axis| self.bind_axis(axis));
         let axes = axes.collect::<Result<Vec<_>, _>>()?;
         let mut names: Vec<String> = axes.iter().flat_map(|axis| axis.names.clone()).collect();
         let derived = self.order_derived(&mut names)?;
-        let conditions = self.pattern.conditions.iter().map(|expr| self.compile_condition(expr, &names));
+        let conditions = self.pattern.conditions.iter().map(|expr| self.compile(expr, &names, true));
         let attributes = self.pattern.attributes.iter();
         Ok(CandidateSpace {
             kernel: kernel.clone(),
@@ -85,7 +84,7 @@ impl PatternBinding<'_> {
                 let problem = format!("`{name}` depends on itself");
                 return Err(self.context.error(expr.defined, &problem, "derive it from axes and constants"));
             };
-            compiled.push(self.compile_number(expr, names)?);
+            compiled.push(self.compile(expr, names, false)?);
             names.push(name.clone());
             left.retain(|(other, _)| *other != name);
         }
@@ -99,13 +98,12 @@ impl PatternBinding<'_> {
     ) -> Result<Vec<SlotTemplate>, YamlError> {
         let slots = slots.iter().map(|slot| {
             let Some(ParsedTensor { dims, dtype, format }) = slot else { return Ok(None) };
-            let dims = dims.iter().map(|expr| self.compile_number(expr, names)).collect::<Result<_, _>>()?;
+            let dims = dims.iter().map(|expr| self.compile(expr, names, false)).collect::<Result<_, _>>()?;
             Ok(Some(TensorTemplate { dims, dtype: dtype.clone(), format: format.clone() }))
         });
         slots.collect()
     }
 
-    /// Returns the constants in expressions of attributes, with their values.
     fn constants_of_attributes(&self, names: &[String]) -> Vec<(String, i64)> {
         let expressions = self.pattern.attributes.iter().filter_map(|(_, cell)| match &cell.value {
             AttributeTemplate::Expression(expr) => Some(expr),
@@ -127,31 +125,21 @@ impl PatternBinding<'_> {
         at.or_else(|| constant().or_else(of_model).map(VariableSlot::Is))
     }
 
-    fn compile_expr(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        CompiledExpr::compile(&expr.value, &|name| self.find_variable(name, names)).map_err(|error| {
-            let problem = match error {
-                ExprError::Unknown(name) => format!("`{name}` in `{}` is not defined", expr.value),
-                error => error.to_string(),
-            };
-            self.context.error(expr.defined, &problem, HINT)
-        })
-    }
-
-    fn compile_number(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        let compiled = self.compile_expr(expr, names)?;
-        if compiled.is_comparison() {
-            let problem = format!("`{}` is a comparison, expected a number", expr.value);
-            return Err(self.context.error(expr.defined, &problem, HINT));
-        }
-        Ok(compiled)
-    }
-
-    fn compile_condition(&self, expr: &Spanned<Expr>, names: &[String]) -> Result<CompiledExpr, YamlError> {
-        let compiled = self.compile_expr(expr, names)?;
-        if compiled.is_comparison() {
-            return Ok(compiled);
-        }
-        let problem = format!("`{}` is a number, expected a comparison", expr.value);
+    /// Compiles an expression that must be a comparison, or else a number.
+    fn compile(
+        &self,
+        expr: &Spanned<Expr>,
+        names: &[String],
+        is_comparison: bool,
+    ) -> Result<CompiledExpr, YamlError> {
+        let compiled = CompiledExpr::compile(&expr.value, &|name| self.find_variable(name, names));
+        let problem = match compiled {
+            Ok(compiled) if compiled.is_comparison == is_comparison => return Ok(compiled),
+            Ok(_) if is_comparison => format!("`{}` is a number, expected a comparison", expr.value),
+            Ok(_) => format!("`{}` is a comparison, expected a number", expr.value),
+            Err(ExprError::Unknown(name)) => format!("`{name}` in `{}` is not defined", expr.value),
+            Err(error) => error.to_string(),
+        };
         Err(self.context.error(expr.defined, &problem, HINT))
     }
 }

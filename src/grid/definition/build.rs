@@ -49,7 +49,6 @@ pub(crate) struct ParsedGridFile {
     pub(crate) named: Vec<(KernelName, YamlError)>,
 }
 
-/// Parses a file and returns all candidate spaces that it declares.
 pub(crate) fn parse_spaces(
     name: &str,
     file: &Path,

@@ -22,27 +22,25 @@ use crate::{
 /// The file's name among the grids.
 pub(crate) const FILE: &str = "density.yaml";
 
-/// Limit of the points of one segment.
 const MAX_POINTS: usize = 1 << 16;
 
 /// Required density of the values of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DensityStandard {
+pub(crate) struct DensityStandard {
     /// Its name, such as `rows`.
-    pub name: String,
+    pub(crate) name: String,
     /// Ascending; each starts at the end of the one before it. Empty if only points are required.
-    pub segments: Vec<LadderSegment>,
+    pub(crate) segments: Vec<LadderSegment>,
     /// Required points, ascending.
-    pub required: Vec<i64>,
+    pub(crate) required: Vec<i64>,
 }
 
 /// One axis of a kernel, computed from its cases.
 #[derive(Clone, Debug)]
-pub struct AuditedAxis {
+pub(crate) struct AuditedAxis {
     /// Name of the axis in grids.
-    pub name: String,
-    /// Required density.
-    pub standard: DensityStandard,
+    pub(crate) name: String,
+    pub(crate) standard: DensityStandard,
     value: Expr,
     in_form: BTreeMap<String, Expr>,
     /// Names and expressions of the values that are fixed while the axis is audited, such as the weight of a product;
@@ -58,11 +56,10 @@ pub struct DensityFile {
 
 /// Value of an axis in one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AxisPoint {
-    /// Its value.
-    pub value: i64,
+pub(crate) struct AxisPoint {
+    pub(crate) value: i64,
     /// The fixed values of its group.
-    pub group: Vec<i64>,
+    pub(crate) group: Vec<i64>,
 }
 
 #[derive(Deserialize)]
@@ -108,7 +105,7 @@ impl DensityFile {
     ///
     /// # Errors
     /// [`YamlError`] if it is invalid or refers to kernels, forms or names that the catalogue lacks.
-    pub fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
+    pub(crate) fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         // The file is embedded, so it always exists.
         let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
@@ -143,15 +140,14 @@ impl DensityFile {
     }
 
     /// Returns the axes of a kernel, declared under its own name or that of its entry; none if it is not declared.
-    pub fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
+    pub(crate) fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
         let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
         axes.map_or(&[], Vec::as_slice)
     }
 }
 
 impl AuditedAxis {
-    /// Returns the names of the fixed values of a group.
-    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn group_names(&self) -> impl Iterator<Item = &str> {
         self.for_each.iter().map(|(name, _)| name.as_str())
     }
 }
@@ -161,7 +157,7 @@ impl CatalogueEntry {
     ///
     /// # Errors
     /// As [`CatalogueEntry::resolve_call`].
-    pub fn axis_points<'a>(
+    pub(crate) fn axis_points<'a>(
         &self,
         case: &Case,
         axes: impl Iterator<Item = &'a AuditedAxis>,
@@ -298,13 +294,13 @@ impl AxisReader<'_> {
 
 impl DensityStandard {
     /// Returns the least and the greatest value of the segments; `None` if only points are required.
-    pub fn ends(&self) -> Option<(i64, i64)> {
+    pub(crate) fn ends(&self) -> Option<(i64, i64)> {
         Some((self.segments.first()?.from, self.segments.last()?.to))
     }
 
     /// Returns the spacing that a gap between two neighbours violates; every segment that overlaps the gap applies.
     /// Consecutive numbers are always close enough.
-    pub fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
+    pub(crate) fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
         if to <= from.saturating_add(1) {
             return None;
         }

@@ -20,9 +20,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use density::{AuditedAxis, AxisPoint, DensityFile, DensityStandard};
+pub use density::DensityFile;
+pub(crate) use density::{AuditedAxis, AxisPoint, DensityStandard};
 pub use mutations::{Mutation, MutationChange, MutationFile};
-pub use segment::{LadderSegment, SegmentSpacing};
+pub(crate) use segment::{LadderSegment, SegmentSpacing};
 pub use values::{ModelValues, ValueTable};
 
 use crate::{
@@ -44,7 +45,7 @@ pub struct CandidateSpace {
     /// The kernel.
     pub kernel: KernelName,
     /// The grid file's name, without its folder.
-    pub grid: String,
+    pub(crate) grid: String,
     /// The pattern's name.
     pub pattern: String,
     /// The model whose numbers it uses.
@@ -54,17 +55,13 @@ pub struct CandidateSpace {
     /// Names of all numbers of a candidate: those of the axes, then those derived from them.
     pub names: Vec<String>,
     /// Numbers derived from the axes, in an order in which each can be computed.
-    pub derived: Vec<CompiledExpr>,
-    /// Constraints.
-    pub conditions: Vec<CompiledExpr>,
-    /// Input slots.
-    pub inputs: Vec<SlotTemplate>,
-    /// Output slots.
-    pub outputs: Vec<SlotTemplate>,
+    pub(crate) derived: Vec<CompiledExpr>,
+    pub(crate) conditions: Vec<CompiledExpr>,
+    pub(crate) inputs: Vec<SlotTemplate>,
+    pub(crate) outputs: Vec<SlotTemplate>,
     /// Attributes, which shapes do not contain, by column.
-    pub attributes: Vec<(String, AttributeTemplate)>,
-    /// Constants used by the attributes.
-    pub constants: Vec<(String, i64)>,
+    pub(crate) attributes: Vec<(String, AttributeTemplate)>,
+    pub(crate) constants: Vec<(String, i64)>,
 }
 
 /// One axis: a name, or several names whose values form rows.
@@ -77,22 +74,19 @@ pub struct GridAxis {
 }
 
 /// A slot of a shape template; `None` if it is empty.
-pub type SlotTemplate = Option<TensorTemplate>;
+pub(crate) type SlotTemplate = Option<TensorTemplate>;
 
 /// A tensor whose dimensions are computed from a candidate's numbers.
 #[derive(Clone, Debug)]
-pub struct TensorTemplate {
-    /// Its dimensions.
-    pub dims: Vec<CompiledExpr>,
-    /// Its type.
-    pub dtype: Dtype,
-    /// Its format.
-    pub format: TensorFormat,
+pub(crate) struct TensorTemplate {
+    pub(crate) dims: Vec<CompiledExpr>,
+    pub(crate) dtype: Dtype,
+    pub(crate) format: TensorFormat,
 }
 
 /// Template of an attribute column.
 #[derive(Clone, Debug)]
-pub enum AttributeTemplate {
+pub(crate) enum AttributeTemplate {
     /// A constant text.
     Text(String),
     /// A number or a list of numbers computed from the candidate.
@@ -100,14 +94,8 @@ pub enum AttributeTemplate {
 }
 
 impl GridAxis {
-    /// Returns the number of its values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.len() / self.names.len().max(1)
-    }
-
-    /// Returns true if it has no values.
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
     }
 }
 
@@ -118,7 +106,7 @@ impl CandidateSpace {
     }
 
     /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
-    pub fn blank(&self, dim: u64) -> Case {
+    pub(crate) fn blank(&self, dim: u64) -> Case {
         let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
             let slots = templates.iter().map(|template| {
                 template.as_ref().map(|tensor| Tensor {
@@ -149,12 +137,12 @@ impl CandidateSpace {
     }
 
     /// Returns the origin with the seed.
-    pub fn provenance(&self, seed: u64) -> String {
+    pub(crate) fn provenance(&self, seed: u64) -> String {
         format!("{}{BEFORE_SEED}{seed}", self.origin())
     }
 
     /// Returns the [`CandidateSpace::origin`] in a row's provenance.
-    pub fn origin_in(provenance: &str) -> &str {
+    pub(crate) fn origin_in(provenance: &str) -> &str {
         provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
     }
 }
@@ -203,7 +191,7 @@ impl GridModels {
 
     /// Returns notes on parts of the chosen models that are not used: products that no grid has, and unused parts of
     /// imported files.
-    pub fn left_out(&self) -> &[String] {
+    pub(crate) fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
@@ -238,7 +226,7 @@ impl GridFiles {
     ///
     /// # Errors
     /// [`YamlError`] of the first file that is invalid or cannot be read.
-    pub fn load_files(
+    pub(crate) fn load_files(
         assets: &AssetFiles,
         models: &GridModels,
         paths: &[PathBuf],
@@ -296,7 +284,7 @@ impl GridFiles {
 
     /// Returns the kernels of files that are not embedded which have no entry in the catalogue and so get no rows, each
     /// with the error to report.
-    pub fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
+    pub(crate) fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let errors = unknown.map(|(kernel, place)| {
             let hint = did_you_mean_or(kernel.as_str(), catalogue.kernel_names(), || {

@@ -19,7 +19,6 @@ use crate::{
     domain::{Dtype, KernelName, TensorFormat, did_you_mean_or},
 };
 
-/// The file's name.
 pub(crate) const FILE: &str = "mutations.yaml";
 
 /// A named change.
@@ -27,14 +26,12 @@ pub(crate) const FILE: &str = "mutations.yaml";
 pub struct Mutation {
     /// Name, as in the provenance of rows.
     pub name: String,
-    /// Description of one line.
-    pub summary: Option<String>,
     /// The kernels whose cases it changes; all if empty.
-    pub kernels: Vec<KernelName>,
+    pub(crate) kernels: Vec<KernelName>,
     /// Roles of the dimensions that it changes; if empty, all except fixed ones.
-    pub roles: Vec<DimensionRole>,
+    pub(crate) roles: Vec<DimensionRole>,
     /// Distances from a boundary.
-    pub steps: Vec<i64>,
+    pub(crate) steps: Vec<i64>,
     /// The change.
     pub change: MutationChange,
 }
@@ -44,13 +41,13 @@ const BEFORE_CASE: &str = " of ";
 
 impl Mutation {
     /// Returns the origin of a mutant: the part of its provenance that is equal for all cases and seeds.
-    pub fn origin(&self, what: &str, change: &str) -> String {
+    pub(crate) fn origin(&self, what: &str, change: &str) -> String {
         let change = if change.is_empty() { String::new() } else { format!(" {change}") };
         format!("{}{what}{change}", self.origin_prefix())
     }
 
     /// Returns the origin with the case and the seed.
-    pub fn provenance(&self, what: &str, change: &str, case: &str, seed: u64) -> String {
+    pub(crate) fn provenance(&self, what: &str, change: &str, case: &str, seed: u64) -> String {
         format!("{}{BEFORE_CASE}{case}, seed {seed}", self.origin(what, change))
     }
 
@@ -60,7 +57,7 @@ impl Mutation {
     }
 
     /// Returns the part of an origin of this mutation that describes the change.
-    pub fn changed_in<'a>(&self, origin: &'a str) -> Option<&'a str> {
+    pub(crate) fn changed_in<'a>(&self, origin: &'a str) -> Option<&'a str> {
         origin.strip_prefix(&self.origin_prefix())
     }
 
@@ -113,7 +110,8 @@ type RawNumbers = Spanned<Vec<Spanned<YamlNode>>>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawMutation {
-    summary: Option<String>,
+    #[serde(rename = "summary")]
+    _summary: Option<String>,
     kernels: Vec<Spanned<String>>,
     roles: Option<Spanned<Vec<DimensionRole>>>,
     steps: Option<Spanned<Vec<i64>>>,
@@ -206,7 +204,6 @@ impl MutationSource<'_> {
         let steps = self.raw.steps.as_ref();
         Ok(Mutation {
             name: self.name.value.clone(),
-            summary: self.raw.summary.clone(),
             kernels: kernels.collect::<Result<_, _>>()?,
             roles: roles.map_or_else(Vec::new, |roles| roles.value.clone()),
             steps: steps.map_or_else(|| vec![-1, 0, 1], |steps| steps.value.clone()),

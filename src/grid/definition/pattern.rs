@@ -34,7 +34,6 @@ pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FR
 /// One pattern for one kernel, with the names that its expressions may use.
 pub(crate) struct PatternContext<'a> {
     pub(crate) file: &'a Path,
-    /// The pattern's name.
     pub(crate) name: &'a Spanned<String>,
     pub(crate) pattern: RawPattern,
     pub(crate) ladders: &'a LadderValues,
@@ -50,7 +49,6 @@ pub(crate) enum AxisSource {
     Values(Vec<i64>),
     /// A table of each model, joined with values of the file.
     Table {
-        /// Name of the table.
         name: String,
         /// Values used for every model, also for one without the table.
         beside: Option<Vec<i64>>,
@@ -83,7 +81,6 @@ pub(crate) struct ParsedTensor {
 }
 
 impl ParsedPattern {
-    /// All expressions with their positions.
     fn expressions(&self) -> impl Iterator<Item = (Location, &Expr)> {
         let attributes = self.attributes.iter().filter_map(|(_, template)| match &template.value {
             AttributeTemplate::Expression(expr) => Some((template.defined, expr)),
@@ -109,7 +106,6 @@ impl ParsedPattern {
 }
 
 impl PatternContext<'_> {
-    /// An error of the pattern.
     pub(crate) fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
         YamlError::at(self.file, position, &format!("pattern `{}`: {problem}", self.name.value), hint)
     }
@@ -119,12 +115,10 @@ impl PatternContext<'_> {
         self.pattern.axes.as_ref().map_or(self.name.defined, |axes| axes.defined)
     }
 
-    /// Checks the name of one of the pattern's kernels.
     pub(crate) fn kernel_name(&self, name: &Spanned<String>) -> Result<KernelName, YamlError> {
         KernelName::new(&name.value).map_err(|error| self.error(name.defined, &error.to_string(), HINT))
     }
 
-    /// Parses the pattern.
     pub(crate) fn parse_pattern(&self) -> Result<ParsedPattern, YamlError> {
         let missing = |key: &str| self.error(self.name.defined, &format!("has no `{key}:`"), HINT);
         let axes = self.pattern.axes.as_ref().ok_or_else(|| missing("axes"))?;

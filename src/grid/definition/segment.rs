@@ -7,20 +7,19 @@ use crate::domain::nearest_name;
 
 /// A range of numbers with the spacing of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LadderSegment {
+pub(crate) struct LadderSegment {
     /// Least number, from 1.
-    pub from: i64,
+    pub(crate) from: i64,
     /// Greatest number.
-    pub to: i64,
-    /// Distance of neighbours.
-    pub pace: SegmentSpacing,
+    pub(crate) to: i64,
+    pub(crate) pace: SegmentSpacing,
     /// Values of a ratio are multiples of this number.
     pub(crate) align: Option<i64>,
 }
 
 /// Distance of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SegmentSpacing {
+pub(crate) enum SegmentSpacing {
     /// Difference.
     Step(i64),
     /// Quotient.
@@ -30,7 +29,7 @@ pub enum SegmentSpacing {
 impl SegmentSpacing {
     /// Returns true if the distance of two numbers is not greater. Rounding errors of a ratio are tolerated.
     #[expect(clippy::cast_precision_loss, reason = "dimensions have 53 bits at most")]
-    pub fn allows(self, from: i64, to: i64) -> bool {
+    pub(crate) fn allows(self, from: i64, to: i64) -> bool {
         match self {
             Self::Step(step) => to - from <= step,
             Self::Ratio(ratio) => to as f64 <= from as f64 * ratio * (1.0 + 1e-12),

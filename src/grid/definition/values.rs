@@ -17,14 +17,13 @@ pub struct ModelValues {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTable {
     /// Number of columns.
-    pub width: usize,
+    pub(crate) width: usize,
     /// All rows, one after the other.
-    pub numbers: Vec<i64>,
+    pub(crate) numbers: Vec<i64>,
 }
 
 impl ValueTable {
-    /// Returns a table of one column.
-    pub fn list(numbers: impl IntoIterator<Item = i64>) -> Self {
+    pub(crate) fn list(numbers: impl IntoIterator<Item = i64>) -> Self {
         Self { width: 1, numbers: numbers.into_iter().collect() }
     }
 

@@ -35,12 +35,11 @@ pub(crate) struct CaseAxes<'a> {
 
 impl<'a> CaseAxes<'a> {
     pub(crate) fn new(editor: CaseEditor<'a>) -> Self {
-        let is_attention = editor.entry().kernel.as_str() == AttentionCase::KERNEL;
-        let sequences = is_attention.then(|| AttentionCase::new(editor.case()).sequences()).flatten();
+        let is_attention = editor.entry.kernel.as_str() == AttentionCase::KERNEL;
+        let sequences = is_attention.then(|| AttentionCase::new(editor.case).sequences()).flatten();
         Self { editor, sequences }
     }
 
-    /// Returns all axes.
     pub(crate) fn all(&self) -> Vec<MutationAxis> {
         let dimensions = self.editor.dimensions().into_iter().filter_map(|dimension| {
             Some(MutationAxis {
@@ -100,7 +99,7 @@ impl<'a> CaseAxes<'a> {
         if let Some(batch) = at(AttentionSlot::QueryLengths, 0) {
             changes.push((batch, sequences.keys.len() as u64));
         }
-        let case = self.editor.case();
+        let case = self.editor.case;
         let query = AttentionCase::new(case).dims(AttentionSlot::Query);
         // If queries are not packed, every sequence has space for the queries of the longest.
         if query.is_some_and(|dims| dims.len() == 4)
@@ -136,7 +135,7 @@ impl<'a> CaseAxes<'a> {
             let tokens = self.editor.dimension_value(blocks)?.checked_mul(before)?;
             changes.push((blocks.clone(), tokens.div_ceil(size)));
         }
-        let attributes = &self.editor.case().attributes;
+        let attributes = &self.editor.case.attributes;
         let attributes =
             self.sequences.as_ref().map(|sequences| sequences.in_blocks(size).to_attributes(attributes));
         Some((before, self.editor.build_case(&changes, attributes.as_ref())))

@@ -16,9 +16,9 @@ pub struct Mutant {
     /// Index of its mutation.
     pub mutation: usize,
     /// Changed object: a dimension, an argument, a form.
-    pub what: String,
+    pub(crate) what: String,
     /// Old and new value, if `what` alone does not identify the change.
-    pub change: String,
+    pub(crate) change: String,
     /// The case, or the reason why it cannot be built.
     pub case: Result<Case, String>,
 }

@@ -15,7 +15,6 @@ use crate::grid::{
 pub(crate) struct MutantStrata(BTreeMap<(usize, String), usize>);
 
 impl MutantStrata {
-    /// Returns the number of a mutant's stratum.
     pub(crate) fn number(&mut self, mutant: &Mutant) -> usize {
         let next = self.0.len();
         *self.0.entry((mutant.mutation, mutant.what.clone())).or_insert(next)

@@ -10,7 +10,7 @@ use crate::{
 
 /// Error of reading the cases that are mutated.
 #[derive(Debug, Error)]
-pub enum MutationCasesError {
+pub(crate) enum MutationCasesError {
     /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -22,17 +22,11 @@ pub enum MutationCasesError {
     NoCase,
     /// A requested kernel is not among those of the mutants.
     #[error("no case has mutants of `{kernel}`")]
-    NoMutants {
-        /// The requested kernel.
-        kernel: KernelName,
-        /// The kernels of the mutants.
-        known: Vec<KernelName>,
-    },
+    NoMutants { kernel: KernelName, known: Vec<KernelName> },
 }
 
 impl MutationCasesError {
-    /// Returns a hint how to correct the error.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::Profile(error) => error.hint().to_owned(),

@@ -7,8 +7,8 @@ mod rows;
 mod target;
 mod writer;
 
-pub use error::MutationCasesError;
-pub use mutation_cases::{CasesByKernel, MutationCases};
-pub use rows::{ExistingRows, GridRows, read_existing_rows};
-pub use target::TargetDatabase;
-pub use writer::{RowSource, RowWriter};
+pub(crate) use error::MutationCasesError;
+pub(crate) use mutation_cases::{CasesByKernel, MutationCases};
+pub(crate) use rows::{GridRows, read_existing_rows};
+pub(crate) use target::TargetDatabase;
+pub(crate) use writer::{RowSource, RowWriter};

@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// Cases by kernel.
-pub type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
+pub(crate) type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
 
 /// Cases that are mutated, and the kernels that get rows.
 #[derive(Debug)]
-pub struct MutationCases {
+pub(crate) struct MutationCases {
     cases: CasesByKernel,
     /// Kernels of the mutants, each with the kernels of its source cases.
     targets: BTreeMap<KernelName, Vec<KernelName>>,
@@ -34,7 +34,7 @@ impl MutationCases {
     /// # Errors
     /// [`MutationCasesError::NoCase`] without a case; [`MutationCasesError::NoMutants`] for a wanted kernel that no mutant
     /// is of.
-    pub fn new(
+    pub(crate) fn new(
         cases: CasesByKernel,
         mutator: &CaseMutator<'_>,
         wanted: &BTreeSet<KernelName>,
@@ -55,7 +55,7 @@ impl MutationCases {
     ///
     /// # Errors
     /// [`ProfileError`].
-    pub fn read_profiles(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
+    pub(crate) fn read_profiles(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
         let mut groups = RecordGroups::default();
         let DiscoveredProfiles { files, .. } = ProfileFile::find_all(paths)?;
         let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
@@ -75,7 +75,7 @@ impl MutationCases {
     ///
     /// # Errors
     /// [`DatabaseError`] if a table cannot be read.
-    pub fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
+    pub(crate) fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
         let cases = database.kernels()?.into_par_iter().map(|kernel| {
             let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;
             Ok((kernel, rows.into_originals().collect()))
@@ -87,13 +87,11 @@ impl MutationCases {
         self.targets.keys()
     }
 
-    /// Returns the source cases of a kernel's mutants.
     pub(super) fn sources(&self, kernel: &KernelName) -> Vec<&Case> {
         let sources = self.targets.get(kernel).into_iter().flatten();
         sources.filter_map(|source| self.cases.get(source)).flatten().collect()
     }
 
-    /// Returns the cases of a kernel.
     pub(super) fn of_kernel(&self, kernel: &KernelName) -> &[Case] {
         self.cases.get(kernel).map(Vec::as_slice).unwrap_or_default()
     }

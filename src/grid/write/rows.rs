@@ -19,18 +19,18 @@ const FROM_MUTATION: &str = "mutation ";
 
 /// Cases of a table, and numbers of rows by origin.
 #[derive(Debug, Default)]
-pub struct ExistingRows {
+pub(crate) struct ExistingRows {
     /// Cases of all rows that can be parsed as one.
-    pub cases: Vec<Case>,
+    pub(crate) cases: Vec<Case>,
     /// Numbers of rows of grids and mutations by [`CandidateSpace::origin`] and [`Mutation::origin`].
-    pub by_origin: BTreeMap<String, usize>,
+    pub(crate) by_origin: BTreeMap<String, usize>,
     /// For each case, true if it is a mutant.
     is_mutant: Vec<bool>,
 }
 
 impl ExistingRows {
     /// Returns the cases that are not mutants.
-    pub fn into_originals(self) -> impl Iterator<Item = Case> {
+    pub(crate) fn into_originals(self) -> impl Iterator<Item = Case> {
         let cases = self.cases.into_iter().zip(self.is_mutant);
         cases.filter(|(_, is_mutant)| !is_mutant).map(|(case, _)| case)
     }
@@ -40,7 +40,10 @@ impl ExistingRows {
 ///
 /// # Errors
 /// [`DatabaseError::MissingColumn`] if a signature column is missing.
-pub fn read_existing_rows(kernel: &KernelName, table: &KernelCsv) -> Result<ExistingRows, DatabaseError> {
+pub(crate) fn read_existing_rows(
+    kernel: &KernelName,
+    table: &KernelCsv,
+) -> Result<ExistingRows, DatabaseError> {
     let mut rows = ExistingRows::default();
     if table.is_empty() {
         return Ok(rows);
@@ -72,7 +75,7 @@ fn provenance_column(kernel: &KernelName) -> &'static str {
 
 /// Writer that appends cases without measurements to a table.
 #[derive(Debug)]
-pub struct GridRows<'a> {
+pub(crate) struct GridRows<'a> {
     table: &'a mut KernelCsv,
     signature: [usize; 6],
     provenance: usize,
@@ -81,7 +84,7 @@ pub struct GridRows<'a> {
 
 impl<'a> GridRows<'a> {
     /// A writer for a table, which gets the columns that it lacks.
-    pub fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
+    pub(crate) fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
         let signature = columns::SIGNATURE.map(|name| table.ensure_column(name));
         let provenance = table.ensure_column(provenance_column(kernel));
         let is_attention = kernel.as_str() == AttentionCase::KERNEL;
@@ -89,7 +92,7 @@ impl<'a> GridRows<'a> {
     }
 
     /// Appends a case; `attributes` are the cells of its columns, `provenance` starts with `grid ` or `mutation `.
-    pub fn append(&mut self, case: &Case, attributes: &[(&str, String)], provenance: &str) {
+    pub(crate) fn append(&mut self, case: &Case, attributes: &[(&str, String)], provenance: &str) {
         let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|prefix| provenance.starts_with(prefix));
         debug_assert!(is_known, "a row of this origin would not be counted");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());

@@ -14,7 +14,7 @@ use crate::{
 
 /// Database that gets rows; its folder need not exist.
 #[derive(Debug)]
-pub struct TargetDatabase<'a> {
+pub(crate) struct TargetDatabase<'a> {
     folder: &'a Path,
     database: Option<Database>,
     file: DatabaseFile,
@@ -25,7 +25,7 @@ impl<'a> TargetDatabase<'a> {
     ///
     /// # Errors
     /// [`DatabaseError`] if the folder exists and is not a database, or one of another kind.
-    pub fn open(
+    pub(crate) fn open(
         folder: &'a Path,
         kind: Option<DataKind>,
         device: Option<&str>,
@@ -43,18 +43,15 @@ impl<'a> TargetDatabase<'a> {
         Ok(Self { folder, database, file })
     }
 
-    /// Returns the database if it exists.
-    pub const fn existing(&self) -> Option<&Database> {
+    pub(crate) const fn existing(&self) -> Option<&Database> {
         self.database.as_ref()
     }
 
-    /// Returns the name of its device profile.
-    pub fn device(&self) -> &str {
+    pub(crate) fn device(&self) -> &str {
         self.database.as_ref().map_or(self.file.device.as_str(), Database::device)
     }
 
-    /// Returns its kind.
-    pub fn kind(&self) -> DataKind {
+    pub(crate) fn kind(&self) -> DataKind {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }
 
@@ -62,7 +59,7 @@ impl<'a> TargetDatabase<'a> {
     ///
     /// # Errors
     /// [`DatabaseError`] if a table cannot be read, before anything is written, or if one cannot be written.
-    pub fn add_rows<'w>(
+    pub(crate) fn add_rows<'w>(
         &self,
         writer: &RowWriter<'w>,
         dry_run: bool,

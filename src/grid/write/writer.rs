@@ -16,7 +16,7 @@ use crate::{
 
 /// Origin of the candidates of all kernels.
 #[derive(Clone, Copy, Debug)]
-pub enum RowSource<'a> {
+pub(crate) enum RowSource<'a> {
     /// Patterns of grid files.
     Grids {
         /// The grid files.
@@ -35,19 +35,18 @@ pub enum RowSource<'a> {
 
 /// Request for rows.
 #[derive(Clone, Copy, Debug)]
-pub struct RowWriter<'a> {
+pub(crate) struct RowWriter<'a> {
     /// Origin of the candidates.
-    pub source: RowSource<'a>,
+    pub(crate) source: RowSource<'a>,
     /// Catalogue entries of the kernels.
-    pub catalogue: &'a Catalogue,
+    pub(crate) catalogue: &'a Catalogue,
     /// Bytes of device memory that a case may need.
-    pub budget: u64,
+    pub(crate) budget: u64,
     /// Rows of each kernel, earlier ones of the source included; `None` for all valid candidates.
-    pub rows: Option<usize>,
-    /// Seed of the sample.
-    pub seed: u64,
+    pub(crate) rows: Option<usize>,
+    pub(crate) seed: u64,
     /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
-    pub timed_on: Option<&'a DeviceProfile>,
+    pub(crate) timed_on: Option<&'a DeviceProfile>,
 }
 
 /// Selected rows of a kernel, and its table if it has new rows that are not written yet.
