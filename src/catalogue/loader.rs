@@ -16,10 +16,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Loads and checks every entry.
-    ///
-    /// # Errors
-    /// [`YamlError`] for the first invalid file, or for a name of two entries.
+    /// Loads and checks every entry. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let assets = assets.catalogue().map_err(|error| from_assets(&error))?;
         let mut shared = Vec::new();

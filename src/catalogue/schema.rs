@@ -81,9 +81,6 @@ pub(crate) struct SchemaError {
 
 impl OperatorSchema {
     /// Parses one schema.
-    ///
-    /// # Errors
-    /// [`SchemaError`] with the missing part.
     pub(crate) fn parse(text: &str) -> Result<Self, SchemaError> {
         let error = |problem| SchemaError { schema: text.trim().to_owned(), problem };
         let (name, rest) = text.trim().split_once('(').ok_or_else(|| error("expected `name(`"))?;

@@ -50,18 +50,12 @@ pub struct ReturnShapes(pub(crate) Vec<Vec<OutputTerm>>);
 
 impl ReturnShapes {
     /// Parses shapes separated by `;`; `-` is an output that Python does not get.
-    ///
-    /// # Errors
-    /// [`RuleError::Expr`] quotes the term that cannot be read.
     pub(crate) fn parse(text: &str) -> Result<Self, RuleError> {
         let shapes = text.split(';').filter(|shape| shape.trim() != "-");
         Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 
-    /// Evaluates the shapes.
-    ///
-    /// # Errors
-    /// The reason if a name has no value or a dimension is negative.
+    /// Evaluates the shapes. The error is a name without a value or a negative dimension.
     pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
         unsigned_shapes(&self.0, bindings)
     }
@@ -91,9 +85,6 @@ pub(crate) enum RuleError {
 
 impl ShapeRule {
     /// Parses a rule and its conditions.
-    ///
-    /// # Errors
-    /// [`RuleError`] quotes the term that cannot be read.
     pub(crate) fn parse(
         name: &str,
         rule: &str,

@@ -64,10 +64,7 @@ impl AssetFiles {
     }
 
     /// Returns the embedded files and those of `folder/templates`, `folder/op_replay` and `folder/grids`, which
-    /// replace embedded files of the same name.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
+    /// replace embedded files of the same name. An error if the folder cannot be listed.
     pub fn overlaid(folder: &Path) -> Result<Self, AssetError> {
         fs::read_dir(folder).map_err(|source| AssetError { path: folder.to_owned(), source })?;
         Ok(Self { folder: Some(folder.to_owned()) })
@@ -75,9 +72,6 @@ impl AssetFiles {
 
     /// Checks that the folder has at least one of the asset folders, and that no folder or file is ignored because of
     /// its name.
-    ///
-    /// # Errors
-    /// [`YamlError`] of the first ignored folder or file.
     pub(crate) fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };

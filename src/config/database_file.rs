@@ -39,10 +39,7 @@ impl DatabaseFile {
         Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
     }
 
-    /// Parses the file's text.
-    ///
-    /// # Errors
-    /// [`YamlError`] with the position, also if a newer npubench wrote the file.
+    /// Parses the file's text. A file of a newer npubench is an error.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         // The layout is checked first: a newer one may have other keys.
         let Layout { npubench_database: layout } = yaml::parse(path, text)?;

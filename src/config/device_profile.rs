@@ -64,10 +64,7 @@ impl DeviceProfile {
         DEFAULT_DEVICE
     }
 
-    /// Loads a profile by name.
-    ///
-    /// # Errors
-    /// [`YamlError`] if the file is invalid, or if it does not exist, with the existing names.
+    /// Loads a profile by name. The error for an unknown name lists the existing ones.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {

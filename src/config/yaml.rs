@@ -66,9 +66,6 @@ impl YamlError {
 }
 
 /// Checks that a text is one YAML document without duplicate keys.
-///
-/// # Errors
-/// [`YamlError`] with the position.
 pub(crate) fn check_yaml(file: &Path, text: &str) -> Result<(), YamlError> {
     parse::<YamlNode>(file, text).map(drop)
 }

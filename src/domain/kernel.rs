@@ -32,10 +32,8 @@ const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 impl KernelName {
     /// Parses a name from a profile or a command line, without enclosing blanks. A name too long for a file name is
-    /// replaced everywhere by its start, a `+`, and a hash of the complete name.
-    ///
-    /// # Errors
-    /// [`KernelNameError`] if the text is empty or has control characters.
+    /// replaced everywhere by its start, a `+`, and a hash of the complete name. An error if the text is empty or has
+    /// control characters.
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {

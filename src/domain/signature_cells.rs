@@ -48,9 +48,6 @@ pub enum CellsError {
 
 impl SignatureCells<'_> {
     /// Parses the cells into slots; empty slots at the end are removed.
-    ///
-    /// # Errors
-    /// [`CellsError`] with the invalid slot.
     pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
         let shapes = strip_quotes(self.shapes);
         let dtypes = absent_to_empty(self.dtypes.trim());

@@ -27,11 +27,8 @@ pub enum NanosError {
 }
 
 impl Nanos {
-    /// Parses microseconds as the profiler writes them: blanks and one trailing tab are allowed,
-    /// digits beyond the nanosecond are rounded half up.
-    ///
-    /// # Errors
-    /// [`NanosError`] if the cell is absent, no number, or too large.
+    /// Parses microseconds as the profiler writes them: blanks and one trailing tab are allowed, digits beyond the
+    /// nanosecond are rounded half up. An error if the cell is absent, no number, or too large.
     pub(crate) fn parse_micros(cell: &[u8]) -> Result<Self, NanosError> {
         let text = cell.trim_ascii();
         if matches!(text, b"" | b"N/A" | b"NA" | b"-") {

@@ -24,10 +24,8 @@ impl<'a> CaseBuilder<'a> {
         Self { space, case: space.blank(0), sizes: sizes.collect() }
     }
 
-    /// Sets the dimensions of a candidate and returns the memory that it needs.
-    ///
-    /// # Errors
-    /// The expression of the first dimension that has no value or is less than 1.
+    /// Sets the dimensions of a candidate and returns the memory that it needs. The error is the expression of the
+    /// first dimension that has no value or is less than 1.
     pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
         let mut footprint = MemoryFootprint::default();
         let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));
@@ -49,10 +47,7 @@ impl<'a> CaseBuilder<'a> {
         Ok(footprint)
     }
 
-    /// Sets the attributes and returns the case.
-    ///
-    /// # Errors
-    /// The reason why an attribute has no value.
+    /// Sets the attributes and returns the case. The error is the reason why an attribute has no value.
     pub fn case(&mut self, numbers: &[i64]) -> Result<&Case, String> {
         if !self.space.attributes.is_empty() {
             let mut attributes = CaseAttributes::default();
@@ -70,9 +65,6 @@ impl<'a> CaseBuilder<'a> {
     }
 
     /// Returns the cells of the attribute columns, labels included.
-    ///
-    /// # Errors
-    /// As [`CaseBuilder::case`].
     pub(crate) fn cells(&self, numbers: &[i64]) -> Result<Vec<(&'a str, String)>, String> {
         let mut bindings = None;
         let cells = self.space.attributes.iter().map(|(column, cell)| {

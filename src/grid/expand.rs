@@ -83,10 +83,8 @@ impl<'a> Candidates<'a> {
         self.space.names.len() - self.space.derived.len()
     }
 
-    /// Computes the derived numbers and checks the constraints.
-    ///
-    /// # Errors
-    /// The first derived number without a value, or else the first constraint that has none or is violated.
+    /// Computes the derived numbers and checks the constraints. The error is the first derived number without a value,
+    /// or else the first constraint that has none or is violated.
     pub fn check(&mut self) -> Result<&[i64], ConstraintViolation> {
         let first = self.axis_names();
         for (position, formula) in self.space.derived.iter().enumerate() {

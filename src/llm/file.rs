@@ -58,10 +58,7 @@ fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
 }
 
 impl LlmModel {
-    /// Parses a model file's text.
-    ///
-    /// # Errors
-    /// [`YamlError`] with the position, also if sizes contradict each other.
+    /// Parses a model file's text. Sizes that contradict each other are errors.
     pub fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
         let file: ModelFile = yaml::parse(path, text)?;
         let at = |error: ModelFileError| {

@@ -54,10 +54,8 @@ const FAMILIES: [(&str, AttentionFamily, MoePlacement); 17] = [
 const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
 
 impl LlmModel {
-    /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes.
-    ///
-    /// # Errors
-    /// [`YamlError`] with the position of the wrong value, the missing key, or the unknown architecture.
+    /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes. Errors
+    /// have the position of the wrong value, the missing key, or the unknown architecture.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")

@@ -125,10 +125,7 @@ pub struct ExpertSizes {
 
 impl LlmModel {
     /// Loads a model by its file name or id, regardless of case. The path of a Hugging Face `config.json`, or of its
-    /// folder, is imported.
-    ///
-    /// # Errors
-    /// [`YamlError`] if the file is invalid, or if no model has the name, with the nearest one.
+    /// folder, is imported. The error for an unknown name has the nearest one.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "json") {
@@ -144,9 +141,6 @@ impl LlmModel {
     }
 
     /// Returns all models by file name.
-    ///
-    /// # Errors
-    /// [`YamlError`] of the first invalid file.
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
         let files = assets.models().map_err(|error| from_assets(&error))?;
         let name = |file: &str| file.trim_end_matches(".yaml").to_owned();

@@ -118,10 +118,7 @@ pub struct DeviceShare {
 }
 
 impl LlmModel {
-    /// Returns the share of one device in a layout.
-    ///
-    /// # Errors
-    /// [`LayoutError`] where something does not divide.
+    /// Returns the share of one device in a layout. An error if a size is not divisible.
     pub fn share(&self, layout: ParallelLayout) -> Result<DeviceShare, LayoutError> {
         let ParallelLayout { tp, ep, dp } = layout;
         for (axis, degree) in [("tp", tp), ("ep", ep), ("dp", dp)] {

@@ -138,10 +138,7 @@ pub struct WeightProduct {
 }
 
 impl LlmModel {
-    /// The products that a device does in that layout, in the order of a layer.
-    ///
-    /// # Errors
-    /// [`LayoutError`] where something does not divide.
+    /// The products that a device does in that layout, in the order of a layer. An error if a size is not divisible.
     pub fn gemms(
         &self,
         layout: ParallelLayout,

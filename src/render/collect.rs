@@ -31,9 +31,6 @@ struct CollectContext<'a> {
 }
 
 /// Renders the script.
-///
-/// # Errors
-/// [`RenderError`] with the template's line.
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),

@@ -58,9 +58,6 @@ struct KernelContext {
 }
 
 /// Renders the script that replays the given entries.
-///
-/// # Errors
-/// [`RenderError`] with the template's line.
 pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
     entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,

@@ -45,10 +45,7 @@ pub struct CaseEditor<'a> {
 }
 
 impl CatalogueEntry {
-    /// Matches a case to its form in order to change it.
-    ///
-    /// # Errors
-    /// [`NotReplayable`] if the case fits no form.
+    /// Matches a case to its form in order to change it. An error if it fits no form.
     pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
         let (form, bindings) = self.matching_form(case)?;
         let conditions = &form.rule.conditions;
@@ -168,10 +165,8 @@ impl<'a> CaseEditor<'a> {
         alike
     }
 
-    /// Returns the case with changed dimensions and attributes.
-    ///
-    /// # Errors
-    /// The reason why a shape cannot be computed.
+    /// Returns the case with changed dimensions and attributes. The error is the reason why a shape cannot be
+    /// computed.
     pub fn build_case(
         &self,
         changes: &[(FormDimension, u64)],

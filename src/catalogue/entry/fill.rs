@@ -55,9 +55,6 @@ pub(crate) enum Fill<B, L = B> {
 
 impl<B, L> Fill<B, L> {
     /// The same values with converted bounds and lists.
-    ///
-    /// # Errors
-    /// The first error of a conversion.
     pub(crate) fn try_map<C, M, E>(
         &self,
         bound: impl Fn(&B) -> Result<C, E>,

@@ -40,10 +40,8 @@ pub(crate) enum CompiledNode {
 }
 
 impl CompiledExpr {
-    /// Compiles an expression; `variable` gives the slot of a name.
-    ///
-    /// # Errors
-    /// [`ExprError`] for a name without a slot, a list, or what is not known before the numbers are.
+    /// Compiles an expression; `variable` gives the slot of a name. An error for a name without a slot, a list, or
+    /// what is not known before the numbers are.
     pub(crate) fn compile(
         expr: &Expr,
         variable: &dyn Fn(&str) -> Option<VariableSlot>,
@@ -68,9 +66,6 @@ impl CompiledExpr {
     }
 
     /// Evaluates the expression; a comparison gives 1 or 0.
-    ///
-    /// # Errors
-    /// [`EvalError`].
     pub(crate) fn evaluate_at(&self, numbers: &[i64]) -> Result<i64, EvalError> {
         self.node.evaluate_at(numbers)
     }

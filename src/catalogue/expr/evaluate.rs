@@ -20,9 +20,6 @@ pub struct Expr {
 
 impl Expr {
     /// Parses an expression.
-    ///
-    /// # Errors
-    /// [`ExprError::Syntax`] with the column.
     pub(crate) fn parse(source: &str) -> Result<Self, ExprError> {
         Ok(Self { source: source.trim().to_owned(), root: parse(source)? })
     }
@@ -39,10 +36,8 @@ impl Expr {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
 
-    /// Evaluates the expression on numbers or on nodes of compiled expressions.
-    ///
-    /// # Errors
-    /// [`ExprError`] for an unbound name, a wrong operand, an inexact division or an overflow.
+    /// Evaluates the expression on numbers or on nodes of compiled expressions. Unbound names, wrong operands, inexact
+    /// divisions and overflows are errors.
     pub(crate) fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
         evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
     }

@@ -12,10 +12,7 @@ use crate::{
 
 impl CatalogueEntry {
     /// Returns the name of the form that a case fits, and the values of the names of its rule; `output` is the shape
-    /// of the first output.
-    ///
-    /// # Errors
-    /// As [`CatalogueEntry::resolve_call`].
+    /// of the first output. Errors are those of [`CatalogueEntry::resolve_call`].
     pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
         let fitting = self.forms.iter().find_map(|form| Some((form, self.match_form(form, case).ok()?)));
         let Some((form, mut bindings)) = fitting else {

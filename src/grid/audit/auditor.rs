@@ -29,9 +29,6 @@ impl<'a> GridAuditor<'a> {
     }
 
     /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if a table cannot be read.
     pub(crate) fn audit_database(
         &self,
         kernels: &[KernelName],

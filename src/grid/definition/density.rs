@@ -101,10 +101,7 @@ struct RawAxis {
 }
 
 impl DensityFile {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// [`YamlError`] if it is invalid or refers to kernels, forms or names that the catalogue lacks.
+    /// Reads the file. Kernels, forms and names that the catalogue lacks are errors.
     pub(crate) fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         // The file is embedded, so it always exists.
@@ -113,9 +110,6 @@ impl DensityFile {
     }
 
     /// Parses a file's text.
-    ///
-    /// # Errors
-    /// As [`DensityFile::load`].
     pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let raw: RawDensityFile = yaml::parse(file, text)?;
         let reader = DensityReader { file, catalogue };
@@ -153,10 +147,8 @@ impl AuditedAxis {
 }
 
 impl CatalogueEntry {
-    /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
-    ///
-    /// # Errors
-    /// As [`CatalogueEntry::resolve_call`].
+    /// Returns the points of a case on the axes; `None` for an axis that its form lacks. Errors are those of
+    /// [`CatalogueEntry::resolve_call`].
     pub(crate) fn axis_points<'a>(
         &self,
         case: &Case,

@@ -173,9 +173,6 @@ impl GridModels {
     }
 
     /// Loads all models, some of which may be chosen by name or by the path of a `config.json`.
-    ///
-    /// # Errors
-    /// [`YamlError`] if a file is invalid or no model has a chosen name.
     pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
         let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
         let models = chosen.iter().map(|name| LlmModel::load(assets, name));
@@ -206,9 +203,6 @@ impl GridModels {
 
 impl GridFiles {
     /// Reads all grid files.
-    ///
-    /// # Errors
-    /// [`YamlError`] of the first invalid file.
     pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let shared = files.remove(SHARED);
@@ -223,9 +217,6 @@ impl GridFiles {
     }
 
     /// Reads only the given grid files, with the shared ladders.
-    ///
-    /// # Errors
-    /// [`YamlError`] of the first file that is invalid or cannot be read.
     pub(crate) fn load_files(
         assets: &AssetFiles,
         models: &GridModels,
@@ -266,9 +257,6 @@ impl GridFiles {
     }
 
     /// Parses one grid file's text, with the ladders of another.
-    ///
-    /// # Errors
-    /// [`YamlError`] with the position.
     pub fn parse(
         file: &Path,
         text: &str,

@@ -130,9 +130,6 @@ struct RawMutation {
 
 impl MutationFile {
     /// Reads the file.
-    ///
-    /// # Errors
-    /// [`YamlError`] with file, line and column.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut files = assets.grids().map_err(|error| from_assets(&error))?;
         let ladders = match files.remove(super::SHARED) {
@@ -145,9 +142,6 @@ impl MutationFile {
     }
 
     /// Parses a file's text without the ladders of other files.
-    ///
-    /// # Errors
-    /// As [`MutationFile::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
         Self::parse_file(file, text, &LadderValues::new())
     }

@@ -56,10 +56,7 @@ impl CaseMutator<'_> {
     }
 
     /// Visits the mutants of a case that are cases of `target`: its own kernel, or one that does its work in INT8. The
-    /// same case has the same mutants in the same order.
-    ///
-    /// # Errors
-    /// [`NotReplayable`] if the catalogue cannot read the case.
+    /// same case has the same mutants in the same order. An error if the catalogue cannot read the case.
     pub fn for_each(
         &self,
         source: &Case,

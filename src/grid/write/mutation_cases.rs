@@ -29,11 +29,8 @@ pub(crate) struct MutationCases {
 }
 
 impl MutationCases {
-    /// Selects the mutants' kernels that are in `wanted`, or all if it is empty.
-    ///
-    /// # Errors
-    /// [`MutationCasesError::NoCase`] without a case; [`MutationCasesError::NoMutants`] for a wanted kernel that no mutant
-    /// is of.
+    /// Selects the mutants' kernels that are in `wanted`, or all if it is empty. An error without a case, or for a
+    /// wanted kernel that no mutant is of.
     pub(crate) fn new(
         cases: CasesByKernel,
         mutator: &CaseMutator<'_>,
@@ -52,9 +49,6 @@ impl MutationCases {
     }
 
     /// Reads the cases of profiles, with the attributes that can be derived.
-    ///
-    /// # Errors
-    /// [`ProfileError`].
     pub(crate) fn read_profiles(paths: &[PathBuf], kind: DataKind) -> Result<CasesByKernel, ProfileError> {
         let mut groups = RecordGroups::default();
         let DiscoveredProfiles { files, .. } = ProfileFile::find_all(paths)?;
@@ -72,9 +66,6 @@ impl MutationCases {
     }
 
     /// Reads the cases of a database, on all cores, without those that are mutants.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if a table cannot be read.
     pub(crate) fn read_database(database: &Database) -> Result<CasesByKernel, DatabaseError> {
         let cases = database.kernels()?.into_par_iter().map(|kernel| {
             let rows = read_existing_rows(&kernel, &database.kernel_csv(&kernel)?)?;

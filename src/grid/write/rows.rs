@@ -36,10 +36,7 @@ impl ExistingRows {
     }
 }
 
-/// Reads the cases of a table and counts its rows by origin.
-///
-/// # Errors
-/// [`DatabaseError::MissingColumn`] if a signature column is missing.
+/// Reads the cases of a table and counts its rows by origin. A missing signature column is an error.
 pub(crate) fn read_existing_rows(
     kernel: &KernelName,
     table: &KernelCsv,

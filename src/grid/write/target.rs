@@ -21,10 +21,8 @@ pub(crate) struct TargetDatabase<'a> {
 }
 
 impl<'a> TargetDatabase<'a> {
-    /// Opens an existing database; kind and device are those of a new one.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if the folder exists and is not a database, or one of another kind.
+    /// Opens an existing database; kind and device are those of a new one. An error if the folder exists and is not a
+    /// database, or one of another kind.
     pub(crate) fn open(
         folder: &'a Path,
         kind: Option<DataKind>,
@@ -55,10 +53,8 @@ impl<'a> TargetDatabase<'a> {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }
 
-    /// Selects rows and, unless `dry_run`, writes the tables that have new ones. A missing database is created.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if a table cannot be read, before anything is written, or if one cannot be written.
+    /// Selects rows and, unless `dry_run`, writes the tables that have new ones. A missing database is created. If a
+    /// table cannot be read, nothing is written.
     pub(crate) fn add_rows<'w>(
         &self,
         writer: &RowWriter<'w>,

@@ -81,9 +81,6 @@ impl<'a> RowSource<'a> {
 impl<'a> RowWriter<'a> {
     /// Selects the rows of all kernels and appends them to the database's tables in memory, on all cores. Without a
     /// database no candidate exists as a row.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if a table cannot be read.
     pub(super) fn extend_tables(
         &self,
         database: Option<&Database>,
