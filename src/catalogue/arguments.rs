@@ -245,8 +245,7 @@ impl ArgumentResolver<'_> {
     }
 }
 
-/// Checks that a tensor of these dimensions can hold the values. Conditions on the numbers of a candidate are added to
-/// `conditions`.
+/// Checks that a tensor can hold the values, or adds the conditions on the numbers of a candidate.
 pub(super) fn check_fill<N: ExprNumber>(
     fill: &Fill<N, Vec<i64>>,
     argument: &str,

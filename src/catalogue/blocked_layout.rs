@@ -48,8 +48,7 @@ pub(super) fn unblocked_dims<N: ExprNumber>(
     Ok(batch.iter().cloned().chain([rows, columns]).collect())
 }
 
-/// Returns the dimensions that the profiler shows for a matrix in FRACTAL_NZ, padded to whole blocks; the inverse of
-/// [`logical_dims`].
+/// Inverse of [`logical_dims`] for a matrix in FRACTAL_NZ, padded to whole blocks.
 pub(crate) fn blocked_dims(dims: &[u64], dtype: &Dtype) -> Option<Vec<u64>> {
     let [batch @ .., rows, columns] = dims else { return None };
     let width = block_width(dtype);

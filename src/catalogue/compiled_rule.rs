@@ -42,8 +42,7 @@ impl CompiledRule {
 }
 
 impl CatalogueEntry {
-    /// Compiles the forms for cases like `sample`, whose dimensions are these expressions; `None` if that is not
-    /// possible.
+    /// Compiles the forms for cases like `sample` with these dimensions; `None` if that is not possible.
     pub(crate) fn compile_rule(
         &self,
         sample: &Case,

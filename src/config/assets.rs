@@ -70,8 +70,7 @@ impl AssetFiles {
         Ok(Self { folder: Some(folder.to_owned()) })
     }
 
-    /// Checks that the folder has at least one of the asset folders, and that no folder or file is ignored because of
-    /// its name.
+    /// Checks that the folder has an asset folder, and that nothing in it is ignored because of its name.
     pub(crate) fn check(&self) -> Result<(), YamlError> {
         const FOLDERS: [&str; 3] = ["templates", "op_replay", "grids"];
         let Some(folder) = &self.folder else { return Ok(()) };

@@ -52,8 +52,7 @@ impl YamlError {
         Self { file: file.to_owned(), line: None, column: None, problem: problem.into(), hint: hint.into() }
     }
 
-    /// An error at a position of the file. Quoted parts of the problem are truncated, since an expression may fill a
-    /// page.
+    /// An error at a position. Quoted parts of the problem are truncated, since an expression may fill a page.
     pub(crate) fn at(file: &Path, position: Location, problem: &str, hint: &str) -> Self {
         let number = |number: u64| usize::try_from(number).ok().filter(|_| position != Location::UNKNOWN);
         let pieces: Vec<String> = problem.split('`').map(truncate_for_message).collect();

@@ -9,8 +9,7 @@ use super::attention_attribute;
 
 /// Prefix of the columns of runtime values.
 pub(crate) const RUNTIME: &str = "Runtime ";
-/// Column of the number of ranks that share the experts; a kernel that communicates with them takes longer with more
-/// ranks.
+/// Column of the number of ranks that share the experts, on which the time of communicating kernels depends.
 pub(crate) const EP_SIZE: &str = "EP Size";
 
 /// Name of [`AVG_SEQ_LEN`] in tables of older tools.
@@ -55,8 +54,7 @@ impl CaseAttributes {
         column.strip_prefix(RUNTIME).unwrap_or(column).replace(' ', "_").to_ascii_lowercase()
     }
 
-    /// Returns the columns that a grid may set for every kernel: the attributes of this module and their
-    /// explanations.
+    /// Returns the columns that a grid may set for every kernel, explanations included.
     pub(crate) fn grid_columns() -> impl Iterator<Item = String> {
         let labels = LABELS.into_iter().filter(|label| !MADE.contains(label));
         let labels = labels.map(|label| format!("{RUNTIME}{label}"));
@@ -165,8 +163,7 @@ fn is_rounded(left: &str, right: &str) -> bool {
     (one - other).abs() <= 0.500_001 * 10_f64.powi(-fewest)
 }
 
-/// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is no plain number. Negative
-/// numbers have one spelling.
+/// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is no plain number.
 fn plain_number(word: &str) -> Option<&str> {
     if let Some(digits) = word.strip_prefix('-') {
         return (!digits.is_empty()

@@ -57,8 +57,7 @@ impl Deref for IdentifiedCase {
 pub struct CaseId(String);
 
 impl Case {
-    /// Returns the canonical signature, which is equal for equal cases: kernel, inputs and outputs, each slot as
-    /// `dims:type:format`, then the identifying attributes.
+    /// Returns the canonical signature, equal for equal cases: kernel, slots as `dims:type:format`, attributes.
     pub fn signature(&self) -> String {
         canonical_signature(self)
     }

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr};
 
-/// The kind of a database folder, of a run and of every number in them. It is given when a folder
-/// is created and never changes; no command mixes the two.
+/// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
 )]

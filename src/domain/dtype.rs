@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// Element type of a tensor. Names are normalized, so that `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown
-/// name is kept.
+/// Element type of a tensor: `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown name is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dtype {
     /// IEEE single precision.
@@ -47,8 +46,7 @@ const KNOWN: [DtypeSpellings; 10] = [
 ];
 
 impl Dtype {
-    /// Parses a name of the profiler, a database or a catalogue file. `None` stands for a slot without a tensor
-    /// (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
+    /// Parses a name; `None` for a slot without a tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         let bare = name.strip_prefix("DT_").unwrap_or(name);
@@ -96,8 +94,7 @@ impl Dtype {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
     }
 
-    /// Returns the type of the result of a binary operation on tensors, by torch's promotion rule for tensors of one
-    /// or more dimensions; `None` for unknown types.
+    /// Returns the common type of tensors with dimensions, by torch's promotion; `None` for unknown types.
     pub(crate) fn promote_with(&self, other: &Self) -> Option<Self> {
         if self == other {
             return Some(self.clone());

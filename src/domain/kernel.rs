@@ -26,8 +26,7 @@ pub enum KernelNameError {
 const LONGEST_STEM: usize = 120;
 /// Number of hexadecimal digits of a hash.
 const HASH: usize = 16;
-/// Maximum length of the start of a shortened name's stem, which is followed by a `+` and a hash and may be preceded
-/// by a `%`.
+/// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
 const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 impl KernelName {

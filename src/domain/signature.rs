@@ -20,8 +20,7 @@ pub(super) fn canonical_signature(case: &Case) -> String {
     })
 }
 
-/// Returns inputs and outputs as they are written in a kernel's canonical signature. The kernel's name is removed
-/// first, because it may contain the separator `|`.
+/// Returns inputs and outputs of a signature; the kernel's name may contain the separator `|`.
 pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&'a str, &'a str) {
     let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
     let mut sides = slots.unwrap_or_default().split('|');
@@ -38,8 +37,7 @@ fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     }
 }
 
-/// Returns true if equal cases of a kernel have equal input shapes; equal cases of all kernels have equal output
-/// shapes. Limits the search in many rows.
+/// Returns true if equal cases have equal input shapes, as all have equal output shapes; limits searches of rows.
 pub(crate) fn keeps_input_shapes(kernel: &KernelName) -> bool {
     signature_rule(kernel).is_none()
 }
@@ -134,8 +132,7 @@ fn matmul_signature(case: &Case) -> Option<String> {
 struct StoredMatrix([(u64, u64); 2]);
 
 impl StoredMatrix {
-    /// Reads two dimensions without blocks, or FRACTAL_NZ, in which a matrix of r rows and c columns is stored as
-    /// (⌈c/c0⌉, ⌈r/r0⌉, r0, c0).
+    /// Reads two dimensions, or those of FRACTAL_NZ: (⌈c/c0⌉, ⌈r/r0⌉, r0, c0) for r rows and c columns.
     fn from_tensor(tensor: &Tensor) -> Option<Self> {
         match (tensor.dims.as_slice(), tensor.format.as_str()) {
             (&[rows, columns], _) => Some(Self([(rows, 1), (columns, 1)])),
@@ -174,8 +171,7 @@ fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Optio
     None
 }
 
-/// Returns source, index length and output: sizes and strides, which the profiler lists beside the index tensors,
-/// follow from them.
+/// Returns source, index length and output, which determine the sizes and strides that the profiler lists.
 fn index_signature(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
     let last = case.inputs.iter().skip(1).flatten().next_back()?;

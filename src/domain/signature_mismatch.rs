@@ -9,8 +9,7 @@ use super::{Case, Slot, Tensor};
 /// Slots of one side with their indices.
 type NumberedSlots<'a> = Vec<(usize, &'a Slot)>;
 
-/// Describes the first difference between a case and recorded slots; `None` if they match. Inputs whose indices are
-/// in `host_slots` are not compared.
+/// Describes the first difference between a case and a record, inputs in `host_slots` left out; `None` if they match.
 pub(crate) fn signature_mismatch(
     case: &Case,
     host_slots: &[usize],

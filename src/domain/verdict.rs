@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// The one final state of a case in a run, best first. It is always accompanied by a reason in plain text
-/// ([`CaseOutcome`]).
+/// The one final state of a case in a run, best first; a [`CaseOutcome`] adds the reason.
 #[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

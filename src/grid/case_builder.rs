@@ -24,8 +24,7 @@ impl<'a> CaseBuilder<'a> {
         Self { space, case: space.blank(0), sizes: sizes.collect() }
     }
 
-    /// Sets the dimensions of a candidate and returns the memory that it needs. The error is the expression of the
-    /// first dimension that has no value or is less than 1.
+    /// Sets the dimensions and returns the memory; the error is the first expression without a value of at least 1.
     pub fn fill(&mut self, numbers: &[i64]) -> Result<MemoryFootprint, &'a CompiledExpr> {
         let mut footprint = MemoryFootprint::default();
         let inputs = self.space.inputs.iter().zip(&mut self.case.inputs).map(|pair| (true, pair));

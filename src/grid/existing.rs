@@ -19,9 +19,7 @@ pub struct ExistingCases {
 }
 
 impl ExistingCases {
-    /// No cases, but numbers of rows by
-    /// [`CandidateSpace::origin`](crate::grid::definition::CandidateSpace::origin) or
-    /// [`Mutation::origin`](crate::grid::definition::Mutation::origin).
+    /// No cases, but numbers of rows by origin of a space or a mutation.
     pub fn with_rows(rows: BTreeMap<String, usize>) -> Self {
         Self { rows, ..Self::default() }
     }

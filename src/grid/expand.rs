@@ -104,8 +104,7 @@ impl<'a> Candidates<'a> {
         Ok(&self.numbers)
     }
 
-    /// The numbers of the candidate, in the order of [`CandidateSpace::names`]. Derived numbers are valid after
-    /// [`Candidates::check`].
+    /// Numbers in the order of [`CandidateSpace::names`]; derived ones are valid after [`Candidates::check`].
     pub fn numbers(&self) -> &[i64] {
         &self.numbers
     }

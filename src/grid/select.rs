@@ -184,8 +184,7 @@ impl<'a> CandidateFilter<'a> {
     }
 }
 
-/// Shape rule for the candidates of a space: the compiled rule where it has been seen to agree with the complete one,
-/// else the complete one.
+/// Shape rule of a space's candidates: compiled where it agreed with the complete one, else the complete one.
 struct CandidateValidator<'a> {
     entry: &'a CatalogueEntry,
     compiled: Option<CompiledRule>,
@@ -315,8 +314,7 @@ impl<'a> SelectedRows<'a> {
         all
     }
 
-    /// Returns the grid's spaces without a row, neither selected nor existing, and the reasons, if the kernel has a
-    /// catalogue entry.
+    /// Returns the spaces without selected or existing rows, with the reasons, if the kernel has a catalogue entry.
     pub(crate) fn empty_spaces(&self) -> Vec<(&'a CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
         const MAY_HAVE_ROWS: [RejectReason; 4] = [
             RejectReason::Existing,

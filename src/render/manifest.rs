@@ -62,8 +62,7 @@ fn is_even(skew: &f64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentinelLengths {
     pub(crate) kernel: String,
-    /// Launches of length 1 in front of the first case and behind the last, which a profiler that drops
-    /// the first or last records may lose.
+    /// Launches of length 1 at both ends, which a profiler that drops the first or last records may lose.
     pub(crate) padding: u32,
 }
 

@@ -81,8 +81,7 @@ pub(crate) fn replay_script<'a>(
     render(assets, TEMPLATE, &ReplayContext { version: env!("CARGO_PKG_VERSION"), kernels })
 }
 
-/// Digest of a rendered call: function, requirements, arguments, returned shapes. A stored check result is valid
-/// while it is unchanged.
+/// Digest of a rendered call. A stored check result is valid while it is unchanged.
 pub(crate) fn call_digest(
     case: &IdentifiedCase,
     reading: &ResolvedCall,

@@ -60,8 +60,7 @@ impl CatalogueEntry {
 }
 
 impl<'a> CaseEditor<'a> {
-    /// Returns the independent dimensions in the form's order: none that depends on others, and only one of coupled
-    /// ones.
+    /// Returns the independent dimensions in the form's order, and only one of coupled ones.
     pub fn dimensions(&self) -> Vec<FormDimension> {
         let mut found: Vec<FormDimension> = Vec::new();
         for name in self.free_names() {
@@ -165,8 +164,7 @@ impl<'a> CaseEditor<'a> {
         alike
     }
 
-    /// Returns the case with changed dimensions and attributes. The error is the reason why a shape cannot be
-    /// computed.
+    /// Returns the changed case; the error is the reason why a shape cannot be computed.
     pub fn build_case(
         &self,
         changes: &[(FormDimension, u64)],

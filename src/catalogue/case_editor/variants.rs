@@ -109,8 +109,7 @@ impl<'a> CaseEditor<'a> {
         cases
     }
 
-    /// Returns a case with these dimensions in another form. Types and formats that the form does not accept are replaced
-    /// by the first that it accepts.
+    /// Returns the case in another form; types and formats that it does not accept become the first that it accepts.
     fn rebuild_in_form(&self, entry: &CatalogueEntry, form: &EntryForm) -> Result<Case, String> {
         let mut bindings = self.bindings.clone();
         let terms = || form.rule.inputs.iter().flatten().flatten();

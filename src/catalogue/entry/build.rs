@@ -141,8 +141,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     Ok(entry)
 }
 
-/// Parses the slots and arguments of an entry or a form, so that errors have their path in the file: forms of lists
-/// have other indices.
+/// Parses slots and arguments before lists are expanded, so that errors have their path in the file.
 fn check_parts(
     inputs: &[Option<RawInput>],
     outputs: &[RawOutput],
@@ -191,8 +190,7 @@ fn check_needs(needs: &CallRequirements) -> Result<(), EntryError> {
     Ok(())
 }
 
-/// Returns the key of errors in a form's rule. Input shapes by name are checked one by one before, so that the rest of
-/// the rule are the outputs.
+/// Returns the key of errors in a form's rule; input shapes by name are checked before.
 fn rule_key(raw: &RawForm) -> &'static str {
     if raw.output_shapes.is_some() { "output_shapes" } else { "shapes" }
 }

@@ -54,8 +54,7 @@ pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     Err(fault(name, problem)).below("roles")
 }
 
-/// Checks that all arguments of the call exist in the schema, that those without default are given once, and that
-/// constants have the types of the schema.
+/// Checks that arguments exist, are given once unless they have a default, and have the types of the schema.
 pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
     let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();

@@ -151,8 +151,7 @@ pub(crate) enum InputSlot {
     Host(Dtype),
     /// A tensor that the call creates and its last kernel reads, such as the order of a sort.
     Intermediate(Dtype),
-    /// An optional argument that the call leaves out, or a number from the host: the profiler shows a type
-    /// without dimensions.
+    /// Omitted argument, or a number from the host: the profiler shows a type without dimensions.
     Omitted(Dtype),
     /// A slot that no form reads.
     Ignored,
@@ -247,8 +246,7 @@ impl CatalogueEntry {
         build::shared_entry(file, text)
     }
 
-    /// Returns the input slots that some form reads from the host or leaves out: the profiler's record of them depends
-    /// on the library that launches.
+    /// Returns the input slots from the host or left out, whose records depend on the library that launches.
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
         let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host(_) | InputSlot::Omitted(_)));

@@ -44,8 +44,7 @@ pub(crate) enum ArithmeticError {
     Broadcast(i64, i64),
 }
 
-/// A number of the expression language: an `i64`, or a node of a compiled expression whose number follows from a
-/// candidate of a grid.
+/// An `i64`, or a node of a compiled expression whose number follows from a candidate of a grid.
 pub(crate) trait ExprNumber: Clone + fmt::Display + PartialEq + From<i64> {
     /// Returns the number if it is the same for all candidates.
     fn constant(&self) -> Option<i64>;

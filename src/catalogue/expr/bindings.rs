@@ -36,8 +36,7 @@ impl<N: ExprNumber> ExprValue<N> {
         }
     }
 
-    /// Returns the numbers of a list, or a list of the one number: an attribute of a single sequence is read as a
-    /// number.
+    /// Returns the numbers of a list, or the one number: an attribute of a single sequence is read as a number.
     pub(crate) fn to_items(&self) -> Result<Vec<N>, ExprErrorKind> {
         match self {
             Self::List(items) => Ok(items.clone()),

@@ -40,8 +40,7 @@ pub(crate) enum CompiledNode {
 }
 
 impl CompiledExpr {
-    /// Compiles an expression; `variable` gives the slot of a name. An error for a name without a slot, a list, or
-    /// what is not known before the numbers are.
+    /// Compiles an expression without lists; `variable` gives the slot of a name.
     pub(crate) fn compile(
         expr: &Expr,
         variable: &dyn Fn(&str) -> Option<VariableSlot>,

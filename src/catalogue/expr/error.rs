@@ -9,8 +9,7 @@ pub(crate) enum ExprError {
     Syntax { source_text: String, problem: String, column: usize },
     #[error("`{0}` has no value here")]
     Unknown(String),
-    /// A value that a compiled expression cannot have, because it differs between candidates of a grid in more than
-    /// numbers, such as a list whose length is one of them.
+    /// A value that differs between candidates in more than numbers, such as a list whose length is one of them.
     #[error("`{0}` cannot be computed before the numbers of a candidate are known")]
     NotConstant(String),
     #[error("`{source_text}`: {problem}")]

@@ -36,8 +36,7 @@ impl Expr {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
 
-    /// Evaluates the expression on numbers or on nodes of compiled expressions. Unbound names, wrong operands, inexact
-    /// divisions and overflows are errors.
+    /// Evaluates the expression on numbers or on nodes; inexact divisions and overflows are errors.
     pub(crate) fn evaluate<N: ExprNumber>(&self, bindings: &Bindings<N>) -> Result<ExprValue<N>, ExprError> {
         evaluate(&self.root, bindings).map_err(|kind| self.error(kind))
     }

@@ -81,10 +81,7 @@ pub(crate) const FUNCTIONS: [(&str, ExprFunction, usize, usize); 31] = [
     ("dot", ExprFunction::Dot, 2, 2),
 ];
 
-/// Calls a function with the number of arguments that it takes.
-///
-/// Functions of which only the rank of an argument matters take nodes of compiled expressions; the others need the
-/// numbers.
+/// Calls a function. Those for which only ranks matter take nodes of compiled expressions; others need the numbers.
 pub(crate) fn call<N: ExprNumber>(
     function: ExprFunction,
     values: &[ExprValue<N>],

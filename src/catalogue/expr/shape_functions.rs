@@ -75,8 +75,7 @@ pub(crate) fn reduce(dims: &[i64], over: &[i64], keep: bool) -> Result<Vec<i64>,
         .collect())
 }
 
-/// Returns the `count` dimensions that the output lacks or has as 1. Of several solutions, the one with the last
-/// dimensions.
+/// Returns the last `count` dimensions that the output may lack or have as 1.
 pub(crate) fn reduced_dims(from: &[i64], to: &[i64], count: i64) -> Result<Vec<i64>, String> {
     let wanted = usize::try_from(count).ok().filter(|wanted| (1..=from.len()).contains(wanted));
     let wanted = wanted.ok_or_else(|| format!("{count} of {} dimensions", from.len()))?;
@@ -157,8 +156,7 @@ pub(crate) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String>
     Err("the output is not a multiple of the input in each dimension".to_owned())
 }
 
-/// Returns the padded shape; `pads` are the elements before and after each dimension, from the last dimension to the
-/// first, as in `torch.nn.functional.pad`.
+/// Returns the padded shape; `pads` are as in `torch.nn.functional.pad`: two per dimension, the last one first.
 pub(crate) fn pad(dims: &[i64], pads: &[i64]) -> Result<Vec<i64>, String> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > dims.len() {
         return Err(format!("{} pads for {} dimensions", pads.len(), dims.len()));

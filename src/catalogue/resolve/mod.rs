@@ -44,8 +44,7 @@ enum FormMismatch {
 }
 
 impl CatalogueEntry {
-    /// Resolves the call of a case, with the first form that fits. The error lists the slots, types, shapes or
-    /// attributes that contradict the entry.
+    /// Resolves the call by the first form that fits; the error lists what contradicts the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();

@@ -83,8 +83,7 @@ impl AttentionCall {
         Some(fit)
     }
 
-    /// Formats the shapes as a cell of 31 slots. The lengths are lists on the host and tensors of the kernel, so
-    /// their shapes are the kernel's.
+    /// Formats a cell of 31 slots. Lengths are lists on the host, so their shapes are the kernel's.
     pub(crate) fn shapes_cell(&self, case: &Case) -> String {
         let kernel = AttentionCase::new(case);
         let slots = (0..Self::SLOTS).map(|index| {

@@ -22,8 +22,7 @@ pub(crate) struct AxisShortfall {
     pub(crate) required: Vec<i64>,
     /// Gaps that are too wide, with missing endpoints counted as values.
     pub(crate) gaps: Vec<AxisGap>,
-    /// The fewest points that complete the values, ascending: endpoints, required points, and for the remaining gaps the
-    /// roundest numbers that close them.
+    /// The fewest and roundest points that complete the values, ascending: endpoints, required points, and in gaps.
     pub(crate) points: Vec<i64>,
 }
 
@@ -62,8 +61,7 @@ fn neighbour_pairs(values: &BTreeSet<i64>, least: i64, greatest: i64) -> impl It
     inside.clone().copied().zip(inside.skip(1).copied())
 }
 
-/// Returns the fewest points that close a gap. The greatest allowed steps from below and from above give a range for each
-/// point, in which the roundest number is used.
+/// Returns the fewest points that close a gap: the roundest numbers in the ranges that the greatest steps leave.
 fn closing_points(standard: &DensityStandard, from: i64, to: i64) -> Vec<i64> {
     // The furthest points from above, until `from` is within the allowed distance of the last one.
     let mut floors = Vec::new();

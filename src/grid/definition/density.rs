@@ -43,8 +43,7 @@ pub(crate) struct AuditedAxis {
     pub(crate) standard: DensityStandard,
     value: Expr,
     in_form: BTreeMap<String, Expr>,
-    /// Names and expressions of the values that are fixed while the axis is audited, such as the weight of a product;
-    /// empty if the axis is audited over all cases.
+    /// Fixed values of a group, such as the weight of a product; empty if the axis is audited over all cases.
     for_each: Vec<(String, Expr)>,
 }
 
@@ -147,8 +146,7 @@ impl AuditedAxis {
 }
 
 impl CatalogueEntry {
-    /// Returns the points of a case on the axes; `None` for an axis that its form lacks. Errors are those of
-    /// [`CatalogueEntry::resolve_call`].
+    /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
     pub(crate) fn axis_points<'a>(
         &self,
         case: &Case,
@@ -290,8 +288,7 @@ impl DensityStandard {
         Some((self.segments.first()?.from, self.segments.last()?.to))
     }
 
-    /// Returns the spacing that a gap between two neighbours violates; every segment that overlaps the gap applies.
-    /// Consecutive numbers are always close enough.
+    /// Returns the spacing that a gap violates, of all segments that overlap it; consecutive numbers are close enough.
     pub(crate) fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
         if to <= from.saturating_add(1) {
             return None;

@@ -6,8 +6,7 @@ use crate::config::yaml::{Location, Spanned, YamlNode};
 /// Limit of the values of one axis; it stops a mistyped segment before memory is exhausted.
 const MAX_VALUES: usize = 1 << 16;
 
-/// Returns the values of a list of numbers and segments, each once, in ascending order. An error has the position of
-/// the wrong value.
+/// Returns the distinct values of numbers and segments, ascending; an error has the position of the wrong value.
 pub(crate) fn ladder_values(items: &Spanned<Vec<Spanned<YamlNode>>>) -> Result<Vec<i64>, (Location, String)> {
     let mut values = Vec::new();
     for item in &items.value {

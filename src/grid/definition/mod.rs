@@ -186,8 +186,7 @@ impl GridModels {
         Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
     }
 
-    /// Returns notes on parts of the chosen models that are not used: products that no grid has, and unused parts of
-    /// imported files.
+    /// Returns notes on unused parts of the chosen models, such as products that no grid has.
     pub(crate) fn left_out(&self) -> &[String] {
         &self.left_out
     }
@@ -270,8 +269,7 @@ impl GridFiles {
         Ok(Self { spaces: own.spaces, named: own.named })
     }
 
-    /// Returns the kernels of files that are not embedded which have no entry in the catalogue and so get no rows, each
-    /// with the error to report.
+    /// Returns the kernels of the user's files that the catalogue lacks, each with the error to report.
     pub(crate) fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
         let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
         let errors = unknown.map(|(kernel, place)| {

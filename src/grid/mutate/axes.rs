@@ -91,8 +91,7 @@ impl<'a> CaseAxes<'a> {
         }
     }
 
-    /// Builds the case with other sequences. Block pool and block table keep their sizes if these suffice, as those of a
-    /// server do, and are enlarged otherwise.
+    /// Builds the case with other sequences; block pool and table are enlarged only if they do not suffice.
     pub(crate) fn with_sequences(&self, sequences: &SequenceLengths) -> Result<Case, String> {
         let at = |slot: AttentionSlot, place| self.editor.dimension_at(slot as usize, place);
         let mut changes: Vec<(FormDimension, u64)> = Vec::new();
@@ -120,8 +119,7 @@ impl<'a> CaseAxes<'a> {
         self.editor.build_case(&changes, Some(&sequences.to_attributes(&case.attributes)))
     }
 
-    /// Builds the case with cache blocks of another size, as many as the same number of tokens needs; returns it with the
-    /// present block size.
+    /// Returns the present block size, and the case with blocks of another size for the same number of tokens.
     pub(crate) fn with_block_size(&self, size: u64) -> Option<(u64, Result<Case, String>)> {
         let dimensions = self.editor.dimensions();
         let of = |role: DimensionRole| {

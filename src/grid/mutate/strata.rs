@@ -72,8 +72,7 @@ pub(crate) fn sample_mutants(
     selected
 }
 
-/// Selects `wanted` mutants at even distances in log space: each point of an additive sequence selects the nearest mutant
-/// that is not selected yet.
+/// Selects `wanted` mutants: for each point of an additive sequence in log space the nearest one that is left.
 fn sample_stratum(mutants: &[SizedMutant], places: &[usize], wanted: usize, seed: u64) -> Vec<usize> {
     if wanted >= places.len() {
         return places.to_vec();

@@ -29,8 +29,7 @@ pub(crate) struct MutationCases {
 }
 
 impl MutationCases {
-    /// Selects the mutants' kernels that are in `wanted`, or all if it is empty. An error without a case, or for a
-    /// wanted kernel that no mutant is of.
+    /// Selects the kernels in `wanted` or, if it is empty, all; a wanted kernel without mutants is an error.
     pub(crate) fn new(
         cases: CasesByKernel,
         mutator: &CaseMutator<'_>,

@@ -106,8 +106,7 @@ impl<'a> GridRows<'a> {
     }
 }
 
-/// Formats shapes, types and formats as the profiler writes them: shapes in literal quotes, and `DT_UNDEFINED` and
-/// `NULL` for empty slots.
+/// Formats cells as the profiler does: quoted shapes, `DT_UNDEFINED` and `NULL` for empty slots.
 fn format_slots(slots: &[Slot]) -> [String; 3] {
     let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
     for (index, slot) in slots.iter().enumerate() {

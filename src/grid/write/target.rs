@@ -21,8 +21,7 @@ pub(crate) struct TargetDatabase<'a> {
 }
 
 impl<'a> TargetDatabase<'a> {
-    /// Opens an existing database; kind and device are those of a new one. An error if the folder exists and is not a
-    /// database, or one of another kind.
+    /// Opens a database, which must be of this kind if it exists; kind and device are those of a new one.
     pub(crate) fn open(
         folder: &'a Path,
         kind: Option<DataKind>,
@@ -53,8 +52,7 @@ impl<'a> TargetDatabase<'a> {
         self.database.as_ref().map_or(self.file.kind, Database::kind)
     }
 
-    /// Selects rows and, unless `dry_run`, writes the tables that have new ones. A missing database is created. If a
-    /// table cannot be read, nothing is written.
+    /// Selects rows and, unless `dry_run`, writes them, also to a new database; all tables are read before.
     pub(crate) fn add_rows<'w>(
         &self,
         writer: &RowWriter<'w>,

@@ -79,8 +79,7 @@ impl<'a> RowSource<'a> {
 }
 
 impl<'a> RowWriter<'a> {
-    /// Selects the rows of all kernels and appends them to the database's tables in memory, on all cores. Without a
-    /// database no candidate exists as a row.
+    /// Selects the rows of all kernels and appends them to the tables in memory, on all cores.
     pub(super) fn extend_tables(
         &self,
         database: Option<&Database>,
