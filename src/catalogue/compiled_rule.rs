@@ -78,7 +78,7 @@ impl CatalogueEntry {
         let logical = logical_inputs(form, sample, inputs.to_vec(), &mut fits)?;
         let recorded = (!outputs.is_empty()).then_some(outputs);
         let mut bindings = form.rule.bind(&logical, recorded, Bindings::default(), &mut fits)?;
-        let outputs = form.rule.output_nodes(&bindings, &mut fits)?;
+        let outputs = form.rule.outputs.shape_nodes(&bindings, &mut fits)?;
         let sizes = |dims: &Vec<CompiledNode>, bytes: Option<u64>| {
             let elements = product(dims).unwrap_or(CompiledNode::Constant(i64::MAX));
             let bytes = i64::try_from(bytes.unwrap_or(2)).unwrap_or(i64::MAX);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CatalogueEntry, DeclaredArgument};
 use crate::{
-    config::{AssetFiles, YamlError, device_profile::from_assets, yaml},
+    config::{AssetFiles, YamlError, yaml},
     domain::{KernelName, did_you_mean_or},
 };
 
@@ -18,7 +18,7 @@ pub struct Catalogue {
 impl Catalogue {
     /// Loads and checks every entry. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        let assets = assets.catalogue().map_err(|error| from_assets(&error))?;
+        let assets = assets.catalogue()?;
         let mut shared = Vec::new();
         let mut entries = BTreeMap::new();
         for asset in assets.values() {

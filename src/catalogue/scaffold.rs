@@ -65,14 +65,6 @@ fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [
     cases.iter().filter_map(|case| side(case).get(index)?.as_ref()).collect()
 }
 
-fn case_inputs(case: &Case) -> &[Slot] {
-    &case.inputs
-}
-
-fn case_outputs(case: &Case) -> &[Slot] {
-    &case.outputs
-}
-
 fn dtype_list(tensors: &[&Tensor]) -> String {
     let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.dtype.as_str()).collect();
     names.sort_unstable();
@@ -81,7 +73,7 @@ fn dtype_list(tensors: &[&Tensor]) -> String {
 }
 
 fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
-    let tensors = slot_tensors(index, cases, case_inputs);
+    let tensors = slot_tensors(index, cases, |case| &case.inputs);
     if tensors.is_empty() {
         return "  - ~\n".to_owned();
     }
@@ -110,7 +102,7 @@ fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
     match arguments.first() {
         Some(first) if same => first.clone(),
         None if same => "TODO_0".to_owned(),
-        _ => format!("{{recorded: [{}]}}", dtype_list(&slot_tensors(index, cases, case_outputs))),
+        _ => format!("{{recorded: [{}]}}", dtype_list(&slot_tensors(index, cases, |case| &case.outputs))),
     }
 }
 

@@ -31,23 +31,16 @@ pub(crate) struct SchemaArgument {
 /// Type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaType {
-    /// A tensor.
     Tensor,
-    /// A list of tensors.
     TensorList,
-    /// A whole number.
     Int,
-    /// A list of whole numbers.
     IntList,
-    /// A number.
     Float,
-    /// A list of numbers.
     FloatList,
     /// A number of any type.
     Scalar,
     /// True or false.
     Bool,
-    /// Text.
     Str,
     /// An element type, a layout, a device or another type that npubench does not interpret.
     Other,

@@ -25,7 +25,7 @@ pub struct ShapeRule {
     pub(crate) source: String,
     /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
-    pub(crate) outputs: Vec<Vec<OutputTerm>>,
+    pub(crate) outputs: ReturnShapes,
     pub(crate) conditions: Vec<Expr>,
     /// Names inferred from the recorded output.
     pub(crate) inferred: Vec<(String, Expr)>,
@@ -55,18 +55,33 @@ impl ReturnShapes {
         Ok(Self(shapes.map(output_terms).collect::<Result<_, _>>()?))
     }
 
-    /// Evaluates the shapes. The error is a name without a value or a negative dimension.
+    /// Evaluates the shapes; the error is a name without a value or a negative dimension.
     pub(crate) fn evaluate_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        unsigned_shapes(&self.0, bindings)
+        let shapes = self.shape_nodes(bindings, &mut Vec::new())?;
+        let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
+        Ok(shapes.into_iter().map(unsigned).collect())
     }
 
-    /// As [`ReturnShapes::evaluate_shapes`], on nodes of compiled expressions.
+    /// As [`ReturnShapes::evaluate_shapes`], on numbers or on nodes of compiled expressions.
     pub(crate) fn shape_nodes<N: ExprNumber>(
         &self,
         bindings: &Bindings<N>,
         conditions: &mut Vec<N>,
     ) -> Result<Vec<Vec<N>>, RuleMismatch> {
-        evaluate_shapes(&self.0, bindings, conditions)
+        let shapes = self.0.iter().map(|terms| {
+            let dims = output_dims(terms, bindings)?;
+            for dim in &dims {
+                let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
+                require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim}"))?;
+            }
+            Ok(dims)
+        });
+        shapes.collect()
+    }
+
+    /// Returns the terms of all shapes.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &OutputTerm> {
+        self.0.iter().flatten()
     }
 }
 
@@ -93,7 +108,7 @@ impl ShapeRule {
     ) -> Result<Self, RuleError> {
         let (left, right) = rule.split_once("->").ok_or_else(|| RuleError::NoArrow(rule.to_owned()))?;
         let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
-        let outputs = right.split(';').map(output_terms).collect::<Result<_, _>>()?;
+        let outputs = ReturnShapes(right.split(';').map(output_terms).collect::<Result<_, _>>()?);
         let conditions = conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
         let source = rule.trim().to_owned();
         Ok(Self {
@@ -118,21 +133,13 @@ impl ShapeRule {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }
 
-    pub(crate) fn input_count(&self) -> usize {
-        self.inputs.len()
-    }
-
-    pub(crate) fn output_count(&self) -> usize {
-        self.outputs.len()
-    }
-
     /// Returns the names that inputs and outputs bind.
     pub(crate) fn bound_names(&self) -> BTreeSet<&str> {
         let inputs = self.inputs.iter().flatten().flatten().filter_map(|term| match term {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
         });
-        let outputs = self.outputs.iter().flatten().filter_map(|term| match term {
+        let outputs = self.outputs.terms().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
             OutputTerm::Expr(expr) => expr.bare_name(),
         });
@@ -201,12 +208,12 @@ impl ShapeRule {
         conditions: &mut Vec<N>,
     ) -> Result<(), RuleMismatch> {
         // Optional outputs at the end are recorded without dimensions, or not at all.
-        let optional = self.outputs.iter().rev().take_while(|terms| terms.is_empty()).count();
-        let (most, least) = (self.outputs.len(), self.outputs.len() - optional);
+        let optional = self.outputs.0.iter().rev().take_while(|terms| terms.is_empty()).count();
+        let (most, least) = (self.outputs.0.len(), self.outputs.0.len() - optional);
         if outputs.len() > most || outputs.len() < least.max(1) {
             return Err(format!("{} output slots, the rule has {most}", outputs.len()).into());
         }
-        for (slot, (terms, recorded)) in self.outputs.iter().zip(outputs).enumerate() {
+        for (slot, (terms, recorded)) in self.outputs.0.iter().zip(outputs).enumerate() {
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
             {
@@ -222,20 +229,6 @@ impl ShapeRule {
             })?;
         }
         Ok(())
-    }
-
-    /// Evaluates the shapes of the outputs; the error is a name without a value or a negative dimension.
-    pub(crate) fn output_shapes(&self, bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-        unsigned_shapes(&self.outputs, bindings)
-    }
-
-    /// As [`ShapeRule::output_shapes`], on numbers or on nodes of compiled expressions.
-    pub(crate) fn output_nodes<N: ExprNumber>(
-        &self,
-        bindings: &Bindings<N>,
-        conditions: &mut Vec<N>,
-    ) -> Result<Vec<Vec<N>>, RuleMismatch> {
-        evaluate_shapes(&self.outputs, bindings, conditions)
     }
 }
 
@@ -313,28 +306,6 @@ pub(crate) fn require_value<N: ExprNumber>(
         ExprValue::List(numbers) => numbers,
     };
     numbers.iter().try_for_each(|number| require(number.has_value(), conditions, String::new))
-}
-
-fn evaluate_shapes<N: ExprNumber>(
-    shapes: &[Vec<OutputTerm>],
-    bindings: &Bindings<N>,
-    conditions: &mut Vec<N>,
-) -> Result<Vec<Vec<N>>, RuleMismatch> {
-    let shapes = shapes.iter().map(|terms| {
-        let dims = output_dims(terms, bindings)?;
-        for dim in &dims {
-            let is_valid = N::apply(BinaryOperator::GreaterEqual, dim.clone(), N::from(0));
-            require(is_valid.map_err(ExprErrorKind::from)?, conditions, || format!("dimension {dim}"))?;
-        }
-        Ok(dims)
-    });
-    shapes.collect()
-}
-
-fn unsigned_shapes(shapes: &[Vec<OutputTerm>], bindings: &Bindings) -> Result<Vec<Vec<u64>>, String> {
-    let shapes = evaluate_shapes(shapes, bindings, &mut Vec::new())?;
-    let unsigned = |dims: Vec<i64>| dims.into_iter().map(i64::unsigned_abs).collect();
-    Ok(shapes.into_iter().map(unsigned).collect())
 }
 
 pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
@@ -489,7 +460,7 @@ mod tests {
     }
 
     fn outputs(form: &ShapeRule, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, String> {
-        form.output_shapes(&bind_names(form, &present(inputs), None, Bindings::default())?)
+        form.outputs.evaluate_shapes(&bind_names(form, &present(inputs), None, Bindings::default())?)
     }
 
     fn bind_names(
@@ -574,7 +545,7 @@ mod tests {
         let mut known = Bindings::default();
         known.set("P", ExprValue::List(vec![0, 1]));
         let bound = bind_names(&rule, &inputs, None, known).expect("fits");
-        assert_eq!(rule.output_shapes(&bound), Ok(vec![vec![32, 5]]));
+        assert_eq!(rule.outputs.evaluate_shapes(&bound), Ok(vec![vec![32, 5]]));
     }
 
     #[test]

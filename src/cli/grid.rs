@@ -104,7 +104,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let kernels = select_kernels(&grids, &wanted, &assets)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
     let (target, device) = open_target(options, &assets)?;
-    models.left_out().iter().for_each(|note| print_note(note));
+    models.left_out.iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
         if kernels.contains(&kernel) {
             print_note(&format!("{place}\nhint: {}", place.hint));

@@ -8,7 +8,7 @@ use std::{
 
 use include_dir::{Dir, include_dir};
 
-use super::{YamlError, device_profile::from_assets};
+use super::YamlError;
 use crate::domain::nearest_name;
 
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
@@ -32,6 +32,13 @@ pub struct AssetError {
     /// The system's reason.
     #[source]
     pub(crate) source: io::Error,
+}
+
+impl From<AssetError> for YamlError {
+    fn from(error: AssetError) -> Self {
+        let problem = format!("cannot be read: {}", error.source);
+        Self::of_file(&error.path, problem, "check the folder given with `--assets`")
+    }
 }
 
 /// The path, for messages, and the text of a file.
@@ -112,7 +119,7 @@ impl AssetFiles {
         if !folder.is_dir() {
             return Ok(Vec::new());
         }
-        let failed = |source| from_assets(&AssetError { path: folder.to_owned(), source });
+        let failed = |source| AssetError { path: folder.to_owned(), source };
         let entries = fs::read_dir(folder).map_err(failed)?;
         let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
         let mut paths = paths.map_err(failed)?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AssetError, AssetFiles, YamlError, yaml};
+use super::{AssetFiles, YamlError, yaml};
 use crate::domain::{Dtype, Nanos};
 
 /// The unit of the device that bounds a kernel's arithmetic.
@@ -56,17 +56,15 @@ pub struct DeviceProfile {
     pub(crate) clock_mhz: u32,
 }
 
-pub(crate) const DEFAULT_DEVICE: &str = "ATLAS_800_A3_752T_128G_DIE";
-
 impl DeviceProfile {
     /// Returns the name of the default profile.
     pub const fn default_name() -> &'static str {
-        DEFAULT_DEVICE
+        "ATLAS_800_A3_752T_128G_DIE"
     }
 
     /// Loads a profile by name. The error for an unknown name lists the existing ones.
     pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
-        let files = assets.device_profiles().map_err(|error| from_assets(&error))?;
+        let files = assets.device_profiles()?;
         let Some(asset) = files.get(&format!("{name}.yaml")) else {
             let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
             let problem = format!("the device profile `{name}` does not exist");
@@ -105,17 +103,13 @@ impl DeviceProfile {
     }
 }
 
-pub(crate) fn from_assets(error: &AssetError) -> YamlError {
-    let problem = format!("cannot be read: {}", error.source);
-    YamlError::of_file(&error.path, problem, "check the folder given with `--assets`")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn profile() -> DeviceProfile {
-        DeviceProfile::load(&AssetFiles::embedded(), DEFAULT_DEVICE).expect("the default profile")
+        DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name())
+            .expect("the default profile")
     }
 
     fn work(flops: f64, bytes: f64, unit: ComputeUnit) -> KernelWork {
@@ -142,6 +136,6 @@ mod tests {
     #[test]
     fn a_wrong_name_lists_the_right_ones() {
         let error = DeviceProfile::load(&AssetFiles::embedded(), "ATLAS").expect_err("no such profile");
-        assert!(error.hint.contains(DEFAULT_DEVICE), "{}", error.hint);
+        assert!(error.hint.contains(DeviceProfile::default_name()), "{}", error.hint);
     }
 }

@@ -188,6 +188,14 @@ impl<'de> Deserialize<'de> for YamlNode {
 
 struct NodeVisitor;
 
+macro_rules! visit_scalars {
+    ($($name:ident: $type:ty),*) => {
+        $(fn $name<E>(self, value: $type) -> Result<YamlNode, E> {
+            Ok(YamlNode::Scalar(value.to_string()))
+        })*
+    };
+}
+
 impl<'de> de::Visitor<'de> for NodeVisitor {
     type Value = YamlNode;
 
@@ -199,25 +207,7 @@ impl<'de> de::Visitor<'de> for NodeVisitor {
         Ok(YamlNode::Scalar("null".to_owned()))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(value.to_string()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(value.to_string()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(value.to_owned()))
-    }
+    visit_scalars!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, items: A) -> Result<YamlNode, A::Error> {
         Vec::deserialize(de::value::SeqAccessDeserializer::new(items)).map(YamlNode::List)

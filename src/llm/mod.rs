@@ -21,7 +21,7 @@ pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProdu
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{AssetFiles, YamlError, device_profile::from_assets},
+    config::{AssetFiles, YamlError},
     domain::nearest_name,
 };
 
@@ -142,7 +142,7 @@ impl LlmModel {
 
     /// Returns all models by file name.
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
-        let files = assets.models().map_err(|error| from_assets(&error))?;
+        let files = assets.models()?;
         let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
         files.iter().map(|(file, asset)| Ok((name(file), Self::parse(&asset.path, &asset.text)?))).collect()
     }

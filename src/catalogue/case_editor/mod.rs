@@ -50,7 +50,7 @@ impl CatalogueEntry {
         let (form, bindings) = self.matching_form(case)?;
         let conditions = &form.rule.conditions;
         let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
-        let terms = form.rule.outputs.iter().flatten().filter_map(|term| match term {
+        let terms = form.rule.outputs.terms().filter_map(|term| match term {
             OutputTerm::Expr(expr) => Some(expr),
             OutputTerm::Sequence(_) => None,
         });
@@ -86,7 +86,7 @@ impl<'a> CaseEditor<'a> {
             PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
             PatternTerm::Number(_) => None,
         });
-        let outputs = self.form.rule.outputs.iter().flatten().filter_map(|term| match term {
+        let outputs = self.form.rule.outputs.terms().filter_map(|term| match term {
             OutputTerm::Sequence(name) => Some(name.as_str()),
             OutputTerm::Expr(expr) => expr.bare_name(),
         });
@@ -200,7 +200,7 @@ impl<'a> CaseEditor<'a> {
             _ => Ok(slot.clone()),
         };
         let inputs = self.case.inputs.iter().enumerate().map(shape).collect::<Result<_, String>>()?;
-        let mut shapes = self.form.rule.output_shapes(&bindings)?.into_iter();
+        let mut shapes = self.form.rule.outputs.evaluate_shapes(&bindings)?.into_iter();
         let mut outputs = self.case.outputs.clone();
         for tensor in outputs.iter_mut().flatten() {
             tensor.dims = check_positive(shapes.next().ok_or("the case has more outputs than the form")?)?;

@@ -209,7 +209,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // `inputs:` may leave out empty slots at the end.
-    while inputs.len() < rule.input_count() && !rule.takes_slot(inputs.len()) {
+    while inputs.len() < rule.inputs.len() && !rule.takes_slot(inputs.len()) {
         inputs.push(InputSlot::Ignored);
     }
     let outputs = raw.outputs.as_ref().unwrap_or(&entry.outputs).iter();

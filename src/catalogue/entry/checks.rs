@@ -25,8 +25,8 @@ pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
 pub(crate) fn check_slots(form: &EntryForm) -> Result<(), EntryError> {
     let rule = &form.rule;
     let counts = [
-        ("input", rule.input_count(), form.inputs.len()),
-        ("output", rule.output_count(), form.output_dtypes.len()),
+        ("input", rule.inputs.len(), form.inputs.len()),
+        ("output", rule.outputs.0.len(), form.output_dtypes.len()),
     ];
     for (side, in_form, declared) in counts {
         if in_form != declared {

@@ -1,5 +1,9 @@
 //! The functions of expressions: names, numbers of arguments, values.
 
+use std::ops::RangeInclusive;
+
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 use super::{
     arithmetic::{ArithmeticError, BinaryOperator, ExprNumber, product},
     bindings::ExprValue,
@@ -7,7 +11,9 @@ use super::{
     shape_functions,
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The functions; their names in snake case are those of torch and numpy where they have the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ExprFunction {
     Min,
     Max,
@@ -45,41 +51,26 @@ pub(crate) enum ExprFunction {
 /// No upper limit of the number of arguments: a list of tensors.
 pub(crate) const ANY_NUMBER: usize = usize::MAX;
 
-/// (name, function, least and greatest number of arguments); the names are those of torch and numpy where they have
-/// the function.
-pub(crate) const FUNCTIONS: [(&str, ExprFunction, usize, usize); 31] = [
-    ("min", ExprFunction::Min, 1, 2),
-    ("max", ExprFunction::Max, 1, 2),
-    ("align", ExprFunction::Align, 2, 2),
-    ("rank", ExprFunction::Rank, 1, 1),
-    ("numel", ExprFunction::Numel, 1, 1),
-    ("broadcast", ExprFunction::Broadcast, 2, 2),
-    ("all_le", ExprFunction::AllLe, 2, 2),
-    ("list", ExprFunction::List, 1, ANY_NUMBER),
-    ("permute", ExprFunction::Permute, 2, 2),
-    ("infer_permutation", ExprFunction::InferPermutation, 2, 2),
-    ("reduce", ExprFunction::Reduce, 2, 2),
-    ("reduce_keepdim", ExprFunction::ReduceKeepdim, 2, 2),
-    ("reduced_dims", ExprFunction::ReducedDims, 3, 3),
-    ("cat", ExprFunction::Cat, 2, ANY_NUMBER),
-    ("cat_dim", ExprFunction::CatDim, 2, ANY_NUMBER),
-    ("stack", ExprFunction::Stack, 2, ANY_NUMBER),
-    ("stack_dim", ExprFunction::StackDim, 2, ANY_NUMBER),
-    ("tile", ExprFunction::Tile, 2, 2),
-    ("tile_repeats", ExprFunction::TileRepeats, 2, 2),
-    ("pad", ExprFunction::Pad, 2, 2),
-    ("pad_amounts", ExprFunction::PadAmounts, 2, 2),
-    ("strides", ExprFunction::Strides, 1, 1),
-    ("sum", ExprFunction::Sum, 1, 1),
-    ("len", ExprFunction::Len, 1, 1),
-    ("last", ExprFunction::Last, 1, 1),
-    ("diff", ExprFunction::Diff, 1, 1),
-    ("cumsum", ExprFunction::Cumsum, 1, 1),
-    ("split_evenly", ExprFunction::SplitEvenly, 2, 2),
-    ("full", ExprFunction::Full, 2, 2),
-    ("ceil_div", ExprFunction::CeilDiv, 2, 2),
-    ("dot", ExprFunction::Dot, 2, 2),
-];
+impl ExprFunction {
+    /// Returns the least and greatest number of arguments.
+    pub(crate) const fn argument_counts(self) -> RangeInclusive<usize> {
+        match self {
+            Self::Min | Self::Max => 1..=2,
+            Self::Rank
+            | Self::Numel
+            | Self::Strides
+            | Self::Sum
+            | Self::Len
+            | Self::Last
+            | Self::Diff
+            | Self::Cumsum => 1..=1,
+            Self::List => 1..=ANY_NUMBER,
+            Self::Cat | Self::CatDim | Self::Stack | Self::StackDim => 2..=ANY_NUMBER,
+            Self::ReducedDims => 3..=3,
+            _ => 2..=2,
+        }
+    }
+}
 
 /// Calls a function. Those for which only ranks matter take nodes of compiled expressions; others need the numbers.
 pub(crate) fn call<N: ExprNumber>(

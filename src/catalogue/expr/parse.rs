@@ -1,9 +1,11 @@
 //! Parser of expressions.
 
+use strum::VariantArray as _;
+
 use super::{
     arithmetic::BinaryOperator,
     error::ExprError,
-    functions::{ANY_NUMBER, FUNCTIONS},
+    functions::{ANY_NUMBER, ExprFunction},
     node::ExprNode,
 };
 
@@ -131,8 +133,8 @@ impl ExprParser<'_> {
     }
 
     fn call(&mut self, word: &str) -> Result<ExprNode, ExprError> {
-        let Some((_, function, least, most)) = FUNCTIONS.into_iter().find(|(name, ..)| *name == word) else {
-            let names = FUNCTIONS.map(|(name, ..)| name).join(", ");
+        let Ok(function) = word.parse::<ExprFunction>() else {
+            let names = ExprFunction::VARIANTS.iter().map(<&str>::from).collect::<Vec<_>>().join(", ");
             return Err(self.error(&format!("there is no function `{word}`; the functions are {names}")));
         };
         self.at += word.len();
@@ -144,7 +146,9 @@ impl ExprParser<'_> {
                 break;
             }
         }
-        if !(least..=most).contains(&arguments.len()) {
+        let counts = function.argument_counts();
+        if !counts.contains(&arguments.len()) {
+            let (least, most) = counts.into_inner();
             let expected = match most {
                 ANY_NUMBER => format!("{least} or more"),
                 most if most == least => least.to_string(),

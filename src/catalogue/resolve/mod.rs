@@ -187,7 +187,7 @@ impl CatalogueEntry {
         inputs: &[Option<&Tensor>],
         recorded: &[Dtype],
     ) -> Result<Vec<Tensor>, NotReplayable> {
-        let shapes = form.rule.output_shapes(bindings).map_err(NotReplayable::Contradiction)?;
+        let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {

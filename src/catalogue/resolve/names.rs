@@ -19,7 +19,7 @@ impl CatalogueEntry {
             // This gives the reason of each form.
             return self.resolve_call(case).and(Err(contradiction("no form fits")));
         };
-        let outputs = form.rule.output_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
+        let outputs = form.rule.outputs.evaluate_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
         let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
         bindings.set("output", ExprValue::List(first));
         Ok((&form.rule.name, bindings))

@@ -58,17 +58,12 @@ use attention_attribute as name;
 /// Slots of the kernel's 31 inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttentionSlot {
-    /// Queries.
     Query = 0,
     /// Keys, in blocks if the call has a block table.
     Key = 1,
-    /// Values, likewise.
     Value = 2,
-    /// Mask.
     Mask = 4,
-    /// Lengths of the queries.
     QueryLengths = 5,
-    /// Lengths of keys and values.
     KvLengths = 6,
     /// Blocks of each sequence.
     BlockTable = 14,

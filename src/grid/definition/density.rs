@@ -13,7 +13,6 @@ use crate::{
     catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
     config::{
         AssetFiles, YamlError,
-        device_profile::from_assets,
         yaml::{self, Location, Spanned, YamlMap},
     },
     domain::{Case, KernelName, did_you_mean_or},
@@ -102,7 +101,7 @@ struct RawAxis {
 impl DensityFile {
     /// Reads the file. Kernels, forms and names that the catalogue lacks are errors.
     pub(crate) fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
-        let mut files = assets.grids().map_err(|error| from_assets(&error))?;
+        let mut files = assets.grids()?;
         // The file is embedded, so it always exists.
         let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
         Self::parse(&path, &text, catalogue)

@@ -28,7 +28,7 @@ pub use values::{ModelValues, ValueTable};
 
 use crate::{
     catalogue::{Catalogue, CompiledExpr, Expr},
-    config::{AssetError, AssetFiles, YamlError, assets::AssetFile, device_profile::from_assets},
+    config::{AssetError, AssetFiles, YamlError, assets::AssetFile},
     domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, did_you_mean_or},
     llm::LlmModel,
 };
@@ -162,8 +162,8 @@ pub struct GridModels {
     known: Vec<ModelValues>,
     /// The chosen models. Without a choice, patterns with a variant for models use the one without.
     chosen: Option<Vec<ModelValues>>,
-    /// Notes on parts of the chosen models that are not used.
-    left_out: Vec<String>,
+    /// Notes on unused parts of the chosen models, such as products that no grid has.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl GridModels {
@@ -186,11 +186,6 @@ impl GridModels {
         Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
     }
 
-    /// Returns notes on unused parts of the chosen models, such as products that no grid has.
-    pub(crate) fn left_out(&self) -> &[String] {
-        &self.left_out
-    }
-
     fn used(&self) -> &[ModelValues] {
         self.chosen.as_deref().unwrap_or(&self.known)
     }
@@ -203,7 +198,7 @@ impl GridModels {
 impl GridFiles {
     /// Reads all grid files.
     pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
-        let mut files = assets.grids().map_err(|error| from_assets(&error))?;
+        let mut files = assets.grids()?;
         let shared = files.remove(SHARED);
         for other in [density::FILE, mutations::FILE] {
             files.remove(other);
@@ -221,7 +216,7 @@ impl GridFiles {
         models: &GridModels,
         paths: &[PathBuf],
     ) -> Result<Self, YamlError> {
-        let shared = assets.grids().map_err(|error| from_assets(&error))?.remove(SHARED);
+        let shared = assets.grids()?.remove(SHARED);
         let ladders = shared.map(|asset| build::parse_ladders(&asset.path, &asset.text)).transpose()?;
         let files = paths.iter().map(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -230,7 +225,7 @@ impl GridFiles {
         let files = files.collect::<Result<BTreeMap<_, _>, AssetError>>();
         let files = files.map_err(|error| YamlError {
             hint: "give the path of a grid file, a text in UTF-8".to_owned(),
-            ..from_assets(&error)
+            ..error.into()
         })?;
         if files.len() < paths.len() {
             let problem = "two files have the same name, and rows refer to the name of their file";

@@ -13,7 +13,6 @@ use crate::{
     catalogue::DimensionRole,
     config::{
         AssetFiles, YamlError,
-        device_profile::from_assets,
         yaml::{self, Location, Spanned, YamlMap, YamlNode},
     },
     domain::{Dtype, KernelName, TensorFormat, did_you_mean_or},
@@ -131,7 +130,7 @@ struct RawMutation {
 impl MutationFile {
     /// Reads the file.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        let mut files = assets.grids().map_err(|error| from_assets(&error))?;
+        let mut files = assets.grids()?;
         let ladders = match files.remove(super::SHARED) {
             Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
             None => LadderValues::new(),

@@ -282,7 +282,7 @@ impl PatternContext<'_> {
         let texts = self.pattern.text.iter().flatten();
         let texts = texts.map(|(column, text)| {
             let template = AttributeTemplate::Text(text.clone());
-            Ok((column, Spanned::new(template, column.referenced, column.defined)))
+            Ok::<_, YamlError>((column, Spanned::new(template, column.referenced, column.defined)))
         });
         let expressions = self.pattern.attributes.iter().flatten();
         let expressions = expressions.map(|(column, text)| {
