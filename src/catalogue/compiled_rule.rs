@@ -16,11 +16,11 @@ use crate::domain::Case;
 /// The forms of an entry that cases of one kind may take, in the entry's order.
 #[derive(Clone, Debug)]
 pub struct CompiledRule {
-    forms: Vec<CompiledForm>,
+    pub(crate) forms: Vec<CompiledForm>,
 }
 
 #[derive(Clone, Debug)]
-struct CompiledForm {
+pub(crate) struct CompiledForm {
     fits: Vec<CompiledNode>,
     /// Further conditions under which a case of this form can be called.
     needs: Vec<CompiledNode>,
@@ -34,10 +34,6 @@ impl CompiledRule {
         };
         let form = self.forms.iter().position(|form| hold(&form.fits))?;
         hold(&self.forms[form].needs).then_some(form)
-    }
-
-    pub(crate) const fn form_count(&self) -> usize {
-        self.forms.len()
     }
 }
 

@@ -97,11 +97,6 @@ impl Catalogue {
         });
         columns.cloned().collect()
     }
-
-    /// Returns the entries that call a Python function.
-    pub(crate) fn entries_calling<'a>(&'a self, api: &'a str) -> impl Iterator<Item = &'a CatalogueEntry> {
-        self.entries().filter(move |entry| entry.api == api)
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct ShapeRule {
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: ReturnShapes,
     pub(crate) conditions: Vec<Expr>,
-    /// Names inferred from the recorded output.
+    /// Names inferred from the first recorded output, which is `output` in their expressions.
     pub(crate) inferred: Vec<(String, Expr)>,
 }
 
@@ -120,12 +120,6 @@ impl ShapeRule {
             conditions,
             inferred: Vec::new(),
         })
-    }
-
-    /// Adds names that are inferred from the first recorded output, which is `output` in their expressions.
-    pub(crate) fn with_inferred(mut self, inferred: Vec<(String, Expr)>) -> Self {
-        self.inferred = inferred;
-        self
     }
 
     /// Returns true if the rule needs a tensor in an input slot.
@@ -537,7 +531,7 @@ mod tests {
     fn names_are_inferred_from_the_recorded_output() {
         let inferred =
             vec![("P".to_owned(), Expr::parse("infer_permutation(X, output)").expect("an expression"))];
-        let rule = form("*X; R -> permute(X, P)", &["R == rank(X)"]).with_inferred(inferred);
+        let rule = ShapeRule { inferred, ..form("*X; R -> permute(X, P)", &["R == rank(X)"]) };
         let inputs = present(&[vec![32, 5], vec![2]]);
         let bound = bind_names(&rule, &inputs, Some(&[vec![5, 32]]), Bindings::default()).expect("fits");
         assert_eq!(bound.get("P"), Some(&ExprValue::List(vec![1, 0])));

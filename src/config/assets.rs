@@ -127,13 +127,7 @@ impl AssetFiles {
         Ok(paths)
     }
 
-    /// Returns the text of a template.
-    ///
-    /// # Errors
-    /// If a file of the folder cannot be read.
-    ///
-    /// # Panics
-    /// If no embedded template has the name.
+    /// Returns the text of a template, which must be embedded; panics if it is not.
     pub(crate) fn template(&self, name: &str) -> Result<String, AssetError> {
         let mut all = self.files("templates", &TEMPLATES, "")?;
         Ok(all.remove(name).map(|asset| asset.text).expect("names of templates are constants"))

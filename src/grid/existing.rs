@@ -15,7 +15,8 @@ use crate::domain::Case;
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
     signatures: HashSet<u64, FixedState>,
-    rows: BTreeMap<String, usize>,
+    /// By origin of a space or a mutation.
+    pub(crate) rows: BTreeMap<String, usize>,
 }
 
 impl ExistingCases {
@@ -32,14 +33,6 @@ impl ExistingCases {
     /// Returns true if the case exists.
     pub fn contains(&self, case: &Case) -> bool {
         self.signatures.contains(&Self::key(case))
-    }
-
-    pub(crate) fn rows_of_origin(&self, origin: &str) -> usize {
-        self.rows.get(origin).copied().unwrap_or_default()
-    }
-
-    pub(crate) fn rows_by_origin(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.rows.iter().map(|(origin, rows)| (origin.as_str(), *rows))
     }
 
     fn key(case: &Case) -> u64 {

@@ -196,7 +196,7 @@ struct CandidateValidator<'a> {
 impl<'a> CandidateValidator<'a> {
     fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
         let compiled = space.compile_rule(entry);
-        let agreed = vec![false; compiled.as_ref().map_or(0, CompiledRule::form_count)];
+        let agreed = vec![false; compiled.as_ref().map_or(0, |rule| rule.forms.len())];
         Self { entry, compiled, agreed }
     }
 
@@ -237,7 +237,7 @@ impl<'a> SelectedRows<'a> {
         let strata = strata.map(|((space, valid), rejected)| CandidateStratum {
             space,
             valid,
-            added: filter.existing.rows_of_origin(&space.origin()),
+            added: filter.existing.rows.get(&space.origin()).copied().unwrap_or_default(),
             existing: rejected.get(&RejectReason::Existing).map_or(0, |rejected| rejected.count),
         });
         let strata: Vec<CandidateStratum<'_>> = strata.collect();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, QuantisationScheme,
@@ -10,24 +10,18 @@ use super::{
 use crate::config::{YamlError, yaml};
 
 /// The file as it is written.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelFile {
     model: String,
     hidden_size: u64,
     layers: u64,
     vocab_size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     gqa: Option<GroupedQuery>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     mla: Option<LatentAttention>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     intermediate_size: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     moe: Option<ExpertSizes>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     layouts: Option<ParallelDegrees>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     quantisation: Option<Vec<QuantisationScheme>>,
 }
 
@@ -89,26 +83,6 @@ impl LlmModel {
             left_open: Vec::new(),
         };
         model.completed().map_err(at)
-    }
-
-    /// Returns the text of a model file.
-    pub fn print(&self) -> String {
-        let (gqa, mla) = match self.attention.clone() {
-            LlmAttention::Grouped(gqa) => (Some(gqa), None),
-            LlmAttention::Latent(mla) => (None, Some(mla)),
-        };
-        yaml::print(&ModelFile {
-            model: self.model.clone(),
-            hidden_size: self.hidden_size,
-            layers: self.layers,
-            vocab_size: self.vocab_size,
-            gqa,
-            mla,
-            intermediate_size: self.intermediate_size,
-            moe: self.experts.clone(),
-            layouts: Some(self.layouts.clone()),
-            quantisation: Some(self.quantisation.clone()),
-        })
     }
 
     /// Checks the sizes and adds default layouts and number formats if none are given.

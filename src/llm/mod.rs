@@ -18,7 +18,7 @@ use std::{
 
 pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
 pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{
     config::{AssetFiles, YamlError},
@@ -60,7 +60,7 @@ pub enum LlmAttention {
 }
 
 /// Sizes of grouped-query attention.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupedQuery {
     /// Query heads.
@@ -72,13 +72,12 @@ pub struct GroupedQuery {
 }
 
 /// Sizes of multi-head latent attention.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentAttention {
     /// Heads.
     pub heads: u64,
     /// Rank of the queries' vector; omitted if queries are projected directly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub q_lora_rank: Option<u64>,
     /// Rank of the vector of keys and values.
     pub kv_lora_rank: u64,
@@ -89,12 +88,11 @@ pub struct LatentAttention {
     /// Width of a value head.
     pub v_head_dim: u64,
     /// Indexer that selects the keys of sparse attention, if the model has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexer: Option<SparseIndexer>,
 }
 
 /// Sizes of the indexer of sparse attention (DSA).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SparseIndexer {
     /// Its heads.
@@ -106,7 +104,7 @@ pub struct SparseIndexer {
 }
 
 /// Sizes of a mixture of experts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpertSizes {
     /// Experts of a layer.

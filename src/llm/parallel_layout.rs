@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{LlmAttention, LlmModel};
 
@@ -29,13 +29,6 @@ pub struct ParallelLayout {
     pub dp: u64,
 }
 
-impl ParallelLayout {
-    /// Devices that share each layer, and nothing else.
-    pub const fn tensor_parallel(tp: u64) -> Self {
-        Self { tp, ep: 1, dp: 1 }
-    }
-}
-
 impl fmt::Display for ParallelLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tp {} ep {} dp {}", self.tp, self.ep, self.dp)
@@ -48,7 +41,7 @@ impl fmt::Display for ParallelLayout {
 pub struct LayoutError(String);
 
 /// Degrees that a model is run with; a layout takes one of each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelDegrees {
     /// Tensor parallel.

@@ -2,7 +2,7 @@
 //! merged, experts are one grouped product, and the latent projections of keys and values come in both
 //! their forms.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     DeviceShare, GroupedQuery, LatentAttention, LayoutError, LlmAttention, LlmModel, ParallelLayout,
@@ -10,7 +10,7 @@ use super::{
 use crate::domain::Dtype;
 
 /// The number formats of weights and activations.
-#[derive(Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,5 @@
 //! The shell script that starts msprof on a collection. A person can run it again by hand.
 
-use serde::Serialize;
-
 use super::{RenderError, files, replay::render};
 use crate::config::AssetFiles;
 
@@ -18,34 +16,22 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) ranks: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct CollectContext<'a> {
-    run: &'a str,
-    collection: u32,
-    python: String,
-    exports: Vec<String>,
-    profile: &'static str,
-    replay: &'static str,
-    manifest: &'static str,
-    ranks: Option<usize>,
-}
-
 /// Renders the script.
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
         name => format!("export {name}={}", shell_quoted(value)),
     });
-    let context = CollectContext {
-        run: script.run,
-        collection: script.collection,
-        python: shell_quoted(script.python),
-        exports: exports.collect(),
-        profile: files::PROFILE,
-        replay: files::REPLAY,
-        manifest: files::MANIFEST,
-        ranks: script.ranks,
-    };
+    let context = serde_json::json!({
+        "run": script.run,
+        "collection": script.collection,
+        "python": shell_quoted(script.python),
+        "exports": exports.collect::<Vec<_>>(),
+        "profile": files::PROFILE,
+        "replay": files::REPLAY,
+        "manifest": files::MANIFEST,
+        "ranks": script.ranks,
+    });
     render(assets, "collect.sh.hbs", &context)
 }
 

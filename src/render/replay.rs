@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use handlebars::{Handlebars, no_escape};
 use serde::Serialize;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -36,27 +37,6 @@ impl RenderError {
 
 const TEMPLATE: &str = "replay.py.hbs";
 
-#[derive(Serialize)]
-struct ReplayContext {
-    version: &'static str,
-    kernels: Vec<KernelContext>,
-}
-
-#[derive(Serialize)]
-struct KernelContext {
-    name: String,
-    function: String,
-    summary: String,
-    call: String,
-    /// A Python list of names; `None` without required modules.
-    modules: Option<String>,
-    graph: bool,
-    /// Name of the operator, arguments by place and by name, as a Python list.
-    schema: String,
-    /// The parts of the function's name, as a Python list.
-    name_parts: String,
-}
-
 /// Renders the script that replays the given entries.
 pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
@@ -64,21 +44,22 @@ pub(crate) fn replay_script<'a>(
 ) -> Result<String, RenderError> {
     // One function per kernel, in the order of names.
     let entries: BTreeMap<&KernelName, &CatalogueEntry> = entries.into_iter().collect();
-    let kernels = entries
-        .into_iter()
-        .map(|(kernel, entry)| KernelContext {
-            name: serde_json::to_string(kernel).unwrap_or_default(),
-            function: function_name(kernel),
-            summary: entry.summary.replace(['\n', '"', '\\'], " "),
-            call: call(entry),
-            graph: entry.needs.graph,
-            schema: schema_names(entry),
-            name_parts: serde_json::to_string(&entry.api.split('.').collect::<Vec<_>>()).unwrap_or_default(),
-            modules: (!entry.needs.modules.is_empty())
-                .then(|| serde_json::to_string(&entry.needs.modules).unwrap_or_default()),
+    let kernels = entries.into_iter().map(|(kernel, entry)| {
+        let modules = &entry.needs.modules;
+        json!({
+            "name": json!(kernel).to_string(),
+            "function": function_name(kernel),
+            "summary": entry.summary.replace(['\n', '"', '\\'], " "),
+            "call": call(entry),
+            "graph": entry.needs.graph,
+            "schema": schema_names(entry),
+            "name_parts": json!(entry.api.split('.').collect::<Vec<_>>()).to_string(),
+            "modules": (!modules.is_empty()).then(|| json!(modules).to_string()),
         })
-        .collect();
-    render(assets, TEMPLATE, &ReplayContext { version: env!("CARGO_PKG_VERSION"), kernels })
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    let context = json!({ "version": version, "kernels": kernels.collect::<Vec<_>>() });
+    render(assets, TEMPLATE, &context)
 }
 
 /// Digest of a rendered call. A stored check result is valid while it is unchanged.
@@ -88,7 +69,7 @@ pub(crate) fn call_digest(
     entry: Option<&CatalogueEntry>,
 ) -> String {
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
-    let described = serde_json::json!([case.id(), reading.form, reading.arguments, reading.returns]);
+    let described = json!([case.id(), reading.form, reading.arguments, reading.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -118,7 +99,7 @@ fn schema_names(entry: &CatalogueEntry) -> String {
         let arguments = entry.schema.arguments.iter();
         arguments.filter(|a| a.keyword_only == keyword_only).map(|a| a.name.as_str()).collect()
     };
-    serde_json::json!([entry.schema.name, names(false), names(true)]).to_string()
+    json!([entry.schema.name, names(false), names(true)]).to_string()
 }
 
 /// Renders the Python call: positional until an argument is left out or keyword-only; arguments that only some forms

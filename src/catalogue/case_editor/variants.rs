@@ -153,9 +153,7 @@ impl<'a> CaseEditor<'a> {
                 InputSlot::Ignored => return Err(format!("the type of slot {index} is not known")),
             }));
         }
-        let present: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
-        let recorded: Vec<Dtype> = self.case.outputs.iter().flatten().map(|one| one.dtype.clone()).collect();
-        let outputs = entry.output_tensors(form, &bindings, &present, &recorded);
+        let outputs = entry.output_tensors(form, &bindings, &inputs, &self.case.outputs);
         let outputs = outputs.map_err(|refusal| refusal.to_string())?.into_iter().map(Some).collect();
         while inputs.last().is_some_and(Option::is_none) {
             inputs.pop();

@@ -19,27 +19,30 @@ use crate::{
 
 const HINT: &str = "docs/adding-a-kernel.md explains every key";
 
-pub(crate) fn entry(file: &Path, text: &str) -> Result<CatalogueEntry, YamlError> {
-    let raw: RawEntry = yaml::parse(file, text)?;
-    build(&raw, file).map_err(|error| {
-        let path = match &error.argument {
-            Some(argument) => declaration_path(&raw, argument, &error.path),
-            None => error.path,
-        };
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        YamlError::at(file, yaml::find_value(text, &path), &error.problem, HINT)
-    })
-}
-
-/// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
-pub(crate) fn shared_entry(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
-    if !text.lines().any(|line| line.starts_with("same_as:")) {
-        return Ok(None);
+impl CatalogueEntry {
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
+        let raw: RawEntry = yaml::parse(file, text)?;
+        build(&raw, file).map_err(|error| {
+            let path = match &error.argument {
+                Some(argument) => declaration_path(&raw, argument, &error.path),
+                None => error.path,
+            };
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            YamlError::at(file, yaml::find_value(text, &path), &error.problem, HINT)
+        })
     }
-    let raw: RawSharedEntry = yaml::parse(file, text)?;
-    let kernel = kernel_of_file(&raw.kernel, file)
-        .map_err(|error| YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT))?;
-    Ok(Some((kernel, raw.same_as)))
+
+    /// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
+    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
+        if !text.lines().any(|line| line.starts_with("same_as:")) {
+            return Ok(None);
+        }
+        let raw: RawSharedEntry = yaml::parse(file, text)?;
+        let kernel = kernel_of_file(&raw.kernel, file).map_err(|error| {
+            YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT)
+        })?;
+        Ok(Some((kernel, raw.same_as)))
+    }
 }
 
 /// Checks the kernel's name, which must be that of the file as well.
@@ -205,7 +208,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
         Expr::parse(condition).below(index).below("where")?;
     }
     let rule = ShapeRule::parse(&raw.name, &raw.rule, &raw.conditions, raw.transposed.clone());
-    let rule = rule.below(rule_key(raw))?.with_inferred(inferred);
+    let rule = ShapeRule { inferred, ..rule.below(rule_key(raw))? };
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // `inputs:` may leave out empty slots at the end.

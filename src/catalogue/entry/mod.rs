@@ -12,14 +12,14 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 pub(crate) use fill::{Fill, FillKind};
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
-    config::{YamlError, device_profile::ComputeUnit},
+    config::device_profile::ComputeUnit,
     domain::{CheckMethod, Dtype, KernelName},
 };
 
@@ -236,16 +236,6 @@ pub(crate) enum OutputDtype {
 }
 
 impl CatalogueEntry {
-    /// Parses and checks an entry.
-    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
-        build::entry(file, text)
-    }
-
-    /// Parses a file that has `same_as:` in place of a definition: the kernel, and the name of the other one.
-    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
-        build::shared_entry(file, text)
-    }
-
     /// Returns the input slots from the host or left out, whose records depend on the library that launches.
     pub fn host_slots(&self) -> Vec<usize> {
         let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());

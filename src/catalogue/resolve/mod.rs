@@ -1,10 +1,10 @@
 //! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
 
-mod names;
+use std::collections::BTreeSet;
 
 use super::{
-    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, ExprValue, InputSlot, NotReplayable,
-    OutputDtype, TensorSlot,
+    Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, InputSlot,
+    NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::ArgumentResolver,
     blocked_layout::unblocked_dims,
     expr::{BinaryOperator, ExprNumber},
@@ -63,24 +63,21 @@ impl CatalogueEntry {
         let Some(&(form, bindings)) = fitting.first() else {
             return Err(no_form_fits(case, &attempts));
         };
-        let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
-        let recorded: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        let outputs = self.output_tensors(form, bindings, &inputs, &recorded)?;
+        let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
         let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
         let mut bindings = bindings.clone();
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let sizes = |tensor: &Tensor| (signed(tensor.element_count()), signed(tensor.bytes()));
-        let input_sizes: Vec<_> = inputs.iter().map(|slot| slot.map(sizes)).collect();
+        let input_sizes: Vec<_> = case.inputs.iter().map(|slot| slot.as_ref().map(sizes)).collect();
         let output_sizes: Vec<_> = outputs.iter().map(sizes).collect();
         bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
-        let present: Vec<&Tensor> = inputs.iter().flatten().copied().collect();
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
-            notes: self.collect_notes(form, &fitting, &inputs),
+            notes: self.collect_notes(form, &fitting, &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
-            work: self.kernel_work(form, &bindings, &present)?,
+            work: self.kernel_work(form, &bindings, case)?,
             returns: returns.unwrap_or_else(|| outputs.iter().map(|tensor| tensor.dims.clone()).collect()),
             outputs,
         })
@@ -101,6 +98,23 @@ impl CatalogueEntry {
         }
     }
 
+    /// Returns the name of the form that a case fits, and the values of the names of its rule; `output` is the shape
+    /// of the first output.
+    pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
+        let (form, mut bindings) = self.matching_form(case)?;
+        let outputs = form.rule.outputs.evaluate_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
+        let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
+        bindings.set("output", ExprValue::List(first));
+        Ok((&form.rule.name, bindings))
+    }
+
+    /// Returns the names that [`CatalogueEntry::bound_names`] may bind.
+    pub(crate) fn bindable_names(&self) -> BTreeSet<&str> {
+        let rules = self.forms.iter().map(|form| &form.rule);
+        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::variable_names);
+        rules.flat_map(ShapeRule::bound_names).chain(conditions).chain(["output"]).collect()
+    }
+
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
         self.check_slots(form, case)?;
         let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
@@ -113,9 +127,8 @@ impl CatalogueEntry {
         let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
         let bindings = bindings.map_err(|mismatch| FormMismatch::Shapes(mismatch.to_string()))?;
         // A form with other output types is not the recorded one.
-        let inputs: Vec<Option<&Tensor>> = case.inputs.iter().map(Option::as_ref).collect();
-        let types: Vec<Dtype> = case.outputs.iter().flatten().map(|tensor| tensor.dtype.clone()).collect();
-        check_recorded_dtypes(&case.outputs, &self.output_tensors(form, &bindings, &inputs, &types)?)?;
+        let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
+        check_recorded_dtypes(&case.outputs, &outputs)?;
         Ok(bindings)
     }
 
@@ -179,20 +192,20 @@ impl CatalogueEntry {
         check_same_types(form, case)
     }
 
-    /// Returns the outputs of a form. `recorded` are the output types in the profile, empty if there are none.
+    /// Returns the outputs of a form. `recorded` are the outputs in the profile, empty if there are none.
     pub(crate) fn output_tensors(
         &self,
         form: &EntryForm,
         bindings: &Bindings,
-        inputs: &[Option<&Tensor>],
-        recorded: &[Dtype],
+        inputs: &[Slot],
+        recorded: &[Slot],
     ) -> Result<Vec<Tensor>, NotReplayable> {
         let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) => {
                     let tensor =
-                        form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).copied().flatten());
+                        form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
                     let tensor = tensor.ok_or_else(|| {
                         contradiction(format!(
                             "output {index} is of the type of `{argument}`, which is left out"
@@ -201,17 +214,16 @@ impl CatalogueEntry {
                     tensor.dtype.clone()
                 }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => {
-                    promote_dtypes(&inputs.iter().flatten().copied().collect::<Vec<_>>())?
-                }
+                OutputDtype::Promoted => promote_dtypes(inputs)?,
                 OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
-                    match recorded.get(index) {
+                    match recorded.iter().flatten().nth(index).map(|tensor| &tensor.dtype) {
                         Some(dtype) if allowed.contains(dtype) => {
                             let other = match dtype_of {
                                 OutputDtype::RecordedUnlike(_, other) => form.tensor(other),
                                 _ => None,
                             };
-                            let tensor = other.and_then(|(slot, _)| inputs.get(slot).copied().flatten());
+                            let tensor =
+                                other.and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
                             if let (Some((_, other)), Some(tensor)) = (other, tensor)
                                 && tensor.dtype == *dtype
                             {
@@ -242,7 +254,7 @@ impl CatalogueEntry {
         &self,
         form: &EntryForm,
         fitting: &[(&EntryForm, &Bindings)],
-        inputs: &[Option<&Tensor>],
+        inputs: &[Slot],
     ) -> Vec<String> {
         let mut notes = Vec::new();
         let others: Vec<&str> = fitting.iter().skip(1).map(|(other, _)| other.rule.name.as_str()).collect();
@@ -250,7 +262,7 @@ impl CatalogueEntry {
             notes.push(format!("read as {}; the shapes also fit {}", form.rule.name, others.join(", ")));
         }
         for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
-            let Some(tensor) = inputs.get(index).copied().flatten() else { continue };
+            let Some(tensor) = inputs.get(index).and_then(Option::as_ref) else { continue };
             if tensor.is_scalar() && !number_for.is_empty() {
                 let read = if number_for.contains(&tensor.dtype) {
                     "a Python number"
@@ -269,18 +281,17 @@ impl CatalogueEntry {
         &self,
         form: &EntryForm,
         bindings: &Bindings,
-        inputs: &[&Tensor],
+        case: &Case,
     ) -> Result<KernelWork, NotReplayable> {
-        let number = |expr: &super::Expr| {
-            expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()))
-        };
+        let number =
+            |expr: &Expr| expr.evaluate_number(bindings).map_err(|error| contradiction(error.to_string()));
         let size =
             |name: &str| bindings.get(name).and_then(|value| value.to_number().ok()).unwrap_or_default();
         let (flops, bytes) =
             (form.flops.as_ref().or(self.flops.as_ref()), form.bytes.as_ref().or(self.bytes.as_ref()));
         let flops = flops.map_or(Ok(size("out_numel")), number)?;
         let bytes = bytes.map_or(Ok(size("in_bytes").saturating_add(size("out_bytes"))), number)?;
-        let dtype = inputs.first().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
+        let dtype = case.inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         Ok(KernelWork { flops: flops as f64, bytes: bytes as f64, unit: self.unit, dtype })
     }
 }
@@ -391,10 +402,10 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
 }
 
 /// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others.
-fn promote_dtypes(inputs: &[&Tensor]) -> Result<Dtype, NotReplayable> {
-    let with_dims: Vec<&&Tensor> = inputs.iter().filter(|tensor| !tensor.is_scalar()).collect();
-    let deciding = if with_dims.is_empty() { inputs.iter().collect() } else { with_dims };
-    let mut dtypes = deciding.into_iter().map(|tensor| &tensor.dtype);
+fn promote_dtypes(inputs: &[Slot]) -> Result<Dtype, NotReplayable> {
+    let only_scalars = inputs.iter().flatten().all(Tensor::is_scalar);
+    let deciding = inputs.iter().flatten().filter(|tensor| only_scalars || !tensor.is_scalar());
+    let mut dtypes = deciding.map(|tensor| &tensor.dtype);
     let first =
         dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {

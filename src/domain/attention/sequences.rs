@@ -56,10 +56,6 @@ impl SequenceLengths {
         changed
     }
 
-    pub(crate) fn longest_keys(&self) -> u64 {
-        self.keys.iter().copied().max().unwrap_or_default()
-    }
-
     pub(crate) fn block_counts(&self) -> Vec<u64> {
         let block = self.block.unwrap_or(1).max(1);
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()

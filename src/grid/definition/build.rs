@@ -1,6 +1,6 @@
 //! Builds candidate spaces from a grid file: ladders of the file, patterns for each of their kernels.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use super::{
     CandidateSpace, GridModels, ModelValues,
@@ -79,7 +79,10 @@ pub(crate) fn parse_spaces(
                 name: pattern_name,
                 pattern: own.map_or_else(|| base.clone(), |(_, own)| base.clone().with_override(own)),
                 ladders: &ladders,
-                constants: merge_constants(&raw, pattern),
+                // Those of the pattern take precedence.
+                constants: (raw.constants.iter().chain(&pattern.constants))
+                    .map(|(name, value)| (name.as_str(), *value))
+                    .collect(),
                 models: context.models,
                 assets: context.assets,
             };
@@ -123,12 +126,8 @@ fn check_candidates(
     let problem =
         format!("{count} candidates for `{kernel}`{others}, the limit is {MAX_CANDIDATES}{longest}");
     let hint = "shorten axes; `where:` is evaluated later and does not reduce the number of candidates";
-    Err(context.error(context.axes_position(), &problem, hint))
-}
-
-/// Returns the constants of the file and of the pattern; those of the pattern take precedence.
-fn merge_constants<'f>(file: &'f RawGridFile, pattern: &'f RawPattern) -> BTreeMap<&'f str, i64> {
-    file.constants.iter().chain(&pattern.constants).map(|(name, value)| (name.as_str(), *value)).collect()
+    let position = context.pattern.axes.as_ref().map_or(context.name.defined, |axes| axes.defined);
+    Err(context.error(position, &problem, hint))
 }
 
 /// Returns one space, or one for each of the first `limit` models that have the values needed by the pattern.

@@ -110,11 +110,6 @@ impl PatternContext<'_> {
         YamlError::at(self.file, position, &format!("pattern `{}`: {problem}", self.name.value), hint)
     }
 
-    /// The position of the axes; that of the pattern if it has none.
-    pub(crate) fn axes_position(&self) -> Location {
-        self.pattern.axes.as_ref().map_or(self.name.defined, |axes| axes.defined)
-    }
-
     pub(crate) fn kernel_name(&self, name: &Spanned<String>) -> Result<KernelName, YamlError> {
         KernelName::new(&name.value).map_err(|error| self.error(name.defined, &error.to_string(), HINT))
     }

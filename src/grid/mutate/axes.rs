@@ -53,9 +53,10 @@ impl<'a> CaseAxes<'a> {
         let mut axes: Vec<MutationAxis> = dimensions.collect();
         if let Some(sequences) = &self.sequences {
             let batch = sequences.keys.len() as u64;
+            let longest = sequences.keys.iter().copied().max().unwrap_or_default();
             for (name, value, role, kind) in [
                 ("batch", batch, DimensionRole::Batch, AxisKind::Batch),
-                ("longest sequence", sequences.longest_keys(), DimensionRole::Sequence, AxisKind::Keys),
+                ("longest sequence", longest, DimensionRole::Sequence, AxisKind::Keys),
             ] {
                 axes.push(MutationAxis {
                     name: name.to_owned(),

@@ -23,7 +23,7 @@ impl MutantStrata {
     /// Returns the number of existing rows of each stratum; the last number counts rows of strata that have no mutants now.
     pub(crate) fn existing_rows(&self, mutations: &[&Mutation], known: &ExistingCases) -> Vec<usize> {
         let mut existing = vec![0; self.0.len() + 1];
-        for (origin, rows) in known.rows_by_origin() {
+        for (origin, rows) in &known.rows {
             let changed = |place: usize| mutations.get(place).and_then(|one| one.changed_in(origin));
             let Some((mutation, changed)) =
                 (0..mutations.len()).find_map(|place| Some((place, changed(place)?)))

@@ -24,7 +24,7 @@ impl ApiSession {
             return result;
         }
         let catalogue = Arc::clone(&self.catalogue);
-        if catalogue.entries_calling(api).next().is_none() {
+        if !catalogue.entries().any(|entry| entry.api == api) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(
                 "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of op_replay/ only)"
