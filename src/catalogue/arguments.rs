@@ -25,9 +25,7 @@ pub(crate) struct CallArgument {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ArgumentValue {
-    /// A tensor.
     Tensor(TensorArgument),
-    /// A list of tensors.
     Tensors(Vec<TensorArgument>),
     /// A buffer that the call writes.
     Destination(TensorArgument),

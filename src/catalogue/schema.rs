@@ -39,7 +39,6 @@ pub(crate) enum SchemaType {
     FloatList,
     /// A number of any type.
     Scalar,
-    /// True or false.
     Bool,
     Str,
     /// An element type, a layout, a device or another type that npubench does not interpret.

@@ -11,11 +11,9 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 pub(crate) enum CheckVerdict {
     /// Names, types and shapes are valid.
     Accepted,
-    /// The call is invalid.
     Rejected,
     /// The operator exists, but has no implementation that checks a call without a device.
     NoMeta,
-    /// The operator does not exist.
     NotInTorchNpu,
 }
 
@@ -35,7 +33,6 @@ pub enum CheckMethod {
     Rule,
 }
 
-/// Result of one check with its method and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOutcome {
     pub(crate) verdict: CheckVerdict,

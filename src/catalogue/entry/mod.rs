@@ -28,11 +28,9 @@ use crate::{
 pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
-    /// The computation, in a line.
     pub(crate) summary: String,
     /// The Python function, such as `torch_npu.npu_rms_norm`.
     pub(crate) api: String,
-    /// The function's signature.
     pub(crate) schema: OperatorSchema,
     /// The schema as it is written in the file.
     pub schema_text: String,
@@ -56,14 +54,12 @@ pub struct CatalogueEntry {
     pub also_launches: Vec<String>,
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
-    /// File of the entry, for messages.
     pub(crate) file: PathBuf,
 }
 
 /// One form of a kernel's call: its shapes, slots and arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryForm {
-    /// Rule from input to output shapes.
     pub(crate) rule: ShapeRule,
     /// The profiler's input slots, in their order.
     pub(crate) inputs: Vec<InputSlot>,
@@ -93,7 +89,6 @@ pub(crate) enum DimensionRole {
     Tokens,
     /// Sequences, or other independent items.
     Batch,
-    /// Length of a sequence.
     Sequence,
     /// Attention heads, of queries or of keys and values.
     Heads,
@@ -145,7 +140,6 @@ impl CallRequirements {
 /// Meaning of one input slot of the profiler.
 #[derive(Clone, Debug)]
 pub(crate) enum InputSlot {
-    /// A tensor argument of the call.
     Tensor(TensorSlot),
     /// A list that the kernel reads from the host; the profiler shows it as a tensor.
     Host(Dtype),
@@ -160,9 +154,7 @@ pub(crate) enum InputSlot {
 /// A tensor argument.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSlot {
-    /// The argument's name in the schema.
     pub(crate) argument: String,
-    /// Its values.
     pub(crate) source: TensorSource,
     /// Types that the kernel takes; any where empty.
     pub(crate) dtypes: Vec<Dtype>,
@@ -179,7 +171,6 @@ pub(crate) struct TensorSlot {
 /// Source of a tensor argument.
 #[derive(Clone, Debug)]
 pub(crate) enum TensorSource {
-    /// A new tensor with these values.
     Fill(Fill<Expr>),
     /// The tensor of that other argument, as latent attention passes its keys as values.
     SameAs(String),
@@ -188,7 +179,6 @@ pub(crate) enum TensorSource {
 /// Source of an argument that is no input slot.
 #[derive(Clone, Debug)]
 pub(crate) enum DeclaredArgument {
-    /// A constant.
     Constant(serde_json::Value),
     /// A value that follows from the shapes.
     Expression(Expr),
@@ -198,7 +188,6 @@ pub(crate) enum DeclaredArgument {
     Destination(usize),
     /// The element type of that output.
     DtypeOf {
-        /// The output.
         output: usize,
         /// True for torch's quantised type of that name, such as `qint8`.
         quantised: bool,
@@ -209,11 +198,8 @@ pub(crate) enum DeclaredArgument {
     ProcessGroup(Expr),
     /// A tensor that the profiler does not show.
     Tensor {
-        /// Its shape.
         dims: ReturnShapes,
-        /// Its type.
         dtype: Dtype,
-        /// Its values.
         fill: Fill<Expr>,
         /// True if it stays in the host's memory, where the call reads it.
         on_host: bool,
@@ -227,7 +213,6 @@ pub(crate) enum OutputDtype {
     SameAs(String),
     /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
-    /// Always this type.
     Fixed(Dtype),
     /// The recorded type, one of these; the first where none is recorded.
     Recorded(Vec<Dtype>),
@@ -272,7 +257,6 @@ impl EntryForm {
         })
     }
 
-    /// Returns the slot of a tensor argument.
     pub(crate) fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
         self.tensors().find(|(_, slot)| slot.argument == argument)
     }
@@ -282,12 +266,10 @@ impl EntryForm {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
     }
 
-    /// Returns true if the form gives the argument.
     pub(crate) fn gives(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
     }
 
-    /// Returns true if the argument is passed as a transposed view.
     pub(crate) fn is_transposed(&self, argument: &str) -> bool {
         self.rule.transposed.iter().any(|name| name == argument)
     }

@@ -19,9 +19,7 @@ pub(crate) enum BinaryOperator {
     Multiply,
     Divide,
     Remainder,
-    /// `min(a, b)`
     Min,
-    /// `max(a, b)`
     Max,
     /// `align(a, b)`: the least multiple of `b` that is not below `a`
     Align,

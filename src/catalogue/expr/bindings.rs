@@ -11,7 +11,6 @@ use crate::domain::Dims;
 /// A value of the expression language. `N` is `i64`, or a node of a compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExprValue<N = i64> {
-    /// A whole number, such as a dimension.
     Number(N),
     /// Dimensions of a shape or of a part of one.
     List(Vec<N>),

@@ -27,7 +27,6 @@ pub(crate) struct EvalError;
 pub(crate) enum VariableSlot {
     /// Index in the slice of numbers.
     At(usize),
-    /// A constant.
     Is(i64),
 }
 

@@ -38,7 +38,6 @@ enum FormMismatch {
     /// Its slots, types or attributes differ.
     #[error(transparent)]
     Refused(#[from] NotReplayable),
-    /// Its shapes do not fit the rule.
     #[error("{0}")]
     Shapes(String),
 }

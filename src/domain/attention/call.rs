@@ -13,7 +13,6 @@ pub struct AttentionCall {
 /// Agreement of a kernel's shapes with those of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShapeMatch {
-    /// Equal dimensions of every tensor.
     Exact,
     /// Other dimensions of the paged cache with the same number of elements: the kernel got another view of it.
     Reshaped,

@@ -65,7 +65,6 @@ pub(crate) enum AttentionSlot {
     Mask = 4,
     QueryLengths = 5,
     KvLengths = 6,
-    /// Blocks of each sequence.
     BlockTable = 14,
     /// The rotary part of the queries (MLA).
     QueryRope = 24,

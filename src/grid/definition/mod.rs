@@ -87,7 +87,6 @@ pub(crate) struct TensorTemplate {
 /// Template of an attribute column.
 #[derive(Clone, Debug)]
 pub(crate) enum AttributeTemplate {
-    /// A constant text.
     Text(String),
     /// A number or a list of numbers computed from the candidate.
     Expression(Expr),

@@ -20,9 +20,7 @@ pub(crate) struct LadderSegment {
 /// Distance of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SegmentSpacing {
-    /// Difference.
     Step(i64),
-    /// Quotient.
     Ratio(f64),
 }
 

@@ -11,16 +11,12 @@ use crate::{
 /// Error of reading the cases that are mutated.
 #[derive(Debug, Error)]
 pub(crate) enum MutationCasesError {
-    /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A profile cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// Neither the database nor a profile has a case.
     #[error("the database and `--from` contain no case to mutate")]
     NoCase,
-    /// A requested kernel is not among those of the mutants.
     #[error("no case has mutants of `{kernel}`")]
     NoMutants { kernel: KernelName, known: Vec<KernelName> },
 }

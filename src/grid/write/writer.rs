@@ -17,16 +17,11 @@ use crate::{
 /// Origin of the candidates of all kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RowSource<'a> {
-    /// Patterns of grid files.
     Grids {
-        /// The grid files.
         files: &'a GridFiles,
-        /// The kernels that get rows.
         kernels: &'a [KernelName],
     },
-    /// Mutations of cases.
     Mutations {
-        /// Mutations, catalogue and device.
         mutator: CaseMutator<'a>,
         /// The cases, and the kernels that get rows.
         cases: &'a MutationCases,
