@@ -47,7 +47,6 @@ pub(crate) struct TensorArgument {
     pub(crate) dtype: String,
     #[serde(flatten)]
     pub(crate) fill: Fill<i64, Vec<i64>>,
-    /// True if it stays in the host's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) on_host: bool,
     /// The blocked format that it is cast to.
@@ -101,7 +100,6 @@ pub(crate) struct ArgumentResolver<'a> {
 }
 
 impl ArgumentResolver<'_> {
-    /// Resolves all arguments, in the schema's order.
     pub(crate) fn all(&self) -> Result<Vec<CallArgument>, NotReplayable> {
         let mut arguments = Vec::new();
         for known in &self.entry.schema.arguments {

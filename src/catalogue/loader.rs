@@ -75,7 +75,6 @@ impl Catalogue {
         self.entries.get(self.aliases.get(kernel.as_str())?)
     }
 
-    /// Returns all names of kernels that have an entry, sorted.
     pub(crate) fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
         self.aliases.keys().map(String::as_str)
     }

@@ -1,5 +1,4 @@
 //! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
-//!
 //! Dimensions that are equal in every case get one name.
 
 use std::collections::BTreeMap;
@@ -129,7 +128,6 @@ fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, 
         .collect()
 }
 
-/// Returns the rule of shapes with the same slots and ranks.
 fn common_rule(shapes: &[SlotShapes], slots: usize) -> String {
     let mut names: Vec<(Vec<u64>, String)> = Vec::new();
     let mut cells = Vec::new();

@@ -22,7 +22,6 @@ pub(crate) struct SchemaArgument {
     pub(crate) kind: SchemaType,
     /// True if `None` is allowed.
     pub(crate) optional: bool,
-    /// True if it may be omitted.
     pub(crate) has_default: bool,
     /// True if it stands after `*`.
     pub(crate) keyword_only: bool,
@@ -72,7 +71,6 @@ pub(crate) struct SchemaError {
 }
 
 impl OperatorSchema {
-    /// Parses one schema.
     pub(crate) fn parse(text: &str) -> Result<Self, SchemaError> {
         let error = |problem| SchemaError { schema: text.trim().to_owned(), problem };
         let (name, rest) = text.trim().split_once('(').ok_or_else(|| error("expected `name(`"))?;

@@ -79,7 +79,6 @@ impl ReturnShapes {
         shapes.collect()
     }
 
-    /// Returns the terms of all shapes.
     pub(crate) fn terms(&self) -> impl Iterator<Item = &OutputTerm> {
         self.0.iter().flatten()
     }
@@ -99,7 +98,6 @@ pub(crate) enum RuleError {
 }
 
 impl ShapeRule {
-    /// Parses a rule and its conditions.
     pub(crate) fn parse(
         name: &str,
         rule: &str,
@@ -122,7 +120,6 @@ impl ShapeRule {
         })
     }
 
-    /// Returns true if the rule needs a tensor in an input slot.
     pub(crate) fn takes_slot(&self, slot: usize) -> bool {
         self.inputs.get(slot).is_some_and(Option::is_some)
     }

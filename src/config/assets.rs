@@ -29,7 +29,6 @@ pub struct AssetFiles {
 #[error("cannot read `{}`", path.display())]
 pub struct AssetError {
     pub(crate) path: PathBuf,
-    /// The system's reason.
     #[source]
     pub(crate) source: io::Error,
 }

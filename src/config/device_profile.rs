@@ -22,7 +22,6 @@ pub enum ComputeUnit {
 /// The least work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelWork {
-    /// Floating-point operations.
     pub(crate) flops: f64,
     /// Bytes that must be read and written once.
     pub(crate) bytes: f64,
@@ -40,7 +39,6 @@ pub struct DeviceProfile {
     pub(crate) cube_tflops: BTreeMap<String, f64>,
     /// Peak of the vector unit in tera-operations per second, by type.
     pub(crate) vector_tflops: BTreeMap<String, f64>,
-    /// Device memory in GiB.
     pub(crate) hbm_gib: u64,
     /// Bandwidth of device memory in TiB/s.
     pub(crate) hbm_tib_per_s: f64,
@@ -52,7 +50,6 @@ pub struct DeviceProfile {
     pub(crate) cube_cores: u32,
     /// Vector cores.
     pub vector_cores: u32,
-    /// Rated clock in MHz.
     pub(crate) clock_mhz: u32,
 }
 
@@ -79,9 +76,8 @@ impl DeviceProfile {
         self.hbm_gib << 30
     }
 
-    /// Returns the shortest possible time of the work: arithmetic at peak rate, all traffic at the upper bound of the
-    /// cache, and only the bytes beyond the cache's size at the bandwidth of device memory. A shorter recorded
-    /// duration cannot be that work.
+    /// Returns the shortest possible time of the work, which no recorded duration is below: arithmetic at peak rate, all
+    /// traffic at the bound of the cache, only the bytes beyond the cache's size at the bandwidth of device memory.
     pub(crate) fn fastest(&self, work: &KernelWork) -> Nanos {
         let (rates, fallback) = match work.unit {
             ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),

@@ -1,7 +1,5 @@
-//! Reading YAML into structs, with errors that give file, line, column and the nearest valid name.
-//!
-//! Values that are checked after parsing carry their position as [`Spanned`]; where a type has no place for positions,
-//! [`find_value`] looks a path of keys up in the parsed text.
+//! Reading YAML into structs, with errors that give file, line, column and the nearest valid name. Positions are kept
+//! as [`Spanned`]; where a type has no place for them, [`find_value`] looks a path of keys up in the text.
 
 use std::path::{Path, PathBuf};
 

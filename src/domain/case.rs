@@ -31,13 +31,11 @@ pub struct IdentifiedCase {
 }
 
 impl IdentifiedCase {
-    /// Computes the id of a case.
     pub(crate) fn new(case: Case) -> Self {
         let id = case.id();
         Self { case, id }
     }
 
-    /// Returns the stored id.
     pub(crate) const fn id(&self) -> &CaseId {
         &self.id
     }
@@ -91,7 +89,6 @@ impl CaseId {
         &self.0
     }
 
-    /// Returns a seed derived from the id.
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
     }

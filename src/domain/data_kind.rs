@@ -17,7 +17,6 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// Returns the name in files and on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }

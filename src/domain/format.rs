@@ -46,7 +46,6 @@ impl TensorFormat {
         }
     }
 
-    /// Returns true if two formats have the same arrangement of elements.
     pub(crate) fn same_layout(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Base(_), Self::Base(_)) => true,

@@ -24,15 +24,13 @@ pub enum KernelNameError {
 
 /// Maximum length of the stem of a file name; file systems allow 255 bytes, including `.csv` and suffixes.
 const LONGEST_STEM: usize = 120;
-/// Number of hexadecimal digits of a hash.
 const HASH: usize = 16;
 /// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
 const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 impl KernelName {
-    /// Parses a name from a profile or a command line, without enclosing blanks. A name too long for a file name is
-    /// replaced everywhere by its start, a `+`, and a hash of the complete name. An error if the text is empty or has
-    /// control characters.
+    /// Parses a name, which must not be empty or have control characters. A name too long for a file name is replaced
+    /// everywhere by its start, a `+`, and a hash of the complete name.
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {
@@ -101,9 +99,8 @@ impl KernelName {
         stem
     }
 
-    /// Returns the stem of the kernel's CSV in a folder with other stems: [`Self::file_stem`], or, if another
-    /// kernel's stem differs from it only by case, the same followed by a `%` and a hash of the name. An existing
-    /// file keeps its stem.
+    /// Returns the stem in a folder: that of an existing file, or [`Self::file_stem`], or, if another kernel's stem
+    /// differs from it only by case, the same followed by a `%` and a hash of the name.
     pub(crate) fn file_stem_among<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> String {
         let (plain, apart) = (self.file_stem(), self.disambiguated_stem());
         let (mut is_taken, mut is_apart) = (false, false);
@@ -117,7 +114,6 @@ impl KernelName {
         if is_apart || is_taken { apart } else { plain }
     }
 
-    /// Returns true if the kernel's CSV may have this stem.
     pub(crate) fn may_have_file_stem(&self, stem: &str) -> bool {
         stem == self.file_stem() || stem == self.disambiguated_stem()
     }

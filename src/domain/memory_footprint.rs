@@ -1,8 +1,6 @@
-//! Device memory that a case needs.
-//!
-//! The estimate includes what the allocator and the layouts add: blocks of FRACTAL_NZ are whole, each tensor starts at a
-//! multiple of 512 bytes, inputs and outputs are allocated twice, so that a launch can be prepared while another runs,
-//! and the kernel has a workspace as large as its outputs beside a fixed one.
+//! Device memory that a case needs, including what the allocator and the layouts add: blocks of FRACTAL_NZ are whole,
+//! each tensor starts at a multiple of 512 bytes, inputs and outputs are allocated twice, so that a launch can be
+//! prepared while another runs, and the kernel has a workspace as large as its outputs beside a fixed one.
 
 use super::{Case, Tensor, TensorFormat};
 

@@ -69,10 +69,9 @@ pub struct RowResult {
 }
 
 impl RowResult {
-    /// Returns true if the result replaces the measurement that a row shows: it has a measurement, and either a
-    /// better verdict, or the same verdict and no fewer samples, or a worse verdict and more samples, because the
-    /// better verdict came from a part of the evidence. A row can have more samples than the ledger if another
-    /// ledger produced it, as in a clone of the folder.
+    /// Returns true if the result has a measurement that replaces the shown one: a better verdict, the same and no fewer
+    /// samples, or a worse one and more samples, because the better verdict came from a part of the evidence. A row of
+    /// another ledger, as in a clone of the folder, can have more samples than this one.
     pub(crate) fn replaces_shown(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown_samples.unwrap_or_default());

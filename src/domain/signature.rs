@@ -54,9 +54,8 @@ fn signature_slot(tensor: &Tensor) -> SignatureSlot<'_> {
     SignatureSlot { dims: &tensor.dims, dtype: &tensor.dtype, format: tensor.format.as_str() }
 }
 
-/// Returns the slots of one side. Scalars beside tensors with dimensions are left out, because tools differ in the
-/// types they show for empty shapes. If all slots are scalars, their types are kept: an `Add` of two INT64 scalars
-/// takes three times as long as one of two FLOAT.
+/// Returns the slots of one side, without scalars beside tensors, whose types differ between tools. Without tensors
+/// the types are kept: an `Add` of two INT64 scalars takes three times as long as one of two FLOAT.
 fn signature_slots(slots: &[Slot]) -> Vec<Option<SignatureSlot<'_>>> {
     let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
     let is_shown = |slot: &&Tensor| only_scalars || !slot.is_scalar();

@@ -1,8 +1,5 @@
-//! The three CSV cells (shapes, types, formats) that describe a kernel's inputs or outputs.
-//!
-//! Slots are separated by `;`, dimensions by `,`; an empty shape with a type is a scalar, a slot whose
-//! type is undefined is an optional input left out. The profiler wraps shapes in one literal pair
-//! of quotes, which is stripped here and nowhere else.
+//! The three CSV cells (shapes, types, formats) of a kernel's inputs or outputs. An empty shape with a type is a scalar,
+//! a slot with an undefined type an omitted input. The profiler's literal quotes are stripped here and nowhere else.
 
 use super::{Dtype, Slot, Tensor, TensorFormat};
 

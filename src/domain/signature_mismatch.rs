@@ -1,8 +1,5 @@
-//! Comparison of a profiler record with the signature of the launched case.
-//!
-//! Two cases are equal if their canonical signatures are (`signature.rs`). A record may differ in more ways from the
-//! case that was launched: the library that launches the kernel decides how scalars, omitted slots and values that
-//! the kernel reads from the host are shown.
+//! Comparison of a profiler record with the signature of the launched case, from which it may differ in more ways than
+//! equal cases do: the launching library decides how scalars, omitted slots and values from the host are shown.
 
 use super::{Case, Slot, Tensor};
 

@@ -34,7 +34,6 @@ impl Tensor {
         self.element_count().saturating_mul(self.dtype.bytes().unwrap_or(2))
     }
 
-    /// Returns true without dimensions.
     pub(crate) fn is_scalar(&self) -> bool {
         self.dims.is_empty()
     }

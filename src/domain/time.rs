@@ -4,10 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds: a duration, or an instant since the epoch.
-///
-/// The profiler prints microseconds with three decimals and 16 digits before the point; `f64` loses
-/// a quarter of a microsecond there, so text is parsed digit by digit and never through a float.
+/// Nanoseconds: a duration, or an instant since the epoch. Text is parsed digit by digit: `f64` loses a quarter of a
+/// microsecond of the 16 digits and three decimals that the profiler prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub i64);
@@ -74,7 +72,6 @@ impl Nanos {
         Ok(Self(if negative { -value } else { value }))
     }
 
-    /// Rounds a duration in seconds to nanoseconds.
     pub(crate) fn from_seconds(seconds: f64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "saturates, which is what a limit wants")]
         Self((seconds * 1e9).round() as i64)

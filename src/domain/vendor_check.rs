@@ -33,6 +33,7 @@ pub enum CheckMethod {
     Rule,
 }
 
+/// Result of one check with its method and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOutcome {
     pub(crate) verdict: CheckVerdict,

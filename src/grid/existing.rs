@@ -9,9 +9,8 @@ use foldhash::quality::FixedState;
 
 use crate::domain::Case;
 
-/// Existing cases of a kernel, and the number of rows that each space or mutation added earlier.
-///
-/// Signatures are kept as hashes of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
+/// Existing cases of a kernel, and the number of rows that each space or mutation added earlier. Signatures are hashes
+/// of 64 bits: among a million cases, two share one with a probability of 1 to 30 million.
 #[derive(Clone, Debug, Default)]
 pub struct ExistingCases {
     signatures: HashSet<u64, FixedState>,

@@ -1,5 +1,4 @@
-//! Enumeration of the candidates of a space: a number with a digit for each axis, of which the last changes fastest.
-//! No memory is allocated per candidate.
+//! Enumeration of the candidates of a space, the last axis fastest, without an allocation per candidate.
 
 use super::definition::CandidateSpace;
 

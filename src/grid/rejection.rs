@@ -79,7 +79,6 @@ impl RejectCount {
         }
     }
 
-    /// Adds the candidates of another space.
     pub(crate) fn join(&mut self, other: &Self) {
         self.count += other.count;
         if self.example.is_none() {
@@ -109,7 +108,6 @@ impl<'a> RejectTally<'a> {
             .add(|| axis_values(space, numbers));
     }
 
-    /// Counts a candidate that another reason rejects.
     pub(crate) fn add(&mut self, reason: RejectReason, message: Option<String>, numbers: &[i64]) {
         let space = self.space;
         self.others.entry(reason).or_default().add(|| message.unwrap_or_else(|| axis_values(space, numbers)));

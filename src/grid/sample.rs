@@ -22,7 +22,6 @@ pub(crate) struct CandidateStratum<'a> {
     pub(crate) valid: &'a [u64],
     /// Rows that earlier selections of the space added.
     pub(crate) added: usize,
-    /// Candidates that exist as rows of any origin.
     pub(crate) existing: u64,
 }
 
@@ -35,9 +34,8 @@ impl CandidateStratum<'_> {
     }
 }
 
-/// Selects candidates until all strata together have `rows` rows, earlier ones included, or all candidates for `None`.
-/// Rows are divided evenly over strata; what a small one cannot give comes from the others. The selected indexes of each
-/// stratum are ascending.
+/// Selects candidates, ascending for each stratum, until there are `rows` rows with earlier ones, or all for `None`.
+/// Rows are divided evenly over strata; what a small one cannot give comes from the others.
 pub(crate) fn sample_candidates(
     strata: &[CandidateStratum<'_>],
     rows: Option<usize>,

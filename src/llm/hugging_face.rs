@@ -1,5 +1,4 @@
-//! Import of a Hugging Face `config.json`. Only architectures with known layers are accepted: a guess would give
-//! plausible but wrong sizes.
+//! Import of a Hugging Face `config.json` of a known architecture; a guess would give plausible but wrong sizes.
 
 use std::path::Path;
 

@@ -136,7 +136,6 @@ impl LlmModel {
         Ok(share)
     }
 
-    /// Returns the share of one device without experts.
     pub(super) fn shared_by(&self, tp: u64) -> Result<DeviceShare, LayoutError> {
         let heads = cut("attention heads", self.heads(), tp, "tp")?;
         let kv_heads = match &self.attention {

@@ -1,6 +1,5 @@
-//! The matrix products of a layer, as inference engines do them: projections that read the same rows are
-//! merged, experts are one grouped product, and the latent projections of keys and values come in both
-//! their forms.
+//! Matrix products of a layer, as inference engines do them: projections that read the same rows are merged, experts
+//! are one grouped product, and the latent projections of keys and values come in both forms.
 
 use serde::Deserialize;
 

@@ -8,7 +8,6 @@ use crate::config::AssetFiles;
 pub(crate) struct CollectScript<'a> {
     pub(crate) run: &'a str,
     pub(crate) collection: u32,
-    /// Python, as a name or a path.
     pub(crate) python: &'a str,
     /// Environment variables; `PATH` is put in front of the present one.
     pub(crate) environment: &'a [(String, String)],
@@ -16,7 +15,6 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) ranks: Option<usize>,
 }
 
-/// Renders the script.
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),

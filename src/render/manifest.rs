@@ -97,7 +97,6 @@ pub struct ManifestCase {
     /// Its shapes as text, for people.
     #[serde(default)]
     pub(crate) shapes: String,
-    /// Form of the catalogue's entry.
     pub(crate) form: String,
     pub(crate) arguments: Vec<CallArgument>,
     /// Shapes of the tensors that the call returns.
@@ -112,7 +111,6 @@ pub(crate) struct ExpectedRecord {
     /// Input slots; `None` for one without a tensor.
     pub(crate) inputs: Vec<Option<RecordedTensor>>,
     pub(crate) outputs: Vec<RecordedTensor>,
-    /// Floating-point operations.
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
 }
@@ -144,7 +142,6 @@ impl RecordedTensor {
 }
 
 impl ManifestCase {
-    /// Creates the manifest's case from a case and its resolved call.
     pub(crate) fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,

@@ -19,7 +19,6 @@ pub(crate) use replay::{call_digest, replay_script};
 
 /// File names inside the folder of a collection.
 pub(crate) mod files {
-    /// The replay script.
     pub(crate) const REPLAY: &str = "replay.py";
     /// Launches of the script.
     pub(crate) const MANIFEST: &str = "manifest.json";

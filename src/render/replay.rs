@@ -37,7 +37,6 @@ impl RenderError {
 
 const TEMPLATE: &str = "replay.py.hbs";
 
-/// Renders the script that replays the given entries.
 pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
     entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,

@@ -1,8 +1,6 @@
-//! Changes the dimensions of a case in the form that it fits.
-//!
-//! Inputs and outputs are rebuilt from the form's terms, so that a dimension shared by several slots stays shared.
-//! Dependent dimensions change as well: names that a condition equates with others, and dimensions of aligned lists.
-//! The result may be invalid; [`CatalogueEntry::resolve_call`] checks it.
+//! Changes the dimensions of a case in the form that it fits. Inputs and outputs are rebuilt from the form's terms, and
+//! names that a condition equates with others or that aligned lists share change as well. The result may be invalid;
+//! [`CatalogueEntry::resolve_call`] checks it.
 
 mod variants;
 

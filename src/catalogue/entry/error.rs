@@ -16,7 +16,6 @@ impl<E: std::error::Error> From<E> for EntryError {
     }
 }
 
-/// An error of the value itself.
 pub(crate) fn value_fault(problem: impl Into<String>) -> EntryError {
     EntryError { problem: problem.into(), argument: None, path: Vec::new() }
 }
@@ -47,7 +46,6 @@ impl<T, E: Into<EntryError>> Below<T> for Result<T, E> {
     }
 }
 
-/// Problem of an argument that the schema does not have.
 pub(crate) fn no_such_argument(schema: &OperatorSchema, name: &str) -> String {
     let names: Vec<&str> = schema.arguments.iter().map(|known| known.name.as_str()).collect();
     format!("the schema has no argument `{name}`; it has {}", names.join(", "))

@@ -63,7 +63,6 @@ pub(crate) struct EntryForm {
     pub(crate) rule: ShapeRule,
     /// The profiler's input slots, in their order.
     pub(crate) inputs: Vec<InputSlot>,
-    /// Element types of the outputs, in their order.
     pub(crate) output_dtypes: Vec<OutputDtype>,
     /// Arguments that are not input slots.
     pub(crate) arguments: BTreeMap<String, DeclaredArgument>,
@@ -119,7 +118,6 @@ pub struct CallRequirements {
     pub custom_operators: bool,
     /// The eager call runs as another kernel: it must be compiled as a graph.
     pub(crate) graph: bool,
-    /// The kernel communicates with other devices.
     pub(crate) several_devices: bool,
 }
 
@@ -158,7 +156,6 @@ pub(crate) struct TensorSlot {
     pub(crate) source: TensorSource,
     /// Types that the kernel takes; any where empty.
     pub(crate) dtypes: Vec<Dtype>,
-    /// Another argument whose type it must have.
     pub(crate) same_type_as: Option<String>,
     /// Types for which a slot without dimensions is passed as a Python number.
     pub(crate) number_for: Vec<Dtype>,

@@ -1,5 +1,4 @@
-//! Arithmetic of the expression language on 64-bit integers. All operations are defined here once, for numbers and
-//! for the nodes of compiled expressions.
+//! Arithmetic of the expression language, for 64-bit integers and for the nodes of compiled expressions.
 
 use std::fmt;
 

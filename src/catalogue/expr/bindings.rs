@@ -77,7 +77,6 @@ impl<N> Bindings<N> {
         self.0.get(name)
     }
 
-    /// Sets or replaces the value of a name.
     pub(crate) fn set(&mut self, name: &str, value: ExprValue<N>) {
         self.0.insert(name.to_owned(), value);
     }

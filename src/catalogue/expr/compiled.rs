@@ -1,5 +1,4 @@
-//! Expressions compiled for the candidates of a grid: names become indices of a slice of numbers, lists become their
-//! dimensions, and evaluation allocates nothing.
+//! Expressions compiled for the candidates of a grid: names become indices, and evaluation allocates nothing.
 
 use std::fmt;
 

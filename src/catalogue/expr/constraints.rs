@@ -24,7 +24,6 @@ impl NameEquality {
         evaluate(&self.value, bindings).ok()
     }
 
-    /// Returns the names that it depends on.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.value, &mut names);

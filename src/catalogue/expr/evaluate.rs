@@ -19,19 +19,16 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// Parses an expression.
     pub(crate) fn parse(source: &str) -> Result<Self, ExprError> {
         Ok(Self { source: source.trim().to_owned(), root: parse(source)? })
     }
 
-    /// Returns the names that need a value.
     pub(crate) fn variable_names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         collect_names(&self.root, &mut names);
         names
     }
 
-    /// Returns the name if the expression is a single name.
     pub(crate) fn bare_name(&self) -> Option<&str> {
         if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
     }
@@ -55,7 +52,6 @@ impl Expr {
         self.evaluate_as(bindings, ExprValue::to_number)
     }
 
-    /// Evaluates the expression and converts its value.
     pub(crate) fn evaluate_as<N: ExprNumber, T>(
         &self,
         bindings: &Bindings<N>,

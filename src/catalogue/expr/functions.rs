@@ -52,7 +52,6 @@ pub(crate) enum ExprFunction {
 pub(crate) const ANY_NUMBER: usize = usize::MAX;
 
 impl ExprFunction {
-    /// Returns the least and greatest number of arguments.
     pub(crate) const fn argument_counts(self) -> RangeInclusive<usize> {
         match self {
             Self::Min | Self::Max => 1..=2,
@@ -191,7 +190,6 @@ fn constants<N: ExprNumber>(numbers: &[N]) -> Result<Vec<i64>, ExprErrorKind> {
     numbers.iter().map(|number| number.constant().ok_or(ExprErrorKind::NotConstant)).collect()
 }
 
-/// Concatenates numbers and lists.
 fn flat<N: ExprNumber>(values: &[ExprValue<N>]) -> Result<Vec<N>, ExprErrorKind> {
     let mut numbers = Vec::new();
     for value in values {

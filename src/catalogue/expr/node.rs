@@ -15,7 +15,6 @@ pub(crate) enum ExprNode {
     Call(ExprFunction, Vec<ExprNode>),
 }
 
-/// Adds the names below a node.
 pub(crate) fn collect_names<'a>(node: &'a ExprNode, names: &mut BTreeSet<&'a str>) {
     match node {
         ExprNode::Number(_) => {}

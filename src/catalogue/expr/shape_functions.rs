@@ -25,7 +25,6 @@ fn to_signed_dims(places: impl IntoIterator<Item = usize>) -> Vec<i64> {
     places.into_iter().map(|place| i64::try_from(place).unwrap_or(i64::MAX)).collect()
 }
 
-/// Returns the dimensions in another order.
 pub(crate) fn permute(dims: &[i64], order: &[i64]) -> Result<Vec<i64>, String> {
     let order = dim_indices(order, dims.len())?;
     if order.len() != dims.len() {
@@ -147,7 +146,6 @@ pub(crate) fn tile(dims: &[i64], times: &[i64]) -> Result<Vec<i64>, String> {
     each.collect::<Option<_>>().ok_or_else(|| "does not fit 63 bits".to_owned())
 }
 
-/// Returns the number of repeats along each dimension.
 pub(crate) fn tile_repeats(from: &[i64], to: &[i64]) -> Result<Vec<i64>, String> {
     let is_multiple = |(from, to): (&i64, &i64)| *from > 0 && to % from == 0;
     if from.len() == to.len() && from.iter().zip(to).all(is_multiple) {

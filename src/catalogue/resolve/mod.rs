@@ -22,7 +22,6 @@ pub struct ResolvedCall {
     pub(crate) form: String,
     /// Assumptions about what the shapes do not determine.
     pub(crate) notes: Vec<String>,
-    /// Arguments in the schema's order.
     pub(crate) arguments: Vec<CallArgument>,
     /// Outputs by the shape rule, as the profiler shows them.
     pub(crate) outputs: Vec<Tensor>,

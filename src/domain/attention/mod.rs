@@ -21,9 +21,7 @@ pub(crate) mod attention_attribute {
     pub(crate) const KV_LENGTHS: &str = "Runtime actual_seq_lengths_kv_values";
     /// Mean length of keys and values.
     pub(crate) const AVG_SEQ_LEN: &str = super::AVG_SEQ_LEN;
-    /// Blocks of the table that each sequence uses.
     pub(crate) const VALID_BLOCKS: &str = "Runtime block_table_valid_blocks";
-    /// Heads of the queries.
     pub(crate) const HEADS: &str = "Runtime num_heads";
     pub(crate) const KV_HEADS: &str = "Runtime num_key_value_heads";
     /// Use of the mask: 0 complete or none, 3 causal from the lower right.

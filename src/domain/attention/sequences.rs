@@ -34,7 +34,6 @@ impl AttentionCase<'_> {
 }
 
 impl SequenceLengths {
-    /// Returns lengths for another batch size, repeating the sequences.
     pub(crate) fn of_batch(&self, batch: usize) -> Self {
         let repeated = |lengths: &[u64]| lengths.iter().copied().cycle().take(batch).collect();
         Self { queries: repeated(&self.queries), keys: repeated(&self.keys), ..self.clone() }
@@ -61,7 +60,6 @@ impl SequenceLengths {
         self.keys.iter().map(|keys| keys.div_ceil(block)).collect()
     }
 
-    /// Returns the number of blocks of all sequences, and of the longest.
     pub(crate) fn block_table_size(&self) -> (u64, u64) {
         let blocks = self.block_counts();
         (saturating_sum(&blocks), blocks.into_iter().max().unwrap_or(1))

@@ -23,7 +23,6 @@ pub(crate) struct GridAuditor<'a> {
 }
 
 impl<'a> GridAuditor<'a> {
-    /// Returns true if the standard declares axes of a kernel.
     pub(crate) fn covers(&self, kernel: &KernelName) -> bool {
         !self.axes(kernel).is_empty()
     }

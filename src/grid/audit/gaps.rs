@@ -55,7 +55,6 @@ impl AxisShortfall {
     }
 }
 
-/// Iterates over neighbouring values within the endpoints.
 fn neighbour_pairs(values: &BTreeSet<i64>, least: i64, greatest: i64) -> impl Iterator<Item = (i64, i64)> {
     let inside = values.range(least..=greatest);
     inside.clone().copied().zip(inside.skip(1).copied())

@@ -24,7 +24,6 @@ pub(super) struct KernelAxes<'a> {
 pub struct KernelAudit<'a> {
     pub(crate) kernel: KernelName,
     pub(crate) measured: usize,
-    /// Number of cases without a measurement.
     pub(crate) planned: usize,
     /// Number of cases that the catalogue's shape rule cannot read.
     pub(crate) unread: usize,
@@ -68,7 +67,6 @@ pub(crate) struct AxisGroup {
     pub(crate) values: usize,
     /// Missing points that are not planned, ascending.
     pub(crate) proposed: Vec<i64>,
-    /// True if the measured values meet the standard.
     pub(crate) is_complete: bool,
 }
 
@@ -84,7 +82,6 @@ impl AxisValues {
 }
 
 impl<'a> KernelAxes<'a> {
-    /// Axes without values.
     pub(super) fn new(entry: &'a CatalogueEntry, axes: &'a [AuditedAxis]) -> Self {
         let axes = axes.iter().map(|axis| ObservedAxis {
             axis,
@@ -110,7 +107,6 @@ impl<'a> KernelAxes<'a> {
         }
     }
 
-    /// Compares each axis with its standard.
     pub(super) fn audit(&self, kernel: &KernelName) -> KernelAudit<'a> {
         let axes = self.axes.iter().map(ObservedAxis::audit).collect();
         let Self { measured, planned, unread, .. } = *self;

@@ -1,8 +1,6 @@
-//! Density of the values that cases of a kernel have along its axes, compared with the density standard.
-//!
-//! `auditor` collects the cases of a database or of grids; `kernel_audit` compares each axis over all cases and, for an
-//! axis by which a lookup interpolates, such as the rows of a product, also for each combination of the numbers that a
-//! lookup keeps fixed; `gaps` computes missing points. Combinations of several audited axes are not checked.
+//! Density of the values that cases of a kernel have along its axes, compared with the density standard: over all cases
+//! and, for an axis by which a lookup interpolates, for each combination of the numbers that the lookup keeps fixed.
+//! Combinations of several audited axes are not checked.
 
 mod auditor;
 mod gaps;

@@ -26,7 +26,6 @@ pub(crate) struct GridFileContext<'a> {
     pub(crate) assets: &'a AssetFiles,
 }
 
-/// Parses a file and returns the ladders that it declares.
 pub(crate) fn parse_ladders(file: &Path, text: &str) -> Result<LadderValues, YamlError> {
     declared_ladders(&yaml::parse(file, text)?, file)
 }

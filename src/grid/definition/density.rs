@@ -1,8 +1,5 @@
-//! The density standard, `grids/density.yaml`: the required spacing of the values of an axis, and the expressions
-//! that give the axes of a kernel's cases.
-//!
-//! Values are expressions over the names of the catalogue's shape rule, so that a row counts in whatever rank and
-//! orientation it was profiled. The module `grid` computes the gaps.
+//! The density standard, `grids/density.yaml`: the required spacing of the values of an axis, as expressions over the
+//! names of the catalogue's shape rule, so that a row counts in whatever rank and orientation it was profiled.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -18,7 +15,6 @@ use crate::{
     domain::{Case, KernelName, did_you_mean_or},
 };
 
-/// The file's name among the grids.
 pub(crate) const FILE: &str = "density.yaml";
 
 const MAX_POINTS: usize = 1 << 16;
@@ -37,7 +33,6 @@ pub(crate) struct DensityStandard {
 /// One axis of a kernel, computed from its cases.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditedAxis {
-    /// Name of the axis in grids.
     pub(crate) name: String,
     pub(crate) standard: DensityStandard,
     value: Expr,

@@ -1,8 +1,6 @@
-//! Grid files, `grids/*.yaml`: ladders, axes, constants, constraints and shape templates, which together declare
-//! the cases that are worth measuring.
-//!
-//! A file is parsed into [`CandidateSpace`]s: one kernel, one pattern, at most one model, with all names resolved and
-//! all expressions compiled. The module `grid` expands them.
+//! Grid files, `grids/*.yaml`: ladders, axes, constants, constraints and shape templates, which declare the cases that
+//! are worth measuring. A file is parsed into [`CandidateSpace`]s: one kernel, one pattern, at most one model, with
+//! all names resolved and all expressions compiled.
 
 mod bind;
 mod build;
@@ -135,7 +133,6 @@ impl CandidateSpace {
         format!("grid {}: {}{model}", self.grid, self.pattern)
     }
 
-    /// Returns the origin with the seed.
     pub(crate) fn provenance(&self, seed: u64) -> String {
         format!("{}{BEFORE_SEED}{seed}", self.origin())
     }

@@ -45,7 +45,6 @@ impl Mutation {
         format!("{}{what}{change}", self.origin_prefix())
     }
 
-    /// Returns the origin with the case and the seed.
     pub(crate) fn provenance(&self, what: &str, change: &str, case: &str, seed: u64) -> String {
         format!("{}{BEFORE_CASE}{case}, seed {seed}", self.origin(what, change))
     }

@@ -9,7 +9,6 @@ use crate::config::yaml::{Spanned, YamlMap, YamlNode};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawGridFile {
-    /// A line for readers of the file.
     #[serde(rename = "summary")]
     _summary: String,
     #[serde(default)]
@@ -70,7 +69,6 @@ pub(crate) struct RawSide {
 }
 
 impl RawPattern {
-    /// Returns the pattern with the parts of an override in place of its own.
     pub(crate) fn with_override(mut self, other: &RawOverride) -> Self {
         let RawOverride { axes, derived, conditions, inputs, outputs, attributes, text } = other.clone();
         self.axes = axes.or(self.axes);

@@ -16,7 +16,6 @@ pub struct ModelValues {
 /// Rows of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTable {
-    /// Number of columns.
     pub(crate) width: usize,
     /// All rows, one after the other.
     pub(crate) numbers: Vec<i64>,

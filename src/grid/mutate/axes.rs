@@ -1,5 +1,4 @@
-//! Numbers of a case that mutations change: dimensions of its form and, for attention, the batch and the lengths, which
-//! are values of inputs that determine several shapes.
+//! Numbers of a case that mutations change: dimensions of its form and, for attention, batch and lengths.
 
 use crate::{
     catalogue::{CaseEditor, DimensionRole, FormDimension},
@@ -141,5 +140,4 @@ impl<'a> CaseAxes<'a> {
     }
 }
 
-/// Greatest number of sequences of a batch.
 const MOST_SEQUENCES: usize = 1 << 16;

@@ -196,7 +196,6 @@ fn add_last_blocks(
     }
 }
 
-/// Adds caches in blocks of other sizes.
 fn add_block_sizes(
     axes: &CaseAxes<'_>,
     sizes: &[u64],

@@ -1,5 +1,4 @@
-//! Sample of the valid mutants: an even share for each changed object, and in each share small and large cases equally,
-//! without replacement.
+//! Sample of the valid mutants: even shares of changed objects, in each small and large cases equally.
 
 use std::collections::{BTreeMap, BTreeSet};
 

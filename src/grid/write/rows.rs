@@ -24,12 +24,10 @@ pub(crate) struct ExistingRows {
     pub(crate) cases: Vec<Case>,
     /// Numbers of rows of grids and mutations by [`CandidateSpace::origin`] and [`Mutation::origin`].
     pub(crate) by_origin: BTreeMap<String, usize>,
-    /// For each case, true if it is a mutant.
     is_mutant: Vec<bool>,
 }
 
 impl ExistingRows {
-    /// Returns the cases that are not mutants.
     pub(crate) fn into_originals(self) -> impl Iterator<Item = Case> {
         let cases = self.cases.into_iter().zip(self.is_mutant);
         cases.filter(|(_, is_mutant)| !is_mutant).map(|(case, _)| case)

@@ -31,9 +31,7 @@ pub(crate) enum RowSource<'a> {
 /// Request for rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowWriter<'a> {
-    /// Origin of the candidates.
     pub(crate) source: RowSource<'a>,
-    /// Catalogue entries of the kernels.
     pub(crate) catalogue: &'a Catalogue,
     /// Bytes of device memory that a case may need.
     pub(crate) budget: u64,
