@@ -1,7 +1,5 @@
 //! The forms of an entry, compiled for cases whose ranks, types and formats are the same, as the candidates of a grid
-//! space are: one condition over their numbers for each check of [`CatalogueEntry::resolve_call`].
-//!
-//! The checks are those of the shape rule and of the resolver, evaluated on nodes instead of numbers. Forms with rules
+//! space are: a condition over their numbers for each check of [`CatalogueEntry::resolve_call`]. Forms with rules
 //! backwards from an output, lists of lengths or attributes are not compiled.
 
 use super::{

@@ -1,8 +1,7 @@
-//! Shape rules: patterns of the input shapes of a kernel, and its output shapes.
-//!
-//! A rule has the syntax of the shape cells of the CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any
-//! number of dimensions, a number itself, and `-` an empty slot. On the right each term is an expression or `*B`; a
-//! single name that the inputs leave open is bound by the recorded output.
+//! Shape rules: patterns of the input shapes of a kernel, and its output shapes, in the syntax of the shape cells of the
+//! CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any number of dimensions, a number itself, and `-` an
+//! empty slot. On the right each term is an expression or `*B`; a single name that the inputs leave open is bound by the
+//! recorded output.
 //!
 //! Rules are generic over the number: on `i64` they check a case, on nodes of compiled expressions they collect the
 //! conditions over the numbers of a candidate (see [`require`]).
@@ -137,9 +136,8 @@ impl ShapeRule {
         inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
     }
 
-    /// Binds the rule's names to shapes and checks every condition. An input is `None` for an empty slot and for
-    /// a slot at the end that is not recorded. Without recorded outputs, names that the inputs leave open must be
-    /// among `known`. `conditions` are those that depend on the numbers of a candidate.
+    /// Binds the rule's names to shapes and checks or collects every condition. An input is `None` for an empty slot and
+    /// for one at the end that is not recorded. Without outputs, names that the inputs leave open are among `known`.
     pub(crate) fn bind<N: ExprNumber>(
         &self,
         inputs: &[Option<Vec<N>>],

@@ -1,7 +1,5 @@
-//! Attributes of a case beside its tensors: sequence lengths, layout, number of heads, EP size.
-//!
-//! Each attribute has a column: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of older tools. Some of the
-//! runtime columns describe the launch and identify the case; others only explain the source of the values.
+//! Attributes of a case beside its tensors, each with a column: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of
+//! older tools. Some runtime columns identify the case; others only explain the source of the values.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

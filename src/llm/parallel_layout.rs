@@ -1,8 +1,6 @@
-//! Distribution of a model over devices, and the share of one device.
-//!
-//! `tp` devices share the heads and the widths of attention and dense feed-forward; `dp` such groups work
-//! on different tokens. The `tp x dp` devices together hold the experts, in groups of `ep`: a device has
-//! `experts / ep` of them, each cut into `tp x dp / ep` slices.
+//! Distribution of a model over devices. `tp` devices share the heads and the widths of attention and dense
+//! feed-forward; `dp` such groups work on different tokens. The `tp x dp` devices together hold the experts, in groups
+//! of `ep`: a device has `experts / ep` of them, each cut into `tp x dp / ep` slices.
 
 use std::fmt;
 

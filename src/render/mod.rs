@@ -2,8 +2,8 @@
 //!
 //! Layer 3: imports `domain`, `config` and `catalogue`.
 //!
-//! Handlebars runs in strict mode, so that a missing name in a template is an error with its line. Cases travel as data in the manifest; only the catalogue's own words and
-//! paths become code. It runs nothing.
+//! Handlebars runs in strict mode, so that a missing name in a template is an error with its line. Cases travel as data
+//! in the manifest; only the catalogue's own words and paths become code.
 
 mod collect;
 mod manifest;

@@ -1,8 +1,6 @@
-//! Arguments of `FusedInferAttentionScore` that follow from its shapes, and those that do not.
-//!
-//! The kernel's time depends on the lengths of the sequences, which are values of its inputs, and on arguments such
-//! as the layout, which no profile contains. Both are attributes. Arguments implied by the shapes are derived here
-//! and never stored as attributes.
+//! Arguments of `FusedInferAttentionScore`. Its time depends on the lengths of the sequences, which are values of its
+//! inputs, and on arguments such as the layout, which no profile contains. Both are attributes; arguments implied by
+//! the shapes are derived here and never stored as attributes.
 
 mod call;
 mod sequences;
