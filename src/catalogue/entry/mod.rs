@@ -137,6 +137,7 @@ impl CallRequirements {
 
 /// Meaning of one input slot of the profiler.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most slots of an entry are tensors")]
 pub(crate) enum InputSlot {
     Tensor(TensorSlot),
     /// A list that the kernel reads from the host; the profiler shows it as a tensor.
