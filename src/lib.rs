@@ -5,13 +5,13 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 0 | [`exit`], [`stats`], [`domain`] |
-//! | 1 | [`files`], [`table`], [`config`], [`events`] |
-//! | 2 | [`process`], [`catalogue`], [`llm`], [`profile`] |
-//! | 3 | [`render`], [`ledger`], [`database`], [`grid`] |
-//! | 4 | [`device`], [`plan`], [`sched`], [`verify`] |
-//! | 5 | [`rehearsal`], [`engine`], [`vendor_check`], [`report`], [`session`] |
-//! | 6 | [`cli`] |
+//! | 0 | `exit`, `stats`, `domain` |
+//! | 1 | `files`, `table`, `config`, `events` |
+//! | 2 | `process`, `catalogue`, `llm`, `profile` |
+//! | 3 | `render`, `ledger`, `database`, `grid` |
+//! | 4 | `device`, `plan`, `sched`, `verify` |
+//! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `session` |
+//! | 6 | `cli` |
 
 pub mod catalogue;
 pub mod cli;
@@ -19,22 +19,22 @@ pub mod config;
 pub mod database;
 pub mod device;
 pub mod domain;
-pub mod engine;
-pub mod events;
+mod engine;
+mod events;
 pub mod exit;
-pub mod files;
+mod files;
 pub mod grid;
-pub mod ledger;
+mod ledger;
 pub mod llm;
-pub mod plan;
+mod plan;
 pub mod process;
 pub mod profile;
 pub mod rehearsal;
 pub mod render;
-pub mod report;
+mod report;
 pub mod sched;
-pub mod session;
+mod session;
 pub mod stats;
-pub mod table;
-pub mod vendor_check;
+mod table;
+mod vendor_check;
 pub mod verify;

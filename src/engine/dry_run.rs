@@ -14,7 +14,7 @@ use crate::{
 
 /// Predicted device and time of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ScheduledSlot {
+pub(crate) struct ScheduledSlot {
     /// Number of the collection.
     pub collection: u32,
     /// Device of the collection, the first of a gang.
@@ -27,7 +27,7 @@ pub struct ScheduledSlot {
 
 /// Preview of a run.
 #[derive(Clone, Debug)]
-pub struct PlanPreview {
+pub(crate) struct PlanPreview {
     /// Slot of each case in the order of the plan, or the reason why it would not be measured.
     pub cases: Vec<Result<ScheduledSlot, String>>,
     /// Number of collections.
@@ -39,7 +39,7 @@ pub struct PlanPreview {
 }
 
 /// Simulates a plan. All durations are predictions, not measurements.
-pub fn dry_run(
+pub(crate) fn dry_run(
     kind: DataKind,
     costs: &InitialCosts,
     cases: &[PlannedCase],

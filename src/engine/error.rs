@@ -9,7 +9,7 @@ use crate::{
 
 /// A failure of the run itself; a case that fails gets a verdict instead.
 #[derive(Debug, thiserror::Error)]
-pub enum EngineError {
+pub(crate) enum EngineError {
     /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -59,7 +59,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// Returns the exit code: bad templates are bad input; after most other errors the run can be resumed.
-    pub const fn exit_status(&self) -> ExitStatus {
+    pub(crate) const fn exit_status(&self) -> ExitStatus {
         match self {
             Self::Render(_) => ExitStatus::BadInput,
             Self::Device(_) => ExitStatus::CannotMeasure,
@@ -69,7 +69,7 @@ impl EngineError {
     }
 
     /// Returns the advice printed with the error.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::File(error) => error.hint(),

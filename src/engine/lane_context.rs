@@ -17,7 +17,7 @@ use crate::{
 
 /// Settings shared by all collections of a run.
 #[derive(Clone, Debug)]
-pub struct CollectionSettings {
+pub(crate) struct CollectionSettings {
     /// Id of the run.
     pub run: String,
     /// Measured or rehearsed.

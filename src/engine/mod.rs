@@ -19,9 +19,9 @@ mod run;
 mod scheduler_input;
 mod write_back;
 
-pub use dry_run::{PlanPreview, ScheduledSlot, dry_run};
-pub use error::EngineError;
-pub use lane_context::CollectionSettings;
-pub use paused::{PausedDevices, pause_file};
-pub use request::{ResumedRun, RunOutcome, RunRequest};
-pub use run::execute_run;
+pub(crate) use dry_run::{PlanPreview, dry_run};
+pub(crate) use error::EngineError;
+pub(crate) use lane_context::CollectionSettings;
+pub(crate) use paused::{PausedDevices, pause_file};
+pub(crate) use request::{ResumedRun, RunOutcome, RunRequest};
+pub(crate) use run::execute_run;

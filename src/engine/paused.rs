@@ -22,7 +22,7 @@ const LOCK: &str = "paused.lock";
 /// Paused devices of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PausedDevices {
+pub(crate) struct PausedDevices {
     /// True if all devices are paused, except `except`.
     pub all: bool,
     /// Paused devices, if not all are.
@@ -33,7 +33,7 @@ pub struct PausedDevices {
 }
 
 /// Path of the file of paused devices of a database.
-pub fn pause_file(database: &Database) -> PathBuf {
+pub(crate) fn pause_file(database: &Database) -> PathBuf {
     database.state_folder().join("paused.json")
 }
 
@@ -42,7 +42,7 @@ impl PausedDevices {
     ///
     /// # Errors
     /// The reason why the file cannot be read.
-    pub fn load(file: &Path) -> Result<Self, String> {
+    pub(crate) fn load(file: &Path) -> Result<Self, String> {
         match fs::read_to_string(file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -54,7 +54,7 @@ impl PausedDevices {
     ///
     /// # Errors
     /// [`DatabaseError::File`] if the file cannot be read or written; it is then unchanged.
-    pub fn modify(
+    pub(crate) fn modify(
         database: &Database,
         change: impl FnOnce(&mut Self),
     ) -> Result<(Self, Self), DatabaseError> {
@@ -73,17 +73,17 @@ impl PausedDevices {
     }
 
     /// Returns true if no device is paused.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.all && self.devices.is_empty()
     }
 
     /// Returns true if the device is paused.
-    pub fn contains(&self, device: u32) -> bool {
+    pub(crate) fn contains(&self, device: u32) -> bool {
         (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
     }
 
     /// Pauses these devices; all if `None`.
-    pub fn pause(&mut self, devices: Option<&[u32]>) {
+    pub(crate) fn pause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self { all: true, ..Self::default() },
             Some(devices) if self.all => devices.iter().for_each(|device| {
@@ -94,7 +94,7 @@ impl PausedDevices {
     }
 
     /// Ends the pause of these devices; of all if `None`.
-    pub fn unpause(&mut self, devices: Option<&[u32]>) {
+    pub(crate) fn unpause(&mut self, devices: Option<&[u32]>) {
         match devices {
             None => *self = Self::default(),
             Some(devices) => {

@@ -13,7 +13,7 @@ use crate::{
 
 /// Input of a run.
 #[derive(Debug)]
-pub struct RunRequest<'a> {
+pub(crate) struct RunRequest<'a> {
     /// The database, locked by the caller.
     pub database: &'a Database,
     /// The ledger of the database.
@@ -38,7 +38,7 @@ pub struct RunRequest<'a> {
 
 /// Results of an interrupted run.
 #[derive(Debug, Default)]
-pub struct ResumedRun {
+pub(crate) struct ResumedRun {
     /// Number of its last collection.
     pub collections: u32,
     /// Cases that have a verdict, or an attempt that settles it.
@@ -49,7 +49,7 @@ pub struct ResumedRun {
 
 /// Result of a run.
 #[derive(Debug)]
-pub struct RunOutcome {
+pub(crate) struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
     pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Exit code of the program.

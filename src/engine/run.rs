@@ -37,7 +37,7 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// [`EngineError`] if the ledger or the database fails; results committed before are kept.
-pub fn execute_run(
+pub(crate) fn execute_run(
     request: RunRequest<'_>,
     emit: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, EngineError> {

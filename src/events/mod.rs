@@ -12,7 +12,7 @@ use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName
 /// Event of a run. Its JSON form has the name of the variant as `event`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum RunEvent {
+pub(crate) enum RunEvent {
     /// The plan is stored in the ledger; no case has been launched.
     RunStarted {
         /// Id of the run.

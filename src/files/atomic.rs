@@ -22,7 +22,7 @@ const AT_ONCE: usize = 32 << 20;
 ///
 /// # Errors
 /// [`FileError::Io`]; the file is either unchanged or complete then, and the temporary one is removed.
-pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), FileError> {
+pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic_by(path, |out| out.write_all(content))
 }
 

@@ -7,6 +7,6 @@ mod error;
 pub(crate) mod lock;
 pub(crate) mod stale;
 
-pub use atomic::write_atomic;
-pub use error::FileError;
-pub use lock::{FolderLock, LockOwner, LockState};
+pub(crate) use atomic::write_atomic;
+pub(crate) use error::FileError;
+pub(crate) use lock::{FolderLock, LockOwner, LockState};

@@ -20,9 +20,9 @@ mod checks;
 mod error;
 mod runs;
 
-pub use checks::{NewCheck, StoredCheck};
-pub use error::LedgerError;
-pub use runs::{AttemptRecord, CaseRecord, CollectionRecord, RunRecord};
+pub(crate) use checks::{NewCheck, StoredCheck};
+pub(crate) use error::LedgerError;
+pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 
 const LAYOUT: i64 = 3;
 const SCHEMA: &str = include_str!("ledger.sql");

@@ -4,7 +4,7 @@ use crate::domain::Nanos;
 
 /// Costs of launches on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct InitialCosts {
+pub(crate) struct InitialCosts {
     /// Construction and release of the tensors of a case.
     pub case: f64,
     /// One launch, without the device time of the kernel.
@@ -15,12 +15,12 @@ pub struct InitialCosts {
 
 impl InitialCosts {
     /// Creates the default costs for this number of launches per case.
-    pub const fn new(launches: u32) -> Self {
+    pub(crate) const fn new(launches: u32) -> Self {
         Self { case: 0.02, launch: 50e-6, launches }
     }
 
     /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
-    pub fn case_seconds(&self, fastest: Nanos) -> f64 {
+    pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
         // Kernels take about twice their roofline bound.
         self.case + f64::from(self.launches) * (self.launch + 2.0 * fastest.seconds())
     }

@@ -5,5 +5,5 @@
 mod cost_model;
 mod select;
 
-pub use cost_model::InitialCosts;
-pub use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select_cases};
+pub(crate) use cost_model::InitialCosts;
+pub(crate) use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select_cases};

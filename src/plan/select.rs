@@ -11,11 +11,11 @@ use crate::{
 };
 
 /// Reason of cases whose kernel is not in the catalogue.
-pub const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
+pub(crate) const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
 /// Rows that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpdateMode {
+pub(crate) enum UpdateMode {
     /// Rows without an accepted result.
     Missing,
     /// All rows; new samples are pooled with earlier ones.
@@ -24,7 +24,7 @@ pub enum UpdateMode {
 
 /// Criteria for the selection of cases.
 #[derive(Debug)]
-pub struct CaseSelection<'a> {
+pub(crate) struct CaseSelection<'a> {
     /// Rows to measure.
     pub update: UpdateMode,
     /// Kernels to measure; all if empty.
@@ -40,7 +40,7 @@ pub struct CaseSelection<'a> {
 
 /// A case to measure.
 #[derive(Clone, Debug)]
-pub struct PlannedCase {
+pub(crate) struct PlannedCase {
     /// The case.
     pub case: IdentifiedCase,
     /// The call resolved by the catalogue.
@@ -55,7 +55,7 @@ pub struct PlannedCase {
 
 /// Plan of a run.
 #[derive(Debug, Default)]
-pub struct RunPlan {
+pub(crate) struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that are not launched, with their verdict.
@@ -70,7 +70,7 @@ pub struct RunPlan {
 
 impl RunPlan {
     /// Rejects cases that need more devices at once than the run has.
-    pub fn refuse_larger_gangs(&mut self, devices: usize) {
+    pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
         let (fitting, larger) =
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
         self.cases = fitting;
@@ -82,7 +82,7 @@ impl RunPlan {
     }
 
     /// Adds the skew of expert indices to the notes of cases with routed tokens.
-    pub fn note_skew(&mut self, skew: f64) {
+    pub(crate) fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {
             return;
         }
@@ -100,7 +100,7 @@ impl RunPlan {
 
 /// Error of a selection.
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
+pub(crate) enum PlanError {
     /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -125,7 +125,7 @@ pub enum PlanError {
 
 impl PlanError {
     /// Returns the advice printed with the error.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
@@ -143,7 +143,7 @@ impl PlanError {
 ///
 /// # Errors
 /// [`PlanError`] if the database cannot be read, or a selected kernel or the weight column does not exist.
-pub fn select_cases(
+pub(crate) fn select_cases(
     database: &Database,
     catalogue: &Catalogue,
     device: &DeviceProfile,

@@ -13,7 +13,7 @@ const SHOWN: usize = 4;
 const WORST: usize = 3;
 
 /// Formats a row for each axis, and below it a line for each of its worst groups.
-pub fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
+pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header([
@@ -123,7 +123,7 @@ fn format_key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
 }
 
 /// Formats a line of JSON for each axis.
-pub fn audit_json(kernels: &[KernelAudit<'_>]) -> String {
+pub(crate) fn audit_json(kernels: &[KernelAudit<'_>]) -> String {
     let mut text = String::new();
     for audit in kernels {
         for axis in &audit.axes {

@@ -55,7 +55,7 @@ impl GridLine {
 }
 
 /// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
-pub fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
+pub(crate) fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
     let mut lines: Vec<GridLine> = kernels.iter().map(GridLine::new).collect();
     let mut sum = GridLine { kernel: "all".to_owned(), ..GridLine::default() };
     lines.iter().for_each(|line| sum.add(line));
@@ -106,7 +106,7 @@ fn format_range((name, range): (String, AxisRange)) -> String {
 
 /// Options of `npubench grid` that its JSON output repeats.
 #[derive(Clone, Copy, Debug)]
-pub struct GridRequest<'a> {
+pub(crate) struct GridRequest<'a> {
     /// Names of the models.
     pub models: &'a [String],
     /// Seed of the sample.
@@ -116,7 +116,7 @@ pub struct GridRequest<'a> {
 }
 
 /// Formats a line of JSON for each kernel (JSON Lines).
-pub fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>) -> String {
+pub(crate) fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>) -> String {
     let lines = kernels.iter().map(|kernel| {
         let rejected: Vec<Value> = kernel.rejected().into_iter().map(reject_json).collect();
         // Whole nanoseconds, so that rounding errors of the sum are not printed.
@@ -169,7 +169,7 @@ fn shorten(text: &str) -> String {
 
 /// Returns notes about cases that cannot be read, all reasons of each pattern without a row, and an example of what the
 /// shape rule rejected.
-pub fn grid_notes(kernels: &[SelectedRows<'_>]) -> Vec<String> {
+pub(crate) fn grid_notes(kernels: &[SelectedRows<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     for selected in kernels {
         let kernel = selected.kernel;

@@ -12,7 +12,7 @@ const MARGIN: f64 = 44.0;
 const ACROSS: usize = 4;
 
 /// Draws the rows of each kernel over its two axes with most values, both logarithmic, as an SVG image.
-pub fn coverage_plot(kernels: &[SelectedRows<'_>]) -> String {
+pub(crate) fn coverage_plot(kernels: &[SelectedRows<'_>]) -> String {
     let shown: Vec<&SelectedRows<'_>> = kernels.iter().filter(|kernel| kernel.rows() > 0).collect();
     let step = PANEL + 2.0 * MARGIN;
     #[expect(clippy::cast_precision_loss, reason = "a few hundred panels")]

@@ -21,7 +21,7 @@ const ACTIVE_STATUS_AGE: f64 = 60.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum RunStatus {
+pub(crate) enum RunStatus {
     /// The run is active.
     Running,
     /// The run ended by itself.
@@ -36,7 +36,7 @@ pub enum RunStatus {
 
 /// A run with its state.
 #[derive(Clone, Debug)]
-pub struct PastRun {
+pub(crate) struct PastRun {
     /// Record of the run in the ledger.
     pub record: RunRecord,
     /// State of the run.
@@ -49,7 +49,7 @@ pub struct PastRun {
 
 impl PastRun {
     /// Returns the seconds from the start of the run to its end; to `now` if it is active; else to its last status.
-    pub fn elapsed_seconds(&self, now: Timestamp) -> Option<f64> {
+    pub(crate) fn elapsed_seconds(&self, now: Timestamp) -> Option<f64> {
         let end = match (self.record.ended, self.state) {
             (Some(ended), _) => Some(Timestamp(ended)),
             (None, RunStatus::Running) => Some(now),
@@ -63,7 +63,7 @@ impl PastRun {
 ///
 /// # Errors
 /// [`DatabaseError::Ledger`].
-pub fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
+pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is tested first: if a run ends in between, its end is in the ledger when the ledger is read.
     let lock = database.lock_state();
     let records = ledger.list_runs()?;
@@ -108,7 +108,7 @@ fn state_without_end(
 }
 
 /// Returns a line of JSON per run.
-pub fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
+pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     #[derive(Serialize)]
     struct RunLine<'a> {
         run: &'a str,
@@ -146,7 +146,7 @@ pub fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
 }
 
 /// Returns a table with a row per run.
-pub fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
+pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["run", "kind", "started", "elapsed", "cases", "state", "verdicts"]);

@@ -5,7 +5,7 @@ use crate::events::RunEvent;
 
 /// Prints events as JSON lines on standard output.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct JsonLines;
+pub(crate) struct JsonLines;
 
 impl EventSink for JsonLines {
     fn on_event(&mut self, event: &RunEvent) {

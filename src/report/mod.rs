@@ -24,29 +24,29 @@ mod text;
 mod timeline;
 mod timestamp;
 
-pub use audit::{audit_json, audit_table};
-pub use grid::{GridRequest, grid_json, grid_notes, grid_table};
-pub use grid_plot::coverage_plot;
-pub use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
-pub use json::JsonLines;
-pub use output_format::OutputFormat;
-pub use plan::{PlanTotals, PlannedAction, plan_table};
-pub use plot_file::{ImageFile, ImageFileError};
-pub use print::{is_output_incomplete, print_data, print_note};
-pub use recorder::RunRecorder;
-pub use run_state::{DeviceActivity, DeviceSnapshot, DeviceStatus, RunPhase, RunState, RunningCollection};
-pub use show::{ShownCase, cases_table, run_summary, shown_cases};
-pub use status::RunStatusFile;
-pub use status_table::status_table;
-pub use summary_tables::{kernels_table, verdict_table};
-pub use text::{TextReporter, device_ranges};
-pub use timeline::{TimelineError, timeline_json, write_timeline};
-pub use timestamp::Timestamp;
+pub(crate) use audit::{audit_json, audit_table};
+pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
+pub(crate) use grid_plot::coverage_plot;
+pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
+pub(crate) use json::JsonLines;
+pub(crate) use output_format::OutputFormat;
+pub(crate) use plan::{PlanTotals, PlannedAction, plan_table};
+pub(crate) use plot_file::{ImageFile, ImageFileError};
+pub(crate) use print::{is_output_incomplete, print_data, print_note};
+pub(crate) use recorder::RunRecorder;
+pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
+pub(crate) use show::{cases_table, run_summary, shown_cases};
+pub(crate) use status::RunStatusFile;
+pub(crate) use status_table::status_table;
+pub(crate) use summary_tables::{kernels_table, verdict_table};
+pub(crate) use text::{TextReporter, device_ranges};
+pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
+pub(crate) use timestamp::Timestamp;
 
 use crate::events::RunEvent;
 
 /// Receiver of the events of a run.
-pub trait EventSink {
+pub(crate) trait EventSink {
     /// Handles an event.
     fn on_event(&mut self, event: &RunEvent);
 }

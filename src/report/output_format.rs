@@ -2,7 +2,7 @@
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// Text and tables for reading
     #[default]
     Plain,

@@ -9,7 +9,7 @@ use crate::domain::KernelName;
 
 /// Planned treatment of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlannedAction {
+pub(crate) enum PlannedAction {
     /// The case would be measured.
     Measured,
     /// The case would not be started in time, or needs more devices; with the reason.
@@ -20,7 +20,7 @@ pub enum PlannedAction {
 
 /// Totals of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanTotals {
+pub(crate) struct PlanTotals {
     /// Number of collections.
     pub collections: usize,
     /// Number of devices that would be used.
@@ -39,7 +39,7 @@ struct PlanLine {
 }
 
 /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
-pub fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
+pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for (kernel, action) in cases {

@@ -12,7 +12,7 @@ use crate::{
 
 /// Path that no image can be written to.
 #[derive(Debug, thiserror::Error)]
-pub enum ImageFileError {
+pub(crate) enum ImageFileError {
     /// Path with another extension, in a database or of another kind of file.
     #[error("`{}` {problem}", .path.display())]
     Unusable {
@@ -28,7 +28,7 @@ pub enum ImageFileError {
 
 impl ImageFileError {
     /// Returns the advice that is printed as `hint:`.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unusable { .. } => {
                 "give a name that ends in `.svg`, in an existing folder outside of databases".to_owned()
@@ -40,7 +40,7 @@ impl ImageFileError {
 
 /// Checked path of an SVG image.
 #[derive(Debug)]
-pub struct ImageFile {
+pub(crate) struct ImageFile {
     path: PathBuf,
 }
 
@@ -50,7 +50,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// [`ImageFileError`].
-    pub fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
+    pub(crate) fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
         let no_image = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
             return Err(no_image("does not end in `.svg`".to_owned()));
@@ -79,7 +79,7 @@ impl ImageFile {
     }
 
     /// Returns the path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -87,7 +87,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// [`FileError`]; an existing image is then unchanged.
-    pub fn write(&self, svg: &str) -> Result<(), FileError> {
+    pub(crate) fn write(&self, svg: &str) -> Result<(), FileError> {
         write_atomic(&self.path, svg.as_bytes())
     }
 }

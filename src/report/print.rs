@@ -10,7 +10,7 @@ use std::{
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Prints data to standard output. A closed pipe is not an error; any other failure is reported once and remembered.
-pub fn print_data(text: &str) {
+pub(crate) fn print_data(text: &str) {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error)
@@ -26,12 +26,12 @@ pub fn print_data(text: &str) {
 }
 
 /// Returns true if data could not be printed.
-pub fn is_output_incomplete() -> bool {
+pub(crate) fn is_output_incomplete() -> bool {
     OUTPUT_INCOMPLETE.load(Ordering::Relaxed)
 }
 
 /// Prints a line to standard error.
-pub fn print_note(line: &str) {
+pub(crate) fn print_note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 

@@ -30,7 +30,7 @@ const EVENTS: &str = "events.jsonl";
 const LOGS: &str = "logs";
 
 /// Event sink that writes the files of a run and passes events on to the screen.
-pub struct RunRecorder {
+pub(crate) struct RunRecorder {
     screen: Box<dyn EventSink>,
     events: Option<EventsFile>,
     status: Option<StatusFile>,
@@ -40,7 +40,7 @@ pub struct RunRecorder {
 impl RunRecorder {
     /// Creates the sink for the folder of a run. `earlier` has the attempts of a resumed run before its interruption:
     /// cases and the numbers of their collections.
-    pub fn new(screen: Box<dyn EventSink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
+    pub(crate) fn new(screen: Box<dyn EventSink>, folder: &Path, earlier: &[(CaseId, u32)]) -> Self {
         let created = fs::create_dir_all(folder);
         let path = folder.join(EVENTS);
         let events = created.and_then(|()| EventsFile::open(&path));

@@ -15,7 +15,7 @@ use crate::{
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunPhase {
+pub(crate) enum RunPhase {
     /// Collections run, or wait for a device.
     #[default]
     Running,
@@ -28,7 +28,7 @@ pub enum RunPhase {
 /// Current use of a device by the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DeviceActivity {
+pub(crate) enum DeviceActivity {
     /// No collection, for now.
     #[default]
     Idle,
@@ -44,7 +44,7 @@ pub enum DeviceActivity {
 
 impl DeviceActivity {
     /// Returns the text shown on screen.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
@@ -56,7 +56,7 @@ impl DeviceActivity {
 
 /// A running collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunningCollection {
+pub(crate) struct RunningCollection {
     /// Number of the collection in the run, from 1.
     pub number: u32,
     /// Purpose of the collection.
@@ -78,7 +78,7 @@ pub struct RunningCollection {
 
 /// A reading of the state of a device by `npu-smi`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceSnapshot {
+pub(crate) struct DeviceSnapshot {
     /// Time of the reading.
     pub at: Timestamp,
     /// Health as printed by `npu-smi`; `OK` if healthy.
@@ -91,7 +91,7 @@ pub struct DeviceSnapshot {
 
 /// State of a device of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DeviceStatus {
+pub(crate) struct DeviceStatus {
     /// Number of the device.
     pub device: u32,
     /// Current use of the device.
@@ -134,7 +134,7 @@ impl DeviceStatus {
 
 /// State of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunState {
+pub(crate) struct RunState {
     /// Id of the run.
     pub run: String,
     /// Kind of the durations: measured or simulated.
@@ -171,7 +171,7 @@ pub struct RunState {
 
 impl RunState {
     /// Updates the state by an event that occurred at `now`.
-    pub fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
+    pub(crate) fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
             RunEvent::RunStarted { run, kind, cases, devices, budget_s, .. } => {
                 let line = |&device| DeviceStatus { device, ..DeviceStatus::default() };

@@ -24,7 +24,7 @@ use crate::{
 
 /// A case of a run. The fields are in the order of the JSON keys.
 #[derive(Clone, Debug, Serialize)]
-pub struct ShownCase {
+pub(crate) struct ShownCase {
     /// Id of the case.
     pub case: CaseId,
     /// Kernel of the case.
@@ -48,7 +48,7 @@ pub struct ShownCase {
 }
 
 /// Returns the cases of a run in the order of its plan.
-pub fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCase> {
+pub(crate) fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCase> {
     cases.into_iter().map(|case| shown_case(case, folder)).collect()
 }
 
@@ -77,7 +77,7 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
 }
 
 /// Returns a table with a row per case.
-pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
+pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     let has_logs = |case: &ShownCase| !matches!(case.verdict, None | Some(Verdict::Ok)) && case.log.is_some();
@@ -107,7 +107,7 @@ pub fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
 }
 
 /// Returns the text below the table: state of the run, cases by verdict, collections, folder.
-pub fn run_summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
+pub(crate) fn run_summary(past: &PastRun, collections: &[CollectionRecord], now: Timestamp) -> String {
     let record = &past.record;
     let devices: BTreeSet<u32> = collections.iter().flat_map(|one| one.devices.iter().copied()).collect();
     let devices: Vec<u32> = devices.into_iter().collect();

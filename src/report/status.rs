@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Content of the status file of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunStatusFile {
+pub(crate) struct RunStatusFile {
     /// Time of the write.
     pub written: Timestamp,
     /// Id of the process of the run.
@@ -38,12 +38,12 @@ pub struct RunStatusFile {
 
 impl RunStatusFile {
     /// Reads the status file in the folder of a run; `None` if it is missing or cannot be parsed.
-    pub fn load(folder: &Path) -> Option<Self> {
+    pub(crate) fn load(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }
 
     /// Returns the process of the run, as the lock of the database names it.
-    pub fn lock_owner(&self) -> LockOwner {
+    pub(crate) fn lock_owner(&self) -> LockOwner {
         LockOwner { process: self.process, host: self.host.clone() }
     }
 }

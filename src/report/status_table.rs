@@ -13,7 +13,7 @@ use super::{
 const OVERDUE: f64 = 30.0;
 
 /// Returns a few lines about the run, then a table with a row per device.
-pub fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
+pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
     let mut text = run_lines(status, now);
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
-pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
+pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
     for (case, finding) in findings {
         *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
@@ -43,7 +43,7 @@ pub fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
 }
 
 /// Returns a table of the kernels of a catalogue: API, method of the vendor check, rehearsal, requirements.
-pub fn kernels_table(catalogue: &Catalogue) -> String {
+pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["kernel", "launched by", "checked by", "rehearsed", "needs"]);

@@ -16,7 +16,7 @@ type RejectionGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 
 /// Prints the events of a run to standard error.
 #[derive(Debug)]
-pub struct TextReporter {
+pub(crate) struct TextReporter {
     display: Option<ProgressDisplay>,
     rejected: RejectionGroups,
     launched: bool,
@@ -28,7 +28,7 @@ pub struct TextReporter {
 
 impl TextReporter {
     /// Creates a reporter with a progress display if standard error is a terminal.
-    pub fn for_stderr() -> Self {
+    pub(crate) fn for_stderr() -> Self {
         let display = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
         Self {
             display,
@@ -107,7 +107,7 @@ pub(super) fn format_count(count: usize, noun: &str) -> String {
 }
 
 /// Returns a sorted list of devices as ranges, such as `0-3,8`.
-pub fn device_ranges(devices: &[u32]) -> String {
+pub(crate) fn device_ranges(devices: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for &device in devices {
         match parts.last_mut() {

@@ -28,7 +28,7 @@ const PROCESS: u32 = 1;
 
 /// Error of writing a timeline.
 #[derive(Debug, thiserror::Error)]
-pub enum TimelineError {
+pub(crate) enum TimelineError {
     /// The path exists and is not a timeline of npubench.
     #[error("`{}` exists and is not a timeline of npubench", .path.display())]
     Foreign {
@@ -42,7 +42,7 @@ pub enum TimelineError {
 
 impl TimelineError {
     /// Returns the action that fixes the error.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
             Self::File(error) => error.hint(),
@@ -51,7 +51,11 @@ impl TimelineError {
 }
 
 /// Returns the trace of a run.
-pub fn timeline_json(past: &PastRun, collections: &[CollectionRecord], cases: &[CaseRecord]) -> String {
+pub(crate) fn timeline_json(
+    past: &PastRun,
+    collections: &[CollectionRecord],
+    cases: &[CaseRecord],
+) -> String {
     let start = past.record.started;
     let mut events = track_events(&past.record.run, collections);
     let kernels: BTreeMap<&CaseId, &KernelName> =
@@ -75,7 +79,7 @@ pub fn timeline_json(past: &PastRun, collections: &[CollectionRecord], cases: &[
 ///
 /// # Errors
 /// [`TimelineError`]; the file is then unchanged.
-pub fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
+pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct TraceHead {

@@ -14,32 +14,32 @@ use crate::domain::Nanos;
 
 /// An instant, in nanoseconds since 1970; in files UTC with microseconds, such as `2026-03-01T22:15:03.250000Z`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp(pub Nanos);
+pub(crate) struct Timestamp(pub Nanos);
 
 impl Timestamp {
     /// Returns the current instant.
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))
     }
 
     /// Returns the instant that is `seconds` later; earlier if negative.
-    pub fn plus_seconds(self, seconds: f64) -> Self {
+    pub(crate) fn plus_seconds(self, seconds: f64) -> Self {
         Self(Nanos(self.0.0.saturating_add(Nanos::from_seconds(seconds).0)))
     }
 
     /// Returns the seconds since an earlier instant; negative if that is later.
-    pub fn seconds_since(self, earlier: Self) -> f64 {
+    pub(crate) fn seconds_since(self, earlier: Self) -> f64 {
         Nanos(self.0.0.saturating_sub(earlier.0.0)).seconds()
     }
 
     /// Returns date and time of day in the time zone of the user.
-    pub fn local_date_time(self) -> String {
+    pub(crate) fn local_date_time(self) -> String {
         self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
     /// Returns the time of day in the time zone of the user.
-    pub fn local_time(self) -> String {
+    pub(crate) fn local_time(self) -> String {
         self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
     }
 

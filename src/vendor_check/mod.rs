@@ -28,11 +28,11 @@ use crate::{
     process::ProcessError,
     render::{RenderError, call_digest},
 };
-pub use python::{CheckSoftware, installed_software, operator_schemas, package_folders};
+pub(crate) use python::{installed_software, operator_schemas, package_folders};
 
 /// Error that stops a check.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckError {
+pub(crate) enum CheckError {
     /// The Python has no usable torch_npu; no case can be checked.
     #[error("`{python}` cannot be used for checks: {reason}")]
     Python {
@@ -60,7 +60,7 @@ pub enum CheckError {
 
 impl CheckError {
     /// Returns the action that fixes the error.
-    pub const fn hint(&self) -> &'static str {
+    pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::Python { .. } => {
                 "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN"
@@ -74,7 +74,7 @@ impl CheckError {
 
 /// Settings of a check.
 #[derive(Clone, Debug)]
-pub struct CheckSettings {
+pub(crate) struct CheckSettings {
     /// Python program with the vendor's torch_npu.
     pub python: String,
     /// Number of concurrent Python processes.
@@ -93,7 +93,7 @@ const LARGEST_BATCH: usize = 20_000;
 ///
 /// # Errors
 /// [`CheckError`]; outcomes reported before remain valid.
-pub fn check_cases(
+pub(crate) fn check_cases(
     settings: &CheckSettings,
     cases: &[PlannedCase],
     stop: &AtomicBool,
@@ -134,11 +134,11 @@ pub fn check_cases(
 }
 
 /// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
-pub fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
+pub(crate) fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
     call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
 }
 
 /// Returns the text of each slot; empty for an omitted optional tensor.
-pub fn slot_texts(slots: &[Slot]) -> Vec<String> {
+pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
     slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
 }

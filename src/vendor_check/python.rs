@@ -15,7 +15,7 @@ use crate::process::{self, CommandSpec, ExitKind};
 
 /// Versions of the software behind a check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct CheckSoftware {
+pub(crate) struct CheckSoftware {
     /// Version of torch.
     pub torch: String,
     /// Version of torch_npu.
@@ -47,7 +47,7 @@ print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 ///
 /// # Errors
 /// [`CheckError::Python`] if torch or torch_npu is missing.
-pub fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
+pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
     let output = run_python(python, VERSIONS_SCRIPT)?;
     serde_json::from_str(&output)
         .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
@@ -61,7 +61,7 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
 ///
 /// # Errors
 /// [`CheckError::Python`].
-pub fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
+pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
     let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;
     serde_json::from_str(&output)
@@ -69,7 +69,7 @@ pub fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, Che
 }
 
 /// Returns the folders of an installed Python package; none if it is not installed.
-pub fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
+pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     let name = serde_json::to_string(package).unwrap_or_default();
     let script = format!(
         "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
