@@ -8,6 +8,7 @@
 mod size;
 
 use std::{
+    error::Error,
     fs::{self, File},
     io::{BufWriter, Write as _},
     num::NonZero,
@@ -17,7 +18,7 @@ use std::{
 
 use npubench::{
     config::DatabaseFile,
-    database::{Database, DatabaseError, merge_groups},
+    database::{Database, merge_groups},
     domain::DataKind,
     profile::{ReadOptions, RecordGroups, add_table},
 };
@@ -41,7 +42,7 @@ fn main() {
     let write = || {
         let target = tempfile::tempdir().expect("a temporary folder");
         let database = target.path().join("db");
-        Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), DatabaseError>(()))
+        Database::create(&database, &DatabaseFile::new(DataKind::Npu), |_| Ok::<(), Box<dyn Error>>(()))
             .expect("made");
         let database = Database::open(&database).expect("there");
         for (kernel, groups) in read(None).into_kernels() {

@@ -6,11 +6,11 @@
 
 mod size;
 
-use std::{fmt::Write as _, fs, path::Path, time::Instant};
+use std::{error::Error, fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
     config::DatabaseFile,
-    database::{COMPUTE_COLUMNS, Database, DatabaseError, merge_groups},
+    database::{COMPUTE_COLUMNS, Database, merge_groups},
     domain::{DataKind, KernelName},
     profile::{ReadOptions, RecordGroups, add_table},
 };
@@ -28,7 +28,7 @@ fn main() {
     let path = folder.path().join("db");
     Database::create(&path, &DatabaseFile::new(DataKind::Npu), |draft| {
         fs::write(draft.join("SwiGlu.csv"), table(rows)).expect("written");
-        Ok::<(), DatabaseError>(())
+        Ok::<(), Box<dyn Error>>(())
     })
     .expect("made");
     let profile = folder.path().join("kernel_details.csv");

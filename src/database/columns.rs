@@ -40,7 +40,7 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// Columns that npubench appends when it first measures a row of a file.
-pub const MICROBENCH_COLUMNS: [&str; 12] = [
+pub(crate) const MICROBENCH_COLUMNS: [&str; 12] = [
     "MicroBench Median Duration(us)",
     "MicroBench Std Duration(us)",
     "MicroBench Min Duration(us)",

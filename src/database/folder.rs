@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Prefix of the ids of rehearsed runs.
-pub const REHEARSAL_RUN: &str = "rehearsal-";
+pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
@@ -248,7 +248,7 @@ impl Database {
 ///
 /// # Errors
 /// [`DatabaseError::Exists`] if the new folder exists, and errors of reading or writing; nothing is created then.
-pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
+pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
     if target.exists() {
         return Err(DatabaseError::Exists { path: target.to_owned() });
     }
@@ -296,7 +296,7 @@ pub fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<u
 ///
 /// # Errors
 /// [`DatabaseError::File`] if the folder cannot be listed.
-pub fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
+pub(crate) fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut left_out = Vec::new();
     for entry in fs::read_dir(&source.folder).map_err(DatabaseError::io("list", &source.folder))? {
         let name = entry.map_err(DatabaseError::io("list", &source.folder))?.file_name();

@@ -12,7 +12,7 @@ use crate::domain::{Case, KernelName};
 ///
 /// # Errors
 /// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
-pub fn for_each_measured_case(
+pub(crate) fn for_each_measured_case(
     kernel: &KernelName,
     table: &KernelCsv,
     mut visit: impl FnMut(&Case, bool),

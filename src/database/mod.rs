@@ -2,7 +2,6 @@
 //! normalization.
 //!
 //! Layer 3: imports `domain`, `files`, `table`, `config`, `profile` and `ledger`.
-//!
 
 mod backfill;
 pub(crate) mod columns;
@@ -19,14 +18,19 @@ pub(crate) mod row_cases;
 mod write_back;
 mod zero_placeholders;
 
-pub use backfill::{BackfillReport, FilledRow, backfill_database, backfill_table};
-pub use columns::{COMPUTE_COLUMNS, MICROBENCH_COLUMNS};
-pub use error::DatabaseError;
-pub use folder::{Database, REHEARSAL_RUN, copy_shapes, tables_left_out};
+pub(crate) use backfill::{BackfillReport, backfill_database};
+pub use columns::COMPUTE_COLUMNS;
+pub(crate) use columns::MICROBENCH_COLUMNS;
+pub(crate) use error::DatabaseError;
+pub use folder::Database;
+pub(crate) use folder::{REHEARSAL_RUN, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
-pub use lint::{IssueSeverity, LintIssue, LintIssueKind, LintReport, lint_database};
-pub use measured_rows::for_each_measured_case;
-pub use merge::{MergeReport, merge_groups};
-pub use normalize::{NormalizeChange, NormalizeReport, normalize_database};
-pub use row_cases::{RowCase, row_cases};
-pub use write_back::{WriteBackReport, write_back, write_back_kernel};
+pub use lint::lint_database;
+pub(crate) use lint::{IssueSeverity, LintReport};
+pub(crate) use measured_rows::for_each_measured_case;
+pub(crate) use merge::MergeReport;
+pub use merge::merge_groups;
+pub use normalize::normalize_database;
+pub(crate) use normalize::{NormalizeChange, NormalizeReport};
+pub(crate) use row_cases::{RowCase, row_cases};
+pub(crate) use write_back::{WriteBackReport, write_back_kernel};

@@ -7,7 +7,7 @@ use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
 
 /// A row with its case.
 #[derive(Clone, Debug)]
-pub struct RowCase {
+pub(crate) struct RowCase {
     /// Index of the row in its table.
     pub row: usize,
     /// Line in the file, from 1.
@@ -88,7 +88,7 @@ impl RowColumns {
 /// # Errors
 /// [`DatabaseError::MissingColumn`] if a column of the signature is missing. Cells that cannot be parsed are no error
 /// of the table: [`RowCase::case`] has the reason.
-pub fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
+pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {

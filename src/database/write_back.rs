@@ -14,7 +14,7 @@ use crate::{
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteBackReport {
+pub(crate) struct WriteBackReport {
     /// Changed rows.
     pub changed: usize,
     /// Rows that keep a measurement with more samples than the result has.
@@ -26,7 +26,7 @@ pub struct WriteBackReport {
 ///
 /// # Errors
 /// As [`row_cases`].
-pub fn write_back(
+pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
@@ -87,7 +87,7 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// Errors of reading or writing the table.
-pub fn write_back_kernel(
+pub(crate) fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,

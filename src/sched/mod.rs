@@ -21,14 +21,15 @@ mod types;
 use bisect::Bisection;
 use costs::LearnedCosts;
 use device::DeviceRecord;
-pub use forecast::RunForecast;
+pub(crate) use forecast::RunForecast;
 use queue::{CaseQueue, CollectionBudget};
 pub use simulate::{SimulatedHost, simulate};
 pub use state::SchedulerState;
 pub use types::{
-    CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedEvent,
-    SchedLimits, Seconds, StartCollection,
+    CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, Seconds,
+    StartCollection,
 };
+pub(crate) use types::{PriorCosts, SchedEvent};
 
 #[cfg(test)]
 mod tests;

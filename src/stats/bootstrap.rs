@@ -22,7 +22,7 @@ const ENDS: (usize, usize) = (25, 975);
 /// With few collections its coverage is below 95 %. Simulated with 10 to 30 normal launches each, it covers at least
 /// 95 % if collections do not differ; if their offsets vary as much as launches do: 2 collections about 70 %, 3 about
 /// 80 %, 5 about 90 %, 8 about 93 %.
-pub fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
+pub(crate) fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let mut sorted: Vec<Vec<i64>> =
         collections.iter().filter(|launches| !launches.is_empty()).cloned().collect();
     if sorted.len() < 2 {

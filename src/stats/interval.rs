@@ -12,7 +12,7 @@ const SLACK: f64 = 1e-12;
 ///
 /// `None` if the extremes do not reach the confidence (at 95 %: below 6 samples), or the confidence is not between 0
 /// and 1.
-pub fn rank_interval(count: usize, confidence: f64) -> Option<(usize, usize)> {
+pub(super) fn rank_interval(count: usize, confidence: f64) -> Option<(usize, usize)> {
     if !(confidence > 0.0 && confidence < 1.0) {
         return None;
     }
@@ -41,7 +41,7 @@ pub fn rank_interval(count: usize, confidence: f64) -> Option<(usize, usize)> {
 }
 
 /// Returns the samples at the ranks of [`rank_interval`]; `sorted` is in ascending order.
-pub fn median_interval(sorted: &[i64], confidence: f64) -> Option<(i64, i64)> {
+pub(crate) fn median_interval(sorted: &[i64], confidence: f64) -> Option<(i64, i64)> {
     debug_assert!(sorted.is_sorted(), "the caller sorts");
     let (low, high) = rank_interval(sorted.len(), confidence)?;
     Some((*sorted.get(low - 1)?, *sorted.get(high - 1)?))

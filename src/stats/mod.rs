@@ -10,8 +10,8 @@ mod outlier;
 mod random;
 mod summary;
 
-pub use bootstrap::median_interval_of_collections;
-pub use interval::{median_interval, rank_interval};
-pub use outlier::{OutlierFence, OutlierKind, label_samples};
+pub(crate) use bootstrap::median_interval_of_collections;
+pub(crate) use interval::median_interval;
+pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
-pub use summary::{SampleSummary, mean_of, median_of_sorted};
+pub(crate) use summary::{SampleSummary, median_of_sorted};

@@ -11,7 +11,7 @@ const SEVERE: f64 = 10.0;
 
 /// Label of a sample by its distance from the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OutlierKind {
+pub(crate) enum OutlierKind {
     /// No outlier.
     None,
     /// Modified z-score above 3.5.
@@ -22,7 +22,7 @@ pub enum OutlierKind {
 
 /// Fence beyond which samples are outliers, on both sides of the median.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OutlierFence {
+pub(crate) struct OutlierFence {
     /// Median of the samples, nanoseconds.
     pub median: f64,
     /// Robust standard deviation in nanoseconds: 1.4826 · max(MAD, half a timer step). With a MAD of 0, the next step
@@ -34,7 +34,7 @@ impl OutlierFence {
     /// Computes the fence of samples in any order; `None` without samples.
     ///
     /// `quantum_ns` is the step of the timer; below 1 it counts as 1, the unit of the samples.
-    pub fn from_samples(samples: &[i64], quantum_ns: i64) -> Option<Self> {
+    pub(crate) fn from_samples(samples: &[i64], quantum_ns: i64) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
         let twice = twice_median_of_sorted(&sorted)?;
@@ -47,7 +47,7 @@ impl OutlierFence {
     }
 
     /// Returns the label of one sample.
-    pub fn label_sample(&self, sample: i64) -> OutlierKind {
+    pub(crate) fn label_sample(&self, sample: i64) -> OutlierKind {
         let distance = (sample as f64 - self.median).abs();
         if distance > SEVERE * self.sigma {
             OutlierKind::Severe
@@ -59,17 +59,17 @@ impl OutlierFence {
     }
 }
 
-/// Returns the label of every sample, in their order; see [`OutlierFence::from_samples`] for `quantum_ns`.
-pub fn label_samples(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
-    let fence = OutlierFence::from_samples(samples, quantum_ns);
-    fence.map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label_sample(sample)).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn label_samples(samples: &[i64], quantum_ns: i64) -> Vec<OutlierKind> {
+        let fence = OutlierFence::from_samples(samples, quantum_ns);
+        fence
+            .map_or_else(Vec::new, |fence| samples.iter().map(|&sample| fence.label_sample(sample)).collect())
+    }
 
     /// The median by sorting floats, written without the functions under test.
     fn median(mut values: Vec<f64>) -> f64 {

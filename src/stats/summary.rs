@@ -37,13 +37,13 @@ impl SampleSummary {
 }
 
 /// Returns the arithmetic mean, rounded once from the exact quotient; `None` without samples.
-pub fn mean_of(samples: &[i64]) -> Option<f64> {
+pub(super) fn mean_of(samples: &[i64]) -> Option<f64> {
     let sum: i128 = samples.iter().copied().map(i128::from).sum();
     (!samples.is_empty()).then(|| rounded_quotient(sum, samples.len() as u64))
 }
 
 /// Returns the median of samples in ascending order, rounded once; `None` without samples.
-pub fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
+pub(crate) fn median_of_sorted(sorted: &[i64]) -> Option<f64> {
     twice_median_of_sorted(sorted).map(|twice| rounded_quotient(twice, 2))
 }
 

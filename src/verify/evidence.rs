@@ -8,7 +8,7 @@ use crate::{
 
 /// Pools all attempts at a case into a row: attempts that ended `ok`, or noisy ones if there are no others. `None`
 /// without attempts. The verdict is that of the pooled samples: collections that are steady individually may differ.
-pub fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
+pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
     let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
     let used: Vec<&AttemptSamples> =
         evidence.iter().filter(|attempt| attempt.verdict == best && !attempt.samples.is_empty()).collect();

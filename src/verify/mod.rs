@@ -10,7 +10,8 @@ mod journal;
 mod ranks;
 mod samples;
 
-pub use collection::{CollectionTermination, ExpectedLaunches, RawRecord, assess_collection, read_records};
-pub use evidence::pool_attempts;
-pub use journal::{JournalLine, LaunchJournal, read_journal};
-pub use samples::{NOISE_TARGET, TIMER_QUANTUM_NS};
+pub(crate) use collection::RawRecord;
+pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
+pub(crate) use evidence::pool_attempts;
+pub(crate) use journal::JournalLine;
+pub use journal::{LaunchJournal, read_journal};

@@ -5,9 +5,9 @@ use crate::stats::{
 };
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
-pub const NOISE_TARGET: f64 = 0.05;
+pub(super) const NOISE_TARGET: f64 = 0.05;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
-pub const TIMER_QUANTUM_NS: i64 = 20;
+pub(super) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
 const MOST_OUTLIERS: f64 = 0.1;
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// Result for one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilledRow {
+pub(crate) struct FilledRow {
     /// Line of the row in the file before the merge.
     pub line: u64,
     /// Cells that were filled.
@@ -36,7 +36,7 @@ pub struct FilledRow {
 
 /// Result of the merge of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BackfillReport {
+pub(crate) struct BackfillReport {
     /// Every row, in the order of the file.
     pub rows: Vec<FilledRow>,
     /// Number of rows added for calls.
@@ -47,7 +47,7 @@ pub struct BackfillReport {
 
 impl BackfillReport {
     /// Returns the number of complete rows.
-    pub fn complete_rows(&self) -> usize {
+    pub(crate) fn complete_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.completeness == COMPLETE).count()
     }
 }
@@ -61,7 +61,7 @@ const DUMPED: &str = "dump of a serving process";
 ///
 /// # Errors
 /// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
-pub fn backfill_table(
+pub(super) fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
     add_variants: bool,
@@ -274,7 +274,7 @@ fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(),
 ///
 /// # Errors
 /// [`DatabaseError::NoRowsOfKernel`] if the database has no such rows; errors of reading or writing.
-pub fn backfill_database(
+pub(crate) fn backfill_database(
     database: &Database,
     dump: &AttentionDump,
     add_variants: bool,

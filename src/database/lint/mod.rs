@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 
 use csv::StringRecord;
 pub(crate) use remark::{FileIssues, join_list, quote_cell, row_count_text};
-pub use remark::{IssueSeverity, LintIssue, LintIssueKind};
+pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
 use super::{Database, DatabaseError};
