@@ -18,11 +18,8 @@ use crate::{
 };
 
 impl Database {
-    /// Returns true if a database can be created: the folder does not exist, is empty, or has only files of a
-    /// creation that was killed.
-    ///
-    /// # Errors
-    /// [`DatabaseError::NotAFolder`] if the path is a file.
+    /// Returns true if a database can be created: the folder does not exist, is empty, or has only files of a creation
+    /// that was killed. Fails with [`DatabaseError::NotAFolder`] if the path is a file.
     pub fn is_new(folder: &Path) -> Result<bool, DatabaseError> {
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
             return Err(DatabaseError::NotAFolder { path: folder.to_owned() });
@@ -30,10 +27,8 @@ impl Database {
         Ok(is_empty_or_drafts(folder))
     }
 
-    /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database
-    /// when it is complete. If the folder appears in the meantime, nothing is created.
-    ///
-    /// # Errors
+    /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database when
+    /// it is complete. If the folder appears in the meantime, nothing is created. Fails with
     /// [`DatabaseError::CreatedConcurrently`], [`DatabaseError::NotAFolder`], and the errors of `fill`.
     pub fn create<E: From<DatabaseError>>(
         folder: &Path,

@@ -35,9 +35,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens a folder. Without `database.yaml`, as older tools leave it, its kind is `npu`.
-    ///
-    /// # Errors
+    /// Opens a folder. Without `database.yaml`, as older tools leave it, its kind is `npu`. Fails with
     /// [`DatabaseError::NotADatabase`] if the folder does not exist; [`DatabaseError::Yaml`].
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
@@ -54,9 +52,6 @@ impl Database {
     }
 
     /// Opens a folder that must be of the given kind.
-    ///
-    /// # Errors
-    /// [`DatabaseError::WrongKind`], and as [`Database::open`].
     pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, DatabaseError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
@@ -90,9 +85,6 @@ impl Database {
     }
 
     /// Stores the software versions of the ingested production profiles if they changed.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`].
     pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), DatabaseError> {
         if *stack == self.file.profiled_on {
             return Ok(());
@@ -121,10 +113,8 @@ impl Database {
         self.state_folder().join("runs").join(run)
     }
 
-    /// Locks the folder for writing, and removes temporary files of killed writers.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`] with the owner, or if the folder is not writable.
+    /// Locks the folder for writing, and removes temporary files of killed writers. Fails with [`DatabaseError::File`]
+    /// with the owner, or if the folder is not writable.
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         stale::remove_unfinished_files(&self.folder);
@@ -137,9 +127,6 @@ impl Database {
     }
 
     /// Creates a missing state folder, for files that the next run reads.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`].
     pub fn make_state_folder(&self) -> Result<(), DatabaseError> {
         let state = self.state_folder();
         fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
@@ -147,9 +134,6 @@ impl Database {
     }
 
     /// Writes the `database.yaml` that folders of older tools lack, before the first row is written.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`].
     pub fn initialise(&self, lock: &mut FolderLock) -> Result<(), DatabaseError> {
         lock.keep_state();
         if self.has_file {
@@ -161,9 +145,6 @@ impl Database {
 
     /// Opens the ledger, whose runs must be of the folder's kind: a changed or lost `database.yaml` must not turn
     /// simulated durations into measured ones.
-    ///
-    /// # Errors
-    /// As [`Ledger::open`], and [`DatabaseError::LedgerKind`].
     pub fn ledger(&self) -> Result<Ledger, DatabaseError> {
         let ledger = Ledger::open(&self.ledger_path())?;
         match ledger.run_kind()? {
@@ -175,9 +156,6 @@ impl Database {
     }
 
     /// Opens the ledger if it exists.
-    ///
-    /// # Errors
-    /// As [`Database::ledger`].
     pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
         if self.ledger_path().exists() { self.ledger().map(Some) } else { Ok(None) }
     }
@@ -208,9 +186,6 @@ impl Database {
 
     /// Returns every kernel with a CSV, in the order of names. Collectives are left out, because they have a schema
     /// of their own.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`] if the folder cannot be listed.
     pub fn kernels(&self) -> Result<Vec<KernelName>, DatabaseError> {
         let mut kernels = BTreeSet::new();
         for stem in self.list_stems()? {
@@ -224,9 +199,6 @@ impl Database {
     }
 
     /// Loads a kernel's CSV; returns an empty table with the 62 columns if it does not exist.
-    ///
-    /// # Errors
-    /// As [`KernelCsv::load`].
     pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, DatabaseError> {
         let path = self.kernel_path(kernel);
         if !path.exists() {
@@ -243,11 +215,9 @@ impl Database {
 }
 
 /// Copies the shapes of a database into a new folder of the given kind: all rows and columns, with the replay's
-/// measurements empty. Measurements of production profiles are kept, unless a rehearsal is copied to kind `npu`,
-/// whose profiles may be simulated. Returns the number of rows.
-///
-/// # Errors
-/// [`DatabaseError::Exists`] if the new folder exists, and errors of reading or writing; nothing is created then.
+/// measurements empty. Measurements of production profiles are kept, unless a rehearsal is copied to kind `npu`, whose
+/// profiles may be simulated. Returns the number of rows. Fails with [`DatabaseError::Exists`] if the new folder
+/// exists, and errors of reading or writing; nothing is created then.
 pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
     if target.exists() {
         return Err(DatabaseError::Exists { path: target.to_owned() });
@@ -293,9 +263,6 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
 
 /// Returns the tables that a copy of a database's shapes lacks: collectives, and files whose names stand for no
 /// kernel.
-///
-/// # Errors
-/// [`DatabaseError::File`] if the folder cannot be listed.
 pub(crate) fn tables_left_out(source: &Database, copy: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut left_out = Vec::new();
     for entry in fs::read_dir(&source.folder).map_err(DatabaseError::io("list", &source.folder))? {

@@ -80,18 +80,13 @@ impl KernelCsv {
         table
     }
 
-    /// Loads a table.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if the file cannot be read, is a Git LFS pointer, is empty or is ragged.
+    /// Loads a table. Fails with [`DatabaseError`] if the file cannot be read, is a Git LFS pointer, is empty or is
+    /// ragged.
     pub fn load(path: &Path) -> Result<Self, DatabaseError> {
         Self::from_bytes(path, fs::read(path).map_err(DatabaseError::io("read", path))?)
     }
 
     /// Parses the bytes of a table; `path` is the place in messages and of [`KernelCsv::save`].
-    ///
-    /// # Errors
-    /// As [`KernelCsv::load`].
     pub(crate) fn from_bytes(path: &Path, original: Vec<u8>) -> Result<Self, DatabaseError> {
         if original.starts_with(LFS) {
             return Err(DatabaseError::LfsPointer { path: path.to_owned() });
@@ -193,10 +188,8 @@ impl KernelCsv {
         Some(self.row_cells(row).ok()?.get(index).unwrap_or_default().to_owned())
     }
 
-    /// Returns the cells of a row; those of appended columns are missing at the end.
-    ///
-    /// # Errors
-    /// [`DatabaseError::Csv`] if the row is not UTF-8.
+    /// Returns the cells of a row; those of appended columns are missing at the end. Fails with [`DatabaseError::Csv`]
+    /// if the row is not UTF-8.
     pub fn row_cells(&self, row: usize) -> Result<StringRecord, DatabaseError> {
         StringRecord::from_byte_record(self.row_byte_cells(row)).map_err(|_| DatabaseError::Csv {
             path: self.path.clone(),
@@ -313,9 +306,7 @@ impl KernelCsv {
         self.changed = true;
     }
 
-    /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already.
-    ///
-    /// # Errors
+    /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already. Fails with
     /// [`DatabaseError::Csv`] if the row is not UTF-8.
     pub fn update_row(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
         let mut fields: Vec<String> = self.row_cells(row)?.iter().map(String::from).collect();
@@ -392,10 +383,8 @@ impl KernelCsv {
         bytes
     }
 
-    /// Saves the table if it changed; returns true if it was written.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`]; the old file is unchanged then.
+    /// Saves the table if it changed; returns true if it was written. Fails with [`DatabaseError::File`]; the old file
+    /// is unchanged then.
     pub fn save(&self) -> Result<bool, DatabaseError> {
         if self.changed {
             self.save_as(&self.path)?;
@@ -404,9 +393,6 @@ impl KernelCsv {
     }
 
     /// Writes the table to another path.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`].
     pub fn save_as(&self, path: &Path) -> Result<(), DatabaseError> {
         Ok(write_atomic_by(path, |out| self.write_to(out))?)
     }

@@ -30,12 +30,9 @@ pub struct MergeReport {
 /// other signatures become new rows. Attributes and their explanations are written into empty cells. Other cells are
 /// not changed.
 ///
-/// A row is not replaced by a profile with fewer values: one record instead of several, or no counters. A group
-/// without attributes whose numbers equal those of a row with the same shapes belongs to that row, whose attributes
-/// were added later.
-///
-/// # Errors
-/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
+/// A row is not replaced by a profile with fewer values: one record instead of several, or no counters. A group without
+/// attributes whose numbers equal those of a row with the same shapes belongs to that row, whose attributes were added
+/// later. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub fn merge_groups(
     kernel: &KernelName,
     table: &mut KernelCsv,

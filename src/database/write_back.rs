@@ -23,9 +23,6 @@ pub(crate) struct WriteBackReport {
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
 /// [`RowResult`].
-///
-/// # Errors
-/// As [`row_cases`].
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
@@ -84,9 +81,6 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
 }
 
 /// Loads a kernel's table, writes results into it and saves it if it changed.
-///
-/// # Errors
-/// Errors of reading or writing the table.
 pub(crate) fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,

@@ -107,10 +107,8 @@ impl<'a> Dispatcher<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Handles messages until the scheduler has finished, then ends the run in the ledger.
-    ///
-    /// # Errors
-    /// [`EngineError`] if the ledger or the database fails, or a lane reports an error of the run itself.
+    /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
+    /// if the ledger or the database fails, or a lane reports an error of the run itself.
     pub(super) async fn run_to_end(&mut self, mut inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
         self.poll_host()?;
         self.on_event(SchedEvent::Started)?;

@@ -39,9 +39,6 @@ pub(crate) fn pause_file(database: &Database) -> PathBuf {
 
 impl PausedDevices {
     /// Reads the file; a missing file means that no device is paused.
-    ///
-    /// # Errors
-    /// The reason why the file cannot be read.
     pub(crate) fn load(file: &Path) -> Result<Self, String> {
         match fs::read_to_string(file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
@@ -50,10 +47,8 @@ impl PausedDevices {
         }
     }
 
-    /// Modifies the file under a lock; returns the devices paused before and after.
-    ///
-    /// # Errors
-    /// [`DatabaseError::File`] if the file cannot be read or written; it is then unchanged.
+    /// Modifies the file under a lock; returns the devices paused before and after. Fails with [`DatabaseError::File`]
+    /// if the file cannot be read or written; it is then unchanged.
     pub(crate) fn modify(
         database: &Database,
         change: impl FnOnce(&mut Self),

@@ -33,10 +33,8 @@ use crate::{
 /// Time limit for an orphan of a killed run to release its device.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Executes a run. `emit` receives every event after the ledger has stored what it reports.
-///
-/// # Errors
-/// [`EngineError`] if the ledger or the database fails; results committed before are kept.
+/// Executes a run. `emit` receives every event after the ledger has stored what it reports. Fails with [`EngineError`]
+/// if the ledger or the database fails; results committed before are kept.
 pub(crate) fn execute_run(
     request: RunRequest<'_>,
     emit: &mut dyn FnMut(&RunEvent),

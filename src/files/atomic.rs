@@ -18,10 +18,8 @@ const BUFFER: usize = 1 << 18;
 const AT_ONCE: usize = 32 << 20;
 
 /// Writes a file by way of a temporary one in the same folder: write, sync, rename, sync of the folder. An existing
-/// file keeps its mode; the target of a symbolic link is replaced.
-///
-/// # Errors
-/// [`FileError::Io`]; the file is either unchanged or complete then, and the temporary one is removed.
+/// file keeps its mode; the target of a symbolic link is replaced. Fails with [`FileError::Io`]; the file is either
+/// unchanged or complete then, and the temporary one is removed.
 pub(crate) fn write_atomic(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic_by(path, |out| out.write_all(content))
 }

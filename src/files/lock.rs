@@ -32,10 +32,8 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks a database folder and creates a missing state folder.
-    ///
-    /// # Errors
-    /// [`FileError::Locked`] with the owner, or [`FileError::Io`] if the folder is not writable.
+    /// Locks a database folder and creates a missing state folder. Fails with [`FileError::Locked`] with the owner, or
+    /// [`FileError::Io`] if the folder is not writable.
     pub(crate) fn take(database: &Path, state: &Path) -> Result<Self, FileError> {
         // Rows are written at the end of a command; an unwritable folder is found before its work.
         tempfile::tempfile_in(database).map_err(FileError::io("write into", database))?;

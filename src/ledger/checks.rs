@@ -31,9 +31,6 @@ pub struct StoredCheck {
 
 impl Ledger {
     /// Stores results and replaces earlier ones.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn add_checks(
         &mut self,
         software: &str,
@@ -62,9 +59,6 @@ impl Ledger {
     }
 
     /// Returns all results, by case. Unknown verdicts and methods are skipped.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn stored_checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
         let error = self.sqlite_error();
         let read = || -> rusqlite::Result<HashMap<CaseId, StoredCheck>> {

@@ -107,9 +107,6 @@ fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
 
 impl Ledger {
     /// Opens the ledger; creates a missing one.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`], or [`LedgerError::NewerLayout`].
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::Sqlite { path: path.to_owned(), source };
         let connection = Connection::open(path).map_err(fail)?;
@@ -145,9 +142,6 @@ impl Ledger {
     }
 
     /// Returns every run with its options, as JSON.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<(String, String)>> {
             let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
@@ -158,9 +152,6 @@ impl Ledger {
     }
 
     /// Stores a run and its plan, in order.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             tx.execute(
@@ -187,9 +178,6 @@ impl Ledger {
     }
 
     /// Stores the end of a run.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             tx.execute(
@@ -201,9 +189,6 @@ impl Ledger {
     }
 
     /// Stores the start of a collection; returns its key.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, predicted, started } = *new;
         let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
@@ -219,9 +204,6 @@ impl Ledger {
     }
 
     /// Stores all results of a collection in one transaction.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn finish_collection(
         &mut self,
         collection: i64,
@@ -242,9 +224,6 @@ impl Ledger {
     }
 
     /// Stores the final verdicts of cases in a run.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn set_verdicts(
         &mut self,
         run: &str,
@@ -271,9 +250,6 @@ impl Ledger {
     }
 
     /// Stores readings of devices.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             for reading in readings {
@@ -297,9 +273,6 @@ impl Ledger {
     }
 
     /// Returns the final verdicts of a run, in the order of its plan; `None` for a case without one.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, LedgerError> {
         let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
                    LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
@@ -320,9 +293,6 @@ impl Ledger {
     }
 
     /// Returns the samples of every attempt of a case with a measurement, oldest first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
             let mut statement = self.connection.prepare_cached(
@@ -353,9 +323,6 @@ impl Ledger {
     }
 
     /// Returns every case with an accepted measurement, with its kernel.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
                    WHERE a.verdict = 'ok'";
@@ -370,9 +337,6 @@ impl Ledger {
     }
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
         let word: Option<String> = self
             .connection

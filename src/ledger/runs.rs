@@ -85,9 +85,6 @@ pub struct AttemptRecord {
 
 impl Ledger {
     /// Returns every run, the oldest first.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`]; [`LedgerError::InvalidRunId`] for an id that could lead out of the folder.
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<RunRecord>> {
             let mut query = self.connection.prepare(
@@ -118,9 +115,6 @@ impl Ledger {
     }
 
     /// Returns the collections of a run, in the order of their numbers.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CollectionRecord>> {
             let mut query = self.connection.prepare(
@@ -146,9 +140,6 @@ impl Ledger {
     }
 
     /// Returns the cases of a run in the order of its plan, with their results.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let read = || -> rusqlite::Result<Vec<CaseRecord>> {
             let mut attempts = self.run_attempts(run)?;
@@ -202,9 +193,6 @@ impl Ledger {
 
     /// Reopens a run that ended before its plan was complete: interrupted collections are closed, and verdicts
     /// `not_run` are removed.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;
@@ -219,9 +207,6 @@ impl Ledger {
     }
 
     /// Returns a run by its id.
-    ///
-    /// # Errors
-    /// [`LedgerError::Sqlite`].
     pub fn find_run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
         let read = || {
             self.connection

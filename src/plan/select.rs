@@ -139,10 +139,8 @@ impl PlanError {
     }
 }
 
-/// Selects cases; a case with several rows is selected once.
-///
-/// # Errors
-/// [`PlanError`] if the database cannot be read, or a selected kernel or the weight column does not exist.
+/// Selects cases; a case with several rows is selected once. Fails with [`PlanError`] if the database cannot be read,
+/// or a selected kernel or the weight column does not exist.
 pub(crate) fn select_cases(
     database: &Database,
     catalogue: &Catalogue,

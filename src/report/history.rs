@@ -60,9 +60,6 @@ impl PastRun {
 }
 
 /// Returns the runs of a database, oldest first.
-///
-/// # Errors
-/// [`DatabaseError::Ledger`].
 pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is tested first: if a run ends in between, its end is in the ledger when the ledger is read.
     let lock = database.lock_state();

@@ -47,9 +47,6 @@ pub(crate) struct ImageFile {
 impl ImageFile {
     /// Checks the path before anything else is written: the name ends in `.svg`, an existing file is a regular one, and the
     /// folder exists and belongs neither to `database` nor to another database.
-    ///
-    /// # Errors
-    /// [`ImageFileError`].
     pub(crate) fn new(path: &Path, database: &Path) -> Result<Self, ImageFileError> {
         let no_image = |problem: String| ImageFileError::Unusable { path: path.to_owned(), problem };
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
@@ -83,10 +80,7 @@ impl ImageFile {
         &self.path
     }
 
-    /// Writes the image, in place of an existing one.
-    ///
-    /// # Errors
-    /// [`FileError`]; an existing image is then unchanged.
+    /// Writes the image, in place of an existing one. Fails with [`FileError`]; an existing image is then unchanged.
     pub(crate) fn write(&self, svg: &str) -> Result<(), FileError> {
         write_atomic(&self.path, svg.as_bytes())
     }

@@ -75,10 +75,8 @@ pub(crate) fn timeline_json(
     )
 }
 
-/// Writes a trace. An older trace is replaced, any other file is not.
-///
-/// # Errors
-/// [`TimelineError`]; the file is then unchanged.
+/// Writes a trace. An older trace is replaced, any other file is not. Fails with [`TimelineError`]; the file is then
+/// unchanged.
 pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), TimelineError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -89,10 +89,7 @@ pub(crate) struct CheckSettings {
 const LARGEST_BATCH: usize = 20_000;
 
 /// Checks cases and passes each outcome to `report` as it arrives, with the index of the case in `cases`. Ends early if
-/// `stop` is set.
-///
-/// # Errors
-/// [`CheckError`]; outcomes reported before remain valid.
+/// `stop` is set. Fails with [`CheckError`]; outcomes reported before remain valid.
 pub(crate) fn check_cases(
     settings: &CheckSettings,
     cases: &[PlannedCase],

@@ -43,10 +43,8 @@ def optional(name):
 versions = {name: version(name) for name in ('torch', 'torch_npu')}
 print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 
-/// Returns the versions of torch, torch_npu and packages with further operators.
-///
-/// # Errors
-/// [`CheckError::Python`] if torch or torch_npu is missing.
+/// Returns the versions of torch, torch_npu and packages with further operators. Fails with [`CheckError::Python`] if
+/// torch or torch_npu is missing.
 pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
     let output = run_python(python, VERSIONS_SCRIPT)?;
     serde_json::from_str(&output)
@@ -58,9 +56,6 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
     print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";
 
 /// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
-///
-/// # Errors
-/// [`CheckError::Python`].
 pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
     let name = serde_json::to_string(function).unwrap_or_default();
     let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;

@@ -71,9 +71,6 @@ pub enum CollectionTermination {
 const PLAUSIBLE: f64 = 0.95;
 
 /// Reads all kernel records below the profile folder, sorted by start time.
-///
-/// # Errors
-/// [`ProfileError`] with file and line.
 pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     let mut records = Vec::new();
     if !profile.is_dir() {

@@ -57,10 +57,7 @@ const PARTIAL: &str = "partial:";
 const DUMPED: &str = "dump of a serving process";
 
 /// Merges a dump into the table of the kernel; `add_variants` adds a row for each call whose values no row has. The
-/// table is not saved.
-///
-/// # Errors
-/// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
+/// table is not saved. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub(super) fn backfill_table(
     table: &mut KernelCsv,
     dump: &AttentionDump,
@@ -270,9 +267,7 @@ fn append_variant(table: &mut KernelCsv, like: usize, case: &Case) -> Result<(),
     Ok(())
 }
 
-/// Merges a dump into a database, under its lock, and saves the table if it changed.
-///
-/// # Errors
+/// Merges a dump into a database, under its lock, and saves the table if it changed. Fails with
 /// [`DatabaseError::NoRowsOfKernel`] if the database has no such rows; errors of reading or writing.
 pub(crate) fn backfill_database(
     database: &Database,

@@ -55,11 +55,9 @@ impl TableContent {
     }
 }
 
-/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. An invalid file does not stop the
-/// check of the others.
-///
-/// # Errors
-/// [`DatabaseError::NotADatabase`] if the folder has no tables, [`DatabaseError::File`] if it cannot be listed.
+/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. An invalid file does not stop the check
+/// of the others. Fails with [`DatabaseError::NotADatabase`] if the folder has no tables, [`DatabaseError::File`] if it
+/// cannot be listed.
 pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
     let kind = match Database::open(folder) {
