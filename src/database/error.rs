@@ -15,97 +15,34 @@ use crate::{
 /// Database folder or kernel CSV that cannot be used; names the file and the failed operation.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// Failed file access, or a locked folder.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Unusable ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// Invalid `database.yaml`.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// Path that is no folder with kernel CSVs.
     #[error("`{}` is not a database folder", .path.display())]
-    NotADatabase {
-        /// The given path.
-        path: PathBuf,
-    },
-    /// Path of a file where a folder is expected.
+    NotADatabase { path: PathBuf },
     #[error("`{}` is a file, not a folder", .path.display())]
-    NotAFolder {
-        /// The given path.
-        path: PathBuf,
-    },
-    /// Folder of the other kind.
+    NotAFolder { path: PathBuf },
     #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
-    WrongKind {
-        /// The folder.
-        path: PathBuf,
-        /// Kind of the folder.
-        actual: DataKind,
-        /// Kind that the command needs.
-        wanted: DataKind,
-    },
-    /// Ledger whose runs are of another kind than `database.yaml` states.
+    WrongKind { path: PathBuf, actual: DataKind, wanted: DataKind },
     #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
-    LedgerKind {
-        /// The folder.
-        path: PathBuf,
-        /// Kind in `database.yaml`, `npu` without that file.
-        stated: DataKind,
-        /// Kind of the runs.
-        found: DataKind,
-    },
-    /// Rows of a rehearsed run in a folder of kind `npu`.
+    LedgerKind { path: PathBuf, stated: DataKind, found: DataKind },
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
-    RehearsedRows {
-        /// The CSV.
-        path: PathBuf,
-    },
-    /// Database without rows of a required kernel.
+    RehearsedRows { path: PathBuf },
     #[error("`{}` has no rows of `{kernel}`", .path.display())]
-    NoRowsOfKernel {
-        /// The folder.
-        path: PathBuf,
-        /// The kernel.
-        kernel: KernelName,
-    },
-    /// CSV without a required column.
+    NoRowsOfKernel { path: PathBuf, kernel: KernelName },
     #[error("`{}`:1: the header lacks `{column}`", .path.display())]
-    MissingColumn {
-        /// The CSV.
-        path: PathBuf,
-        /// The first missing column.
-        column: &'static str,
-    },
-    /// CSV that cannot be parsed.
+    MissingColumn { path: PathBuf, column: &'static str },
     #[error("`{}`:{line}: {problem}", .path.display())]
-    Csv {
-        /// The CSV.
-        path: PathBuf,
-        /// Line, from 1.
-        line: u64,
-        /// Found and expected content.
-        problem: String,
-    },
-    /// CSV that is a Git LFS pointer.
+    Csv { path: PathBuf, line: u64, problem: String },
     #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
-    LfsPointer {
-        /// The file.
-        path: PathBuf,
-    },
-    /// New database whose folder another process created in the meantime.
+    LfsPointer { path: PathBuf },
     #[error("another npubench has just created `{}`", .path.display())]
-    CreatedConcurrently {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// Existing target of a copy.
+    CreatedConcurrently { path: PathBuf },
     #[error("`{}` exists already", .path.display())]
-    Exists {
-        /// The folder.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
 }
 
 impl DatabaseError {

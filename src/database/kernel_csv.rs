@@ -323,7 +323,6 @@ impl KernelCsv {
         Ok(differs)
     }
 
-    /// Replaces all cells of a row.
     pub(crate) fn set_cells(&mut self, row: usize, cells: Vec<String>) {
         self.rows[row] = CsvRow::Changed(StringRecord::from(cells), self.row_line(row));
         self.changed = true;

@@ -163,7 +163,6 @@ struct SignatureRow {
     attributes: CaseAttributes,
 }
 
-/// Rows of the groups' signatures.
 struct RowsOfGroups {
     by_signature: HashMap<String, Vec<SignatureRow>>,
     /// Rows with attributes, by their signature without attributes.

@@ -5,7 +5,6 @@ use csv::ByteRecord;
 use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
 
-/// A row with its case.
 #[derive(Clone, Debug)]
 pub(crate) struct RowCase {
     /// Index of the row in its table.
@@ -17,7 +16,6 @@ pub(crate) struct RowCase {
     /// Verdict of the replay's measurement in the row; `None` without one. A number without a verdict, as older tools
     /// write it, counts as `ok`.
     pub shown: Option<Verdict>,
-    /// Number of its samples, if the row has it.
     pub samples: Option<usize>,
 }
 

@@ -23,7 +23,6 @@ use crate::{
     },
 };
 
-/// Result of a collection.
 #[derive(Debug)]
 pub(super) struct CollectionResult {
     pub(super) attempts: Vec<Attempt>,

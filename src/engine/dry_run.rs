@@ -15,7 +15,6 @@ use crate::{
 /// Predicted device and time of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduledSlot {
-    /// Number of the collection.
     pub collection: u32,
     /// Device of the collection, the first of a gang.
     pub device: u32,
@@ -30,7 +29,6 @@ pub(crate) struct ScheduledSlot {
 pub(crate) struct PlanPreview {
     /// Slot of each case in the order of the plan, or the reason why it would not be measured.
     pub cases: Vec<Result<ScheduledSlot, String>>,
-    /// Number of collections.
     pub collections: u32,
     /// Devices that would be used.
     pub devices: BTreeSet<u32>,

@@ -10,48 +10,31 @@ use crate::{
 /// A failure of the run itself; a case that fails gets a verdict instead.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
-    /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The ledger cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A template cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// A file of a collection cannot be written.
     #[error("cannot write `{}`: {source}", .path.display())]
     Io {
-        /// File or folder.
         path: PathBuf,
-        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The script of a collection cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The output of msprof cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A device is leased by another run.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A lane panicked, which is a defect of npubench.
     #[error("the lane of device {device} panicked; this is a defect of npubench")]
-    Panicked {
-        /// The device.
-        device: u32,
-    },
-    /// The operating system refused a resource, such as a thread.
+    Panicked { device: u32 },
     #[error("the system refused {what}: {source}")]
     System {
-        /// The resource.
         what: &'static str,
-        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -18,7 +18,6 @@ use crate::{
 /// Settings shared by all collections of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectionSettings {
-    /// Id of the run.
     pub run: String,
     /// Measured or rehearsed.
     pub kind: DataKind,

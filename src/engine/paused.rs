@@ -25,14 +25,12 @@ const LOCK: &str = "paused.lock";
 pub(crate) struct PausedDevices {
     /// True if all devices are paused, except `except`.
     pub all: bool,
-    /// Paused devices, if not all are.
     pub devices: BTreeSet<u32>,
     /// Devices that are not paused although `all` is set.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub except: BTreeSet<u32>,
 }
 
-/// Path of the file of paused devices of a database.
 pub(crate) fn pause_file(database: &Database) -> PathBuf {
     database.state_folder().join("paused.json")
 }
@@ -72,7 +70,6 @@ impl PausedDevices {
         !self.all && self.devices.is_empty()
     }
 
-    /// Returns true if the device is paused.
     pub(crate) fn contains(&self, device: u32) -> bool {
         (self.all && !self.except.contains(&device)) || self.devices.contains(&device)
     }

@@ -16,13 +16,11 @@ use crate::{
 pub(crate) struct RunRequest<'a> {
     /// The database, locked by the caller.
     pub database: &'a Database,
-    /// The ledger of the database.
     pub ledger: &'a mut Ledger,
     /// Settings shared by all collections.
     pub settings: CollectionSettings,
     /// Cases to measure.
     pub plan: RunPlan,
-    /// Devices to use.
     pub devices: Vec<u32>,
     /// Options of the run as JSON, for the ledger.
     pub options: String,

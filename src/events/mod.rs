@@ -15,7 +15,6 @@ use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName
 pub(crate) enum RunEvent {
     /// The plan is stored in the ledger; no case has been launched.
     RunStarted {
-        /// Id of the run.
         run: String,
         /// Measured or rehearsed.
         kind: DataKind,
@@ -25,7 +24,6 @@ pub(crate) enum RunEvent {
         refused: usize,
         /// Number of cases that have an accepted result already.
         already_measured: usize,
-        /// Devices of the run.
         devices: Vec<u32>,
         /// True if an interrupted run is resumed.
         resumed: bool,
@@ -33,39 +31,29 @@ pub(crate) enum RunEvent {
         budget_s: Option<f64>,
     },
     /// Programs left by a killed run were ended.
-    OrphansEnded {
-        /// Number of programs.
-        programs: usize,
-    },
+    OrphansEnded { programs: usize },
     /// A row of the database cannot be read as a case.
     RowUnreadable {
         /// File, line and problem.
         place: String,
     },
-    /// A collection was started.
     CollectionStarted {
         /// Number of the collection in the run, from 1.
         collection: u32,
         /// Its devices: one, or those of a gang.
         devices: Vec<u32>,
-        /// Number of its cases.
         cases: usize,
         /// Its case, if it has only one.
         case: Option<CaseId>,
         /// Kernels of its cases, sorted by name.
         kernels: Vec<KernelName>,
-        /// Its purpose.
         purpose: CollectionPurpose,
-        /// Predicted seconds.
         predicted_s: f64,
     },
     /// The results of a collection are stored in the ledger.
     CollectionFinished {
-        /// Number of the collection in the run.
         collection: u32,
-        /// Its devices.
         devices: Vec<u32>,
-        /// Its purpose.
         purpose: CollectionPurpose,
         /// Description of its end.
         outcome: String,
@@ -74,9 +62,7 @@ pub(crate) enum RunEvent {
     },
     /// The result of one attempt at a case is stored in the ledger. Further attempts may follow.
     CaseAttempted {
-        /// The case.
         case: CaseId,
-        /// Number of the collection.
         collection: u32,
         /// Verdict and reason of this attempt.
         #[serde(flatten)]
@@ -84,11 +70,8 @@ pub(crate) enum RunEvent {
     },
     /// A case has its final verdict.
     CaseFinished {
-        /// The case.
         case: CaseId,
-        /// Its kernel.
         kernel: KernelName,
-        /// Its shapes.
         shapes: String,
         /// Verdict and reason.
         #[serde(flatten)]
@@ -96,21 +79,15 @@ pub(crate) enum RunEvent {
     },
     /// A device is quarantined after faults.
     DeviceQuarantined {
-        /// The device.
         device: u32,
-        /// Reason.
         reason: String,
         /// Seconds until it is tried again; `None` if it is excluded for the rest of the run.
         retry_in_s: Option<f64>,
     },
     /// A quarantined device works again.
-    DeviceReadmitted {
-        /// The device.
-        device: u32,
-    },
+    DeviceReadmitted { device: u32 },
     /// Readings of a device by `npu-smi`.
     DeviceRead {
-        /// The device.
         device: u32,
         /// Health as npu-smi prints it; `OK` for a healthy device.
         health: String,
@@ -122,20 +99,11 @@ pub(crate) enum RunEvent {
         memory_used_mb: Option<u64>,
     },
     /// No new collection is started on a device: it is paused, in use by others, unhealthy or not listed.
-    DeviceReserved {
-        /// The device.
-        device: u32,
-        /// Reason.
-        reason: String,
-    },
+    DeviceReserved { device: u32, reason: String },
     /// A reserved device can be used again.
-    DeviceReleased {
-        /// The device.
-        device: u32,
-    },
+    DeviceReleased { device: u32 },
     /// No new collection is started until the disk has free space.
     DiskFull {
-        /// A folder on that disk.
         folder: PathBuf,
         /// Bytes that are free.
         free: u64,
@@ -143,10 +111,7 @@ pub(crate) enum RunEvent {
         needed: u64,
     },
     /// The disk has free space again.
-    DiskFreed {
-        /// A folder on that disk.
-        folder: PathBuf,
-    },
+    DiskFreed { folder: PathBuf },
     /// Forecast of the rest of the run.
     Progress {
         /// Cases without a verdict.
@@ -165,18 +130,15 @@ pub(crate) enum RunEvent {
     },
     /// Rows of a kernel were written to its CSV.
     RowsWritten {
-        /// The kernel.
         kernel: KernelName,
         /// Number of changed rows.
         rows: usize,
         /// Number of rows that keep a measurement with more samples than the ledger has.
         kept: usize,
-        /// The CSV.
         path: PathBuf,
     },
     /// The run has ended; all results are stored.
     RunFinished {
-        /// Id of the run.
         run: String,
         /// Number of cases by verdict, without zeros.
         verdicts: Vec<(Verdict, usize)>,

@@ -99,7 +99,6 @@ impl io::Write for EarlySync<'_> {
     }
 }
 
-/// Syncs the entries of a folder.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), FileError> {
     call_system(|| File::open(folder).and_then(|file| file.sync_all())).map_err(FileError::io("sync", folder))
 }

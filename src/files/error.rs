@@ -8,31 +8,18 @@ use std::{
 /// Failed file system call, or a folder that another process has locked.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// Failed system call.
     #[error("cannot {action} `{}`: {source}", .path.display())]
     Io {
-        /// Verb of the failed operation, such as `write`.
         action: &'static str,
-        /// File or folder.
         path: PathBuf,
-        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Folder whose lock another npubench process holds.
     #[error("`{}` is in use by {owner}", .path.display())]
-    Locked {
-        /// The folder.
-        path: PathBuf,
-        /// Program, process id and host of the owner.
-        owner: String,
-    },
+    Locked { path: PathBuf, owner: String },
     /// A file of npubench's own that is a symbolic link.
     #[error("`{}` is a symbolic link", .path.display())]
-    Link {
-        /// The link.
-        path: PathBuf,
-    },
+    Link { path: PathBuf },
 }
 
 impl FileError {

@@ -103,7 +103,6 @@ pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
 pub struct LockOwner {
     /// Process id.
     pub process: u32,
-    /// Host name.
     pub host: String,
 }
 

@@ -10,11 +10,9 @@ use crate::domain::{CaseId, CheckOutcome, Nanos};
 /// Result to store.
 #[derive(Clone, Debug)]
 pub struct NewCheck<'a> {
-    /// The case.
     pub case: CaseId,
     /// Digest of the rendered call.
     pub digest: &'a str,
-    /// The result.
     pub outcome: &'a CheckOutcome,
 }
 
@@ -25,7 +23,6 @@ pub struct StoredCheck {
     pub digest: String,
     /// Versions of torch and torch_npu.
     pub software: String,
-    /// The result.
     pub outcome: CheckOutcome,
 }
 

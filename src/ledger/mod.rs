@@ -41,7 +41,6 @@ pub struct Ledger {
 /// A run at its start.
 #[derive(Clone, Debug)]
 pub struct NewRun<'a> {
-    /// Its id.
     pub run: &'a str,
     /// Kind of its durations.
     pub kind: DataKind,
@@ -51,33 +50,26 @@ pub struct NewRun<'a> {
     pub options: &'a str,
     /// Fingerprint of host and software, as JSON.
     pub host: &'a str,
-    /// Start time.
     pub started: Nanos,
 }
 
 /// A collection at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCollection<'a> {
-    /// The run.
     pub run: &'a str,
     /// Its number in the run.
     pub number: u32,
-    /// Its devices.
     pub devices: &'a [u32],
-    /// Its purpose.
     pub purpose: CollectionPurpose,
     /// Predicted duration in seconds.
     pub predicted: f64,
-    /// Start time.
     pub started: Nanos,
 }
 
 /// Health and sensor values of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReading {
-    /// The device.
     pub device: u32,
-    /// Time of the reading.
     pub at: Nanos,
     /// `OK`, or the problem.
     pub health: String,
@@ -177,7 +169,6 @@ impl Ledger {
         })
     }
 
-    /// Stores the end of a run.
     pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             tx.execute(
@@ -249,7 +240,6 @@ impl Ledger {
         })
     }
 
-    /// Stores readings of devices.
     pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             for reading in readings {

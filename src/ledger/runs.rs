@@ -8,10 +8,8 @@ use serde::Serialize;
 use super::{Ledger, LedgerError};
 use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos};
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRecord {
-    /// Its id.
     pub run: String,
     /// `npu` or `rehearsal`.
     pub kind: String,
@@ -20,13 +18,11 @@ pub struct RunRecord {
     /// The options, as JSON.
     #[serde(skip)]
     pub options: String,
-    /// Start time.
     #[serde(rename = "started_ns")]
     pub started: Nanos,
     /// End time; `None` if it is running or was killed.
     #[serde(rename = "ended_ns")]
     pub ended: Option<Nanos>,
-    /// Its exit code.
     pub exit: Option<i64>,
     /// Number of cases of its plan.
     pub planned: usize,
@@ -34,33 +30,25 @@ pub struct RunRecord {
     pub verdicts: BTreeMap<String, usize>,
 }
 
-/// A collection of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectionRecord {
     /// Its number in the run.
     pub number: u32,
-    /// Its devices.
     pub devices: Vec<u32>,
-    /// Its purpose.
     pub purpose: CollectionPurpose,
     /// Predicted duration in seconds.
     pub predicted: Option<f64>,
-    /// Start time.
     pub started: Nanos,
     /// End time; `None` if it is running or was killed.
     pub ended: Option<Nanos>,
-    /// Outcome as text.
     pub outcome: Option<String>,
-    /// Its cases.
     pub cases: Vec<CaseId>,
 }
 
 /// A case of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseRecord {
-    /// The case.
     pub case: CaseId,
-    /// Its kernel.
     pub kernel: KernelName,
     /// Its canonical signature.
     pub signature: String,
@@ -75,7 +63,6 @@ pub struct CaseRecord {
 /// Result of one collection for a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
-    /// Number of the collection.
     pub collection: u32,
     /// Its device, the first of a gang.
     pub device: u32,
@@ -206,7 +193,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns a run by its id.
     pub fn find_run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
         let read = || {
             self.connection

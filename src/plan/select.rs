@@ -41,7 +41,6 @@ pub(crate) struct CaseSelection<'a> {
 /// A case to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedCase {
-    /// The case.
     pub case: IdentifiedCase,
     /// The call resolved by the catalogue.
     pub call: ResolvedCall,
@@ -53,7 +52,6 @@ pub(crate) struct PlannedCase {
     pub devices: usize,
 }
 
-/// Plan of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunPlan {
     /// Cases to measure.
@@ -101,24 +99,12 @@ impl RunPlan {
 /// Error of a selection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
-    /// The database cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A selected kernel has no rows.
     #[error("the database has no rows of `{kernel}`")]
-    NoSuchKernel {
-        /// The kernel.
-        kernel: KernelName,
-        /// The most similar name.
-        nearest: Option<String>,
-    },
-    /// No kernel has the weight column.
+    NoSuchKernel { kernel: KernelName, nearest: Option<String> },
     #[error("no kernel of the database has a column `{column}`")]
-    NoSuchColumn {
-        /// Name of the column.
-        column: String,
-    },
-    /// The database has no kernels.
+    NoSuchColumn { column: String },
     #[error("the database has no kernels")]
     Empty,
 }

@@ -107,9 +107,7 @@ fn format_range((name, range): (String, AxisRange)) -> String {
 /// Options of `npubench grid` that its JSON output repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GridRequest<'a> {
-    /// Names of the models.
     pub models: &'a [String],
-    /// Seed of the sample.
     pub seed: u64,
     /// True if rows were only counted.
     pub dry_run: bool,

@@ -22,7 +22,6 @@ const ACTIVE_STATUS_AGE: f64 = 60.0;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RunStatus {
-    /// The run is active.
     Running,
     /// The run ended by itself.
     Done,
@@ -39,7 +38,6 @@ pub(crate) enum RunStatus {
 pub(crate) struct PastRun {
     /// Record of the run in the ledger.
     pub record: RunRecord,
-    /// State of the run.
     pub state: RunStatus,
     /// Last status that the run wrote, if its end is not in the ledger.
     pub last_status: Option<RunStatusFile>,

@@ -18,10 +18,8 @@ pub(crate) enum PlannedAction {
     Rejected(String),
 }
 
-/// Totals of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanTotals {
-    /// Number of collections.
     pub collections: usize,
     /// Number of devices that would be used.
     pub devices: usize,

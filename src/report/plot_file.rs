@@ -13,15 +13,8 @@ use crate::{
 /// Path that no image can be written to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageFileError {
-    /// Path with another extension, in a database or of another kind of file.
     #[error("`{}` {problem}", .path.display())]
-    Unusable {
-        /// The given path.
-        path: PathBuf,
-        /// Found obstacle.
-        problem: String,
-    },
-    /// Folder that is not writable.
+    Unusable { path: PathBuf, problem: String },
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -75,7 +68,6 @@ impl ImageFile {
         }
     }
 
-    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -147,7 +147,6 @@ fn overall_text(state: &RunState, now: Timestamp) -> String {
     format!("cases, {elapsed} elapsed{left}{late}{waiting}")
 }
 
-/// Returns the line of a device.
 fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
     let activity = match (&line.collection, line.state) {
         (Some(current), _) => {

@@ -12,7 +12,6 @@ use crate::{
     events::RunEvent,
 };
 
-/// Phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunPhase {
@@ -54,25 +53,19 @@ impl DeviceActivity {
     }
 }
 
-/// A running collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunningCollection {
     /// Number of the collection in the run, from 1.
     pub number: u32,
-    /// Purpose of the collection.
     pub purpose: CollectionPurpose,
-    /// Kernels of the cases.
     pub kernels: Vec<KernelName>,
-    /// Number of cases.
     pub cases: usize,
     /// The case, if the collection has only one.
     pub case: Option<CaseId>,
-    /// Start of the collection.
     #[serde(alias = "since")]
     pub started: Timestamp,
     /// Predicted duration in seconds.
     pub predicted_s: f64,
-    /// Predicted end.
     pub predicted_end: Timestamp,
 }
 
@@ -85,14 +78,12 @@ pub(crate) struct DeviceSnapshot {
     pub health: String,
     /// Temperature in degrees Celsius.
     pub temperature_c: Option<i64>,
-    /// Power in watts.
     pub power_w: Option<f64>,
 }
 
 /// State of a device of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeviceStatus {
-    /// Number of the device.
     pub device: u32,
     /// Current use of the device.
     pub state: DeviceActivity,
@@ -104,7 +95,6 @@ pub(crate) struct DeviceStatus {
     pub reason: Option<String>,
     /// Time at which a device that failed is tried again.
     pub retry_at: Option<Timestamp>,
-    /// Running collection.
     pub collection: Option<RunningCollection>,
     /// Number of collections that have ended on the device.
     pub collections: usize,
@@ -132,14 +122,11 @@ impl DeviceStatus {
     }
 }
 
-/// State of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// Id of the run.
     pub run: String,
     /// Kind of the durations: measured or simulated.
     pub kind: Option<DataKind>,
-    /// Phase of the run.
     pub phase: RunPhase,
     /// Start of the run, or of its last continuation.
     pub started: Timestamp,
@@ -162,7 +149,6 @@ pub(crate) struct RunState {
     /// True if the run waits for free space on the disk.
     #[serde(alias = "is_disk_full")]
     pub disk_full: bool,
-    /// Devices of the run.
     pub devices: Vec<DeviceStatus>,
     /// Start of the first collection.
     #[serde(skip)]

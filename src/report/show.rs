@@ -25,9 +25,7 @@ use crate::{
 /// A case of a run. The fields are in the order of the JSON keys.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ShownCase {
-    /// Id of the case.
     pub case: CaseId,
-    /// Kernel of the case.
     pub kernel: KernelName,
     /// Verdict; `None` while the case is open.
     pub verdict: Option<Verdict>,
@@ -35,7 +33,6 @@ pub(crate) struct ShownCase {
     pub reason: Option<String>,
     /// Device of the last attempt; of a gang the first one.
     pub device: Option<u32>,
-    /// Number of attempts.
     pub attempts: usize,
     /// Numbers of the collections of the attempts.
     pub collections: Vec<u32>,

@@ -31,7 +31,6 @@ pub(crate) struct RunStatusFile {
     pub process: u32,
     /// Host of the process.
     pub host: String,
-    /// State of the run.
     #[serde(flatten)]
     pub state: RunState,
 }

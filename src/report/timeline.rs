@@ -29,13 +29,8 @@ const PROCESS: u32 = 1;
 /// Error of writing a timeline.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TimelineError {
-    /// The path exists and is not a timeline of npubench.
     #[error("`{}` exists and is not a timeline of npubench", .path.display())]
-    Foreign {
-        /// Path of the file.
-        path: PathBuf,
-    },
-    /// The file cannot be written.
+    Foreign { path: PathBuf },
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -37,7 +37,6 @@ pub(super) struct BisectionRequest {
 pub(super) enum BisectionStep {
     /// Another collection is needed.
     Continue(Bisection, BisectionRequest),
-    /// The bisection has ended.
     Done {
         /// Cases that are cleared.
         cleared: Vec<usize>,
@@ -110,7 +109,6 @@ impl Bisection {
         }
     }
 
-    /// Returns the cases that wait for the bisection.
     pub(super) fn into_waiting(self) -> Vec<usize> {
         let Self {
             mut cleared,

@@ -12,7 +12,6 @@ const WEIGHT: f64 = 0.25;
 /// Maximum ratio of an observation to the estimate; larger ones are clamped.
 const MAX_STEP: f64 = 20.0;
 
-/// Learned costs.
 #[derive(Clone, Debug)]
 pub(super) struct LearnedCosts {
     startup: Seconds,
@@ -23,7 +22,6 @@ pub(super) struct LearnedCosts {
     overall: f64,
     /// Moving mean of the positive relative errors of predicted collection times.
     excess: f64,
-    /// Number of completed collections.
     completed: u32,
     hang_timeout: Seconds,
 }
@@ -41,7 +39,6 @@ impl LearnedCosts {
         }
     }
 
-    /// Returns the number of kernels.
     pub(super) const fn kernel_count(&self) -> usize {
         self.kernels.len()
     }

@@ -97,7 +97,6 @@ impl CaseQueue {
         self.count == 0
     }
 
-    /// Returns the predicted seconds of all waiting cases.
     pub(super) fn predicted_seconds(&self, costs: &LearnedCosts) -> Seconds {
         let kernels = self.seconds.iter().zip(&self.launches).enumerate();
         kernels.map(|(kernel, (seconds, launches))| costs.kernel_seconds(kernel, *seconds, *launches)).sum()

@@ -11,7 +11,6 @@ use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 /// Number of collections in a row without a launch, and none before, after which the run gives up: the host is at fault.
 const MAX_EMPTY_COLLECTIONS: u32 = 3;
 
-/// Progress of a case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseProgress {
     /// Number of attempts that are evidence about the case.
@@ -44,7 +43,6 @@ impl QueuedCollection {
     }
 }
 
-/// A running collection.
 #[derive(Clone, Debug)]
 pub(super) struct RunningCases {
     pub(super) devices: Vec<u32>,

@@ -74,9 +74,7 @@ impl Default for SchedLimits {
 /// Input of the scheduler.
 #[derive(Clone, Debug)]
 pub enum SchedEvent {
-    /// The run starts.
     Started,
-    /// A collection ended.
     Finished(CollectionFinished),
     /// No new collection may be started.
     StopRequested,
@@ -86,12 +84,10 @@ pub enum SchedEvent {
     NewWorkResumed,
     /// A device is reserved by others after the end of its running collection.
     DeviceReserved {
-        /// The device.
         device: u32,
     },
     /// A reserved device can be used again.
     DeviceReleased {
-        /// The device.
         device: u32,
     },
     /// The time of [`SchedAction::SetTimer`] has passed.

@@ -46,7 +46,6 @@ impl OutlierFence {
         Some(Self { median: median_of_sorted(&sorted)?, sigma: MAD_TO_SIGMA * mad.max(floor) })
     }
 
-    /// Returns the label of one sample.
     pub(crate) fn label_sample(&self, sample: i64) -> OutlierKind {
         let distance = (sample as f64 - self.median).abs();
         if distance > SEVERE * self.sigma {

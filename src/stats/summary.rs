@@ -11,9 +11,7 @@ pub struct SampleSummary {
     pub median: f64,
     /// Sample standard deviation (divisor `count - 1`); `None` for a single sample.
     pub std: Option<f64>,
-    /// Smallest sample.
     pub min: f64,
-    /// Largest sample.
     pub max: f64,
     /// 95th percentile, linearly interpolated (type 7 of Hyndman and Fan, numpy's default).
     pub p95: f64,

@@ -19,12 +19,10 @@ pub(crate) struct CsvBlock {
 }
 
 impl CsvBlock {
-    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[..self.length]
     }
 
-    /// Returns the memory for reuse.
     pub(crate) fn into_memory(self) -> Vec<u8> {
         self.memory
     }

@@ -23,13 +23,11 @@ pub(crate) struct CsvIndex {
     width: usize,
     /// Ends of the cells, row by row.
     ends: Vec<u32>,
-    /// Starts of the rows.
     starts: Vec<u32>,
     /// End of the last row, after its line ending.
     end: u32,
 }
 
-/// The cells of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowCellIndex<'a> {
     text: &'a [u8],
@@ -112,12 +110,10 @@ impl CsvIndex {
         }
     }
 
-    /// Returns the number of rows.
     pub(crate) const fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Returns the rows of the indexed text.
     pub(crate) fn rows<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = RowCellIndex<'a>> {
         let cells = self.ends.chunks_exact(self.width.max(1));
         self.starts.iter().zip(cells).map(|(&begin, ends)| RowCellIndex { text, begin, ends })
@@ -125,7 +121,6 @@ impl CsvIndex {
 }
 
 impl<'a> RowCellIndex<'a> {
-    /// Returns the start of the row in the text.
     pub(crate) const fn begin(&self) -> u32 {
         self.begin
     }

@@ -33,26 +33,15 @@ pub(crate) use python::{installed_software, operator_schemas, package_folders};
 /// Error that stops a check.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
-    /// The Python has no usable torch_npu; no case can be checked.
     #[error("`{python}` cannot be used for checks: {reason}")]
-    Python {
-        /// The Python program.
-        python: String,
-        /// Last line of its output, or its exit.
-        reason: String,
-    },
-    /// The scripts cannot be rendered.
+    Python { python: String, reason: String },
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// A program cannot be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A file of the temporary folder cannot be written or read.
     #[error("cannot use `{}`: {source}", .path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -72,7 +61,6 @@ impl CheckError {
     }
 }
 
-/// Settings of a check.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckSettings {
     /// Python program with the vendor's torch_npu.

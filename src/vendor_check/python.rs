@@ -16,9 +16,7 @@ use crate::process::{self, CommandSpec, ExitKind};
 /// Versions of the software behind a check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct CheckSoftware {
-    /// Version of torch.
     pub torch: String,
-    /// Version of torch_npu.
     pub torch_npu: String,
     /// Versions of installed packages with further operators.
     #[serde(default)]

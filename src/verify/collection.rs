@@ -21,9 +21,7 @@ use crate::{
 /// A kernel record of a collection.
 #[derive(Clone, Debug)]
 pub struct RawRecord {
-    /// Type of the kernel.
     pub kernel: String,
-    /// Start time.
     pub start: Nanos,
     /// Device time.
     pub duration: Nanos,
@@ -31,7 +29,6 @@ pub struct RawRecord {
     pub device: Option<u32>,
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
-    /// Output slots.
     pub outputs: Vec<Slot>,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,

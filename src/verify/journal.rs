@@ -18,13 +18,10 @@ pub struct JournalLine {
     pub seconds: Option<f64>,
 }
 
-/// A Python exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PythonException {
-    /// Class name.
     #[serde(rename = "type")]
     pub class: String,
-    /// Message.
     pub message: String,
 }
 

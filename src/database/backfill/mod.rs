@@ -46,7 +46,6 @@ pub(crate) struct BackfillReport {
 }
 
 impl BackfillReport {
-    /// Returns the number of complete rows.
     pub(crate) fn complete_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.completeness == COMPLETE).count()
     }
@@ -190,7 +189,6 @@ impl<'a> DumpMerge<'a> {
 /// End of the remark about calls with different values.
 const DIFFER: &str = "calls of the dump differ";
 
-/// Returns the text of a cell with a value.
 fn cell_value(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
     table.cell_text(row, column).filter(|cell| CaseAttributes::has_value(cell))
 }
@@ -203,7 +201,6 @@ fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
             .any(|column| table.cell_text(row.row, column).is_some_and(|cell| !cell.trim().is_empty()))
 }
 
-/// Returns the name of the kernel.
 fn attention_kernel() -> KernelName {
     KernelName::new(AttentionCase::KERNEL).unwrap_or_else(|_| unreachable!("a name"))
 }

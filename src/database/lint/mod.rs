@@ -24,14 +24,12 @@ const DATABASE: &str = "database.yaml";
 /// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintReport {
-    /// Number of checked files.
     pub files: usize,
     /// Issues by file, then by line.
     pub remarks: Vec<LintIssue>,
 }
 
 impl LintReport {
-    /// Returns the number of issues of the given severity.
     pub fn count_severity(&self, severity: IssueSeverity) -> usize {
         self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
     }
@@ -42,7 +40,6 @@ impl LintReport {
 pub(crate) enum TableContent {
     /// Rows of a kernel; `None` if the name stands for no kernel.
     Kernel(Option<KernelName>),
-    /// Rows of a collective.
     Collective,
 }
 

@@ -16,7 +16,6 @@ use crate::{
     table::raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
 };
 
-/// Checks the bytes of a table.
 pub(crate) fn check_table(
     content: &TableContent,
     stem: &str,

@@ -24,16 +24,13 @@ use crate::{
 pub struct NormalizeChange {
     /// Line in the file before the change, from 1; 1 for changes of the whole file.
     pub line: u64,
-    /// Description.
     pub text: String,
 }
 
 /// Changes of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NormalizeReport {
-    /// Name of the file in the folder.
     pub file: String,
-    /// Changes.
     pub done: Vec<NormalizeChange>,
     /// Duplicates that contradict each other; all of them are kept.
     pub left: Vec<NormalizeChange>,
