@@ -74,7 +74,6 @@ fn default_processes() -> usize {
     thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 8)
 }
 
-/// Counts and prints outcomes.
 struct CheckReporter {
     format: OutputFormat,
     bar: Option<ProgressBar>,

@@ -79,7 +79,6 @@ pub(super) struct GridOptions {
 }
 
 impl GridOptions {
-    /// Returns the database folder.
     fn folder(&self) -> &Path {
         self.db.as_deref().unwrap_or(Path::new("."))
     }

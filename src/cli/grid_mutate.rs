@@ -37,7 +37,6 @@ pub(super) struct MutateOptions {
 }
 
 impl MutateOptions {
-    /// Returns true if mutations are requested instead of grids.
     pub(super) const fn is_requested(&self) -> bool {
         self.mutate.is_some()
     }

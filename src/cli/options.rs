@@ -98,7 +98,6 @@ impl AssetOptions {
         }
     }
 
-    /// Loads and checks the files.
     pub(super) fn load(&self) -> Result<AssetFiles, CommandError> {
         let assets = match &self.assets {
             Some(folder) => AssetFiles::overlaid(folder)?,
@@ -131,7 +130,6 @@ pub(super) fn parse_rows(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on; 0 stands for all valid rows"))
 }
 
-/// Parses a seed.
 pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
 }
@@ -197,7 +195,6 @@ pub(super) fn parse_skew(text: &str) -> Result<f64, String> {
     skew.ok_or_else(|| format!("`{text}` is not a number from 0 to 4"))
 }
 
-/// Parses kernel names.
 pub(super) fn parse_kernels(names: &[String]) -> Result<Vec<KernelName>, CommandError> {
     names.iter().map(|name| Ok(KernelName::new(name)?)).collect()
 }

@@ -90,7 +90,6 @@ fn print_programs(run: &str, options: &RunOptions) {
     }
 }
 
-/// The run to continue.
 fn interrupted_run(
     ledger: &Ledger,
     wanted: Option<&str>,

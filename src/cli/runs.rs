@@ -41,7 +41,6 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
     Ok((ledger, runs))
 }
 
-/// Error for a folder without tables.
 pub(super) fn no_database(database: &Database) -> CommandError {
     CommandError::bad_input(
         format!("`{}` is not a database folder", database.folder().display()),

@@ -43,7 +43,6 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::Done)
 }
 
-/// The active run.
 pub(super) fn live_run(runs: &[PastRun]) -> Option<&PastRun> {
     runs.iter().rev().find(|past| past.state == RunStatus::Running)
 }

@@ -52,7 +52,6 @@ impl DatabaseError {
         move |source| file_error(source).into()
     }
 
-    /// Returns the advice that is printed as `hint:`.
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::File(error) => return error.hint(),

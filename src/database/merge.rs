@@ -16,9 +16,7 @@ use crate::{
 /// Counts of rows changed by a merge of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeReport {
-    /// New rows.
     pub added: usize,
-    /// Changed rows.
     pub updated: usize,
     /// Rows with the same values as the profile.
     pub same: usize,
@@ -74,7 +72,6 @@ pub fn merge_groups(
     Ok(merged)
 }
 
-/// Change of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowChange {
     Updated,

@@ -35,7 +35,6 @@ pub(super) struct CollectionResult {
     pub(super) message: String,
 }
 
-/// Renders a collection, runs its script and assesses its records.
 pub(super) fn run_collection(
     context: &LaneContext,
     start: &StartCollection,
@@ -128,13 +127,11 @@ fn read_profile(profile: &Path) -> Result<Vec<RawRecord>, String> {
     read_records(profile).map_err(|error| error.to_string())
 }
 
-/// Returns true if a device of the collection has no records.
 fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
     let is_silent = |device: &u32| !records.iter().any(|record| record.device == Some(*device));
     records.is_empty() || (manifest.devices().len() > 1 && manifest.devices().iter().any(is_silent))
 }
 
-/// Returns true if msprof created a profile below the folder.
 fn has_profile(folder: &Path) -> bool {
     let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.any(|entry| entry.file_name().to_string_lossy().starts_with("PROF_"))

@@ -46,11 +46,9 @@ pub(super) struct RunStore<'a> {
     pub(super) rows: WriteBack,
     /// Cases whose verdict is settled without another launch.
     pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Number of rows that cannot be read as cases.
     pub(super) unreadable_rows: usize,
 }
 
-/// Channels read by the dispatcher.
 pub(super) struct DispatcherInbox {
     pub(super) reports: UnboundedReceiver<LaneReport>,
     pub(super) snapshots: UnboundedReceiver<NpuSmiInfo>,

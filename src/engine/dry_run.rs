@@ -24,13 +24,11 @@ pub(crate) struct ScheduledSlot {
     pub ends_at: Seconds,
 }
 
-/// Preview of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanPreview {
     /// Slot of each case in the order of the plan, or the reason why it would not be measured.
     pub cases: Vec<Result<ScheduledSlot, String>>,
     pub collections: u32,
-    /// Devices that would be used.
     pub devices: BTreeSet<u32>,
     /// Seconds from now to the end of the run.
     pub duration: Seconds,

@@ -51,7 +51,6 @@ impl EngineError {
         }
     }
 
-    /// Returns the advice printed with the error.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),

@@ -34,7 +34,6 @@ pub(super) struct HostChange {
     pub(super) run_event: RunEvent,
 }
 
-/// Last observed state of the host.
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
@@ -42,7 +41,6 @@ pub(super) struct HostMonitor {
     paused: PausedDevices,
     /// Reasons why devices cannot be used, other than pauses.
     unusable: BTreeMap<u32, String>,
-    /// Devices on which no collection is started.
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
     is_full: bool,

@@ -29,7 +29,6 @@ use crate::sched::StartCollection;
 pub(super) struct LaneReport {
     /// The request that started the collection.
     pub(super) start: StartCollection,
-    /// Seconds from start to result.
     pub(super) seconds: f64,
     pub(super) result: Result<CollectionResult, EngineError>,
 }
@@ -37,7 +36,6 @@ pub(super) struct LaneReport {
 /// Starts collections; their results arrive as [`LaneReport`] on the dispatcher's channel. Tests of the dispatcher
 /// replace the threads by prepared results.
 pub(super) trait CollectionStarter {
-    /// Starts a collection; its devices are idle.
     fn start_collection(&self, start: StartCollection);
 }
 

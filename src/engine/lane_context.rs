@@ -19,31 +19,22 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct CollectionSettings {
     pub run: String,
-    /// Measured or rehearsed.
     pub kind: DataKind,
     /// Folder of the run's scripts, logs and raw output.
     pub folder: PathBuf,
-    /// Seed of all random draws.
     pub seed: u64,
-    /// Warm-up launches of a case, before its samples.
     pub warm_up: u32,
-    /// Measured launches of a case.
     pub measured: u32,
     /// Python interpreter, as a name or a path.
     pub python: String,
-    /// Environment variables set for the scripts.
     pub environment: Vec<(String, String)>,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
-    /// Folder of the device leases.
     pub leases: PathBuf,
     /// Folder of the records of running programs.
     pub processes: PathBuf,
-    /// Predicted costs.
     pub costs: InitialCosts,
-    /// Catalogue of kernels.
     pub catalogue: Catalogue,
-    /// Templates.
     pub assets: AssetFiles,
 }
 

@@ -65,7 +65,6 @@ impl PausedDevices {
         Ok((before, after))
     }
 
-    /// Returns true if no device is paused.
     pub(crate) fn is_empty(&self) -> bool {
         !self.all && self.devices.is_empty()
     }

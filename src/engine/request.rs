@@ -17,9 +17,7 @@ pub(crate) struct RunRequest<'a> {
     /// The database, locked by the caller.
     pub database: &'a Database,
     pub ledger: &'a mut Ledger,
-    /// Settings shared by all collections.
     pub settings: CollectionSettings,
-    /// Cases to measure.
     pub plan: RunPlan,
     pub devices: Vec<u32>,
     /// Options of the run as JSON, for the ledger.
@@ -50,6 +48,5 @@ pub(crate) struct ResumedRun {
 pub(crate) struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
     pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Exit code of the program.
     pub exit: ExitStatus,
 }

@@ -16,22 +16,21 @@ pub(crate) enum RunEvent {
     /// The plan is stored in the ledger; no case has been launched.
     RunStarted {
         run: String,
-        /// Measured or rehearsed.
         kind: DataKind,
-        /// Number of cases to measure.
         cases: usize,
         /// Number of cases that get a verdict without a launch.
         refused: usize,
         /// Number of cases that have an accepted result already.
         already_measured: usize,
         devices: Vec<u32>,
-        /// True if an interrupted run is resumed.
         resumed: bool,
         /// Seconds until the deadline; `None` without one.
         budget_s: Option<f64>,
     },
     /// Programs left by a killed run were ended.
-    OrphansEnded { programs: usize },
+    OrphansEnded {
+        programs: usize,
+    },
     /// A row of the database cannot be read as a case.
     RowUnreadable {
         /// File, line and problem.
@@ -55,16 +54,13 @@ pub(crate) enum RunEvent {
         collection: u32,
         devices: Vec<u32>,
         purpose: CollectionPurpose,
-        /// Description of its end.
         outcome: String,
-        /// Seconds from start to results.
         seconds: f64,
     },
     /// The result of one attempt at a case is stored in the ledger. Further attempts may follow.
     CaseAttempted {
         case: CaseId,
         collection: u32,
-        /// Verdict and reason of this attempt.
         #[serde(flatten)]
         outcome: CaseOutcome,
     },
@@ -73,7 +69,6 @@ pub(crate) enum RunEvent {
         case: CaseId,
         kernel: KernelName,
         shapes: String,
-        /// Verdict and reason.
         #[serde(flatten)]
         outcome: CaseOutcome,
     },
@@ -85,33 +80,37 @@ pub(crate) enum RunEvent {
         retry_in_s: Option<f64>,
     },
     /// A quarantined device works again.
-    DeviceReadmitted { device: u32 },
+    DeviceReadmitted {
+        device: u32,
+    },
     /// Readings of a device by `npu-smi`.
     DeviceRead {
         device: u32,
         /// Health as npu-smi prints it; `OK` for a healthy device.
         health: String,
-        /// Degrees Celsius.
         temperature_c: Option<i64>,
-        /// Watt.
         power_w: Option<f64>,
         /// Device memory in use, MiB.
         memory_used_mb: Option<u64>,
     },
     /// No new collection is started on a device: it is paused, in use by others, unhealthy or not listed.
-    DeviceReserved { device: u32, reason: String },
+    DeviceReserved {
+        device: u32,
+        reason: String,
+    },
     /// A reserved device can be used again.
-    DeviceReleased { device: u32 },
+    DeviceReleased {
+        device: u32,
+    },
     /// No new collection is started until the disk has free space.
     DiskFull {
         folder: PathBuf,
-        /// Bytes that are free.
         free: u64,
-        /// Bytes that are needed.
         needed: u64,
     },
-    /// The disk has free space again.
-    DiskFreed { folder: PathBuf },
+    DiskFreed {
+        folder: PathBuf,
+    },
     /// Forecast of the rest of the run.
     Progress {
         /// Cases without a verdict.
@@ -121,7 +120,6 @@ pub(crate) enum RunEvent {
         /// Predicted seconds until the last of those.
         seconds: f64,
     },
-    /// The user requested a stop.
     StopRequested {
         /// Number of running collections.
         running: usize,
@@ -131,7 +129,6 @@ pub(crate) enum RunEvent {
     /// Rows of a kernel were written to its CSV.
     RowsWritten {
         kernel: KernelName,
-        /// Number of changed rows.
         rows: usize,
         /// Number of rows that keep a measurement with more samples than the ledger has.
         kept: usize,
@@ -142,7 +139,6 @@ pub(crate) enum RunEvent {
         run: String,
         /// Number of cases by verdict, without zeros.
         verdicts: Vec<(Verdict, usize)>,
-        /// Seconds from start to end.
         seconds: f64,
         /// Folder of scripts, logs and raw output.
         folder: PathBuf,

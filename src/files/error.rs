@@ -29,7 +29,6 @@ impl FileError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Returns the advice that is printed as `hint:`.
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Io { source, .. }

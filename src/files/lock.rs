@@ -101,7 +101,6 @@ pub(crate) fn ignore_state(state: &Path) -> io::Result<()> {
 /// Process that has, or had, a database's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOwner {
-    /// Process id.
     pub process: u32,
     pub host: String,
 }

@@ -19,7 +19,6 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Returns the advice that is printed as `hint:`.
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Sqlite { .. } => {

@@ -31,7 +31,6 @@ const CHECKS: &str = include_str!("ledger_checks.sql");
 /// Difference of layout 3 from layout 2.
 const COLLECTIONS: &str = include_str!("ledger_collections.sql");
 
-/// The open ledger of a database.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
@@ -42,9 +41,7 @@ pub struct Ledger {
 #[derive(Clone, Debug)]
 pub struct NewRun<'a> {
     pub run: &'a str,
-    /// Kind of its durations.
     pub kind: DataKind,
-    /// Seed of all random numbers.
     pub seed: u64,
     /// Effective options, as JSON.
     pub options: &'a str,
@@ -57,7 +54,6 @@ pub struct NewRun<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct NewCollection<'a> {
     pub run: &'a str,
-    /// Its number in the run.
     pub number: u32,
     pub devices: &'a [u32],
     pub purpose: CollectionPurpose,

@@ -13,7 +13,6 @@ pub struct RunRecord {
     pub run: String,
     /// `npu` or `rehearsal`.
     pub kind: String,
-    /// Seed of all random numbers.
     pub seed: u64,
     /// The options, as JSON.
     #[serde(skip)]
@@ -24,15 +23,12 @@ pub struct RunRecord {
     #[serde(rename = "ended_ns")]
     pub ended: Option<Nanos>,
     pub exit: Option<i64>,
-    /// Number of cases of its plan.
     pub planned: usize,
-    /// Number of its cases by verdict.
     pub verdicts: BTreeMap<String, usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectionRecord {
-    /// Its number in the run.
     pub number: u32,
     pub devices: Vec<u32>,
     pub purpose: CollectionPurpose,
@@ -50,9 +46,7 @@ pub struct CollectionRecord {
 pub struct CaseRecord {
     pub case: CaseId,
     pub kernel: KernelName,
-    /// Its canonical signature.
     pub signature: String,
-    /// Its verdict, if it has one.
     pub finding: Option<CaseOutcome>,
     /// Time of its verdict.
     pub concluded: Option<Nanos>,
@@ -66,7 +60,6 @@ pub struct AttemptRecord {
     pub collection: u32,
     /// Its device, the first of a gang.
     pub device: u32,
-    /// Verdict and reason.
     pub finding: CaseOutcome,
 }
 

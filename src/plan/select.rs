@@ -25,7 +25,6 @@ pub(crate) enum UpdateMode {
 /// Criteria for the selection of cases.
 #[derive(Debug)]
 pub(crate) struct CaseSelection<'a> {
-    /// Rows to measure.
     pub update: UpdateMode,
     /// Kernels to measure; all if empty.
     pub kernels: &'a [KernelName],
@@ -110,7 +109,6 @@ pub(crate) enum PlanError {
 }
 
 impl PlanError {
-    /// Returns the advice printed with the error.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows};
 
-/// A line of the table.
 #[derive(Default)]
 struct GridLine {
     kernel: String,

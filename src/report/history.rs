@@ -17,7 +17,6 @@ use crate::{
 /// file is written at least every ten seconds.
 const ACTIVE_STATUS_AGE: f64 = 60.0;
 
-/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -57,7 +56,6 @@ impl PastRun {
     }
 }
 
-/// Returns the runs of a database, oldest first.
 pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<PastRun>, DatabaseError> {
     // The lock is tested first: if a run ends in between, its end is in the ledger when the ledger is read.
     let lock = database.lock_state();
@@ -102,7 +100,6 @@ fn state_without_end(
     }
 }
 
-/// Returns a line of JSON per run.
 pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     #[derive(Serialize)]
     struct RunLine<'a> {
@@ -140,7 +137,6 @@ pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     runs.iter().map(line).collect()
 }
 
-/// Returns a table with a row per run.
 pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -45,8 +45,6 @@ pub(crate) use timestamp::Timestamp;
 
 use crate::events::RunEvent;
 
-/// Receiver of the events of a run.
 pub(crate) trait EventSink {
-    /// Handles an event.
     fn on_event(&mut self, event: &RunEvent);
 }

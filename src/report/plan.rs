@@ -7,10 +7,8 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use super::{text::format_count, timestamp::format_duration};
 use crate::domain::KernelName;
 
-/// Planned treatment of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlannedAction {
-    /// The case would be measured.
     Measured,
     /// The case would not be started in time, or needs more devices; with the reason.
     NotInTime(String),
@@ -21,7 +19,6 @@ pub(crate) enum PlannedAction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanTotals {
     pub collections: usize,
-    /// Number of devices that would be used.
     pub devices: usize,
     /// Predicted duration in seconds.
     pub seconds: f64,

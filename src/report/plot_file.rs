@@ -10,7 +10,6 @@ use crate::{
     files::{FileError, write_atomic},
 };
 
-/// Path that no image can be written to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageFileError {
     #[error("`{}` {problem}", .path.display())]
@@ -20,7 +19,6 @@ pub(crate) enum ImageFileError {
 }
 
 impl ImageFileError {
-    /// Returns the advice that is printed as `hint:`.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unusable { .. } => {
@@ -31,7 +29,6 @@ impl ImageFileError {
     }
 }
 
-/// Checked path of an SVG image.
 #[derive(Debug)]
 pub(crate) struct ImageFile {
     path: PathBuf,

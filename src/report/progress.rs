@@ -133,7 +133,6 @@ impl DisplayState {
     }
 }
 
-/// Returns the text after the bar of the run.
 fn overall_text(state: &RunState, now: Timestamp) -> String {
     let elapsed = format_clock(now.seconds_since(state.started));
     let left = state

@@ -20,18 +20,15 @@ pub(crate) enum RunPhase {
     Running,
     /// A stop was requested; running collections may end.
     Stopping,
-    /// All results and rows are written.
     Ended,
 }
 
-/// Current use of a device by the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DeviceActivity {
     /// No collection, for now.
     #[default]
     Idle,
-    /// A collection runs on the device.
     Running,
     /// Nothing: it does not work.
     #[serde(alias = "set_aside")]
@@ -42,7 +39,6 @@ pub(crate) enum DeviceActivity {
 }
 
 impl DeviceActivity {
-    /// Returns the text shown on screen.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -64,7 +60,6 @@ pub(crate) struct RunningCollection {
     pub case: Option<CaseId>,
     #[serde(alias = "since")]
     pub started: Timestamp,
-    /// Predicted duration in seconds.
     pub predicted_s: f64,
     pub predicted_end: Timestamp,
 }
@@ -72,11 +67,9 @@ pub(crate) struct RunningCollection {
 /// A reading of the state of a device by `npu-smi`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeviceSnapshot {
-    /// Time of the reading.
     pub at: Timestamp,
     /// Health as printed by `npu-smi`; `OK` if healthy.
     pub health: String,
-    /// Temperature in degrees Celsius.
     pub temperature_c: Option<i64>,
     pub power_w: Option<f64>,
 }
@@ -85,13 +78,11 @@ pub(crate) struct DeviceSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeviceStatus {
     pub device: u32,
-    /// Current use of the device.
     pub state: DeviceActivity,
     /// True if no new collection is started on the device: it is paused, in use by other programs, unhealthy or no
     /// longer listed.
     #[serde(alias = "is_paused")]
     pub paused: bool,
-    /// Reason why no collection is started on the device.
     pub reason: Option<String>,
     /// Time at which a device that failed is tried again.
     pub retry_at: Option<Timestamp>,
@@ -102,9 +93,7 @@ pub(crate) struct DeviceStatus {
     pub cases: usize,
     /// Cases per minute of collection time.
     pub cases_per_minute: Option<f64>,
-    /// Last reading of the device.
     pub reading: Option<DeviceSnapshot>,
-    /// Total duration of the ended collections in seconds.
     #[serde(skip)]
     pub(super) busy_seconds: f64,
     #[serde(skip)]
@@ -146,7 +135,6 @@ pub(crate) struct RunState {
     pub cases_per_minute: Option<f64>,
     /// Number of cases by verdict, including cases that were not launched.
     pub verdicts: BTreeMap<Verdict, usize>,
-    /// True if the run waits for free space on the disk.
     #[serde(alias = "is_disk_full")]
     pub disk_full: bool,
     pub devices: Vec<DeviceStatus>,
@@ -156,7 +144,6 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    /// Updates the state by an event that occurred at `now`.
     pub(crate) fn on_event(&mut self, now: Timestamp, event: &RunEvent) {
         match event {
             RunEvent::RunStarted { run, kind, cases, devices, budget_s, .. } => {

@@ -29,7 +29,6 @@ pub(crate) struct ShownCase {
     pub kernel: KernelName,
     /// Verdict; `None` while the case is open.
     pub verdict: Option<Verdict>,
-    /// Reason of the verdict.
     pub reason: Option<String>,
     /// Device of the last attempt; of a gang the first one.
     pub device: Option<u32>,
@@ -73,7 +72,6 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     }
 }
 
-/// Returns a table with a row per case.
 pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -25,11 +25,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Content of the status file of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunStatusFile {
-    /// Time of the write.
     pub written: Timestamp,
     /// Id of the process of the run.
     pub process: u32,
-    /// Host of the process.
     pub host: String,
     #[serde(flatten)]
     pub state: RunState,

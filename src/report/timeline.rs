@@ -26,7 +26,6 @@ const TOOL: &str = "npubench";
 /// Process id of all tracks.
 const PROCESS: u32 = 1;
 
-/// Error of writing a timeline.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TimelineError {
     #[error("`{}` exists and is not a timeline of npubench", .path.display())]
@@ -36,7 +35,6 @@ pub(crate) enum TimelineError {
 }
 
 impl TimelineError {
-    /// Returns the action that fixes the error.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
@@ -45,7 +43,6 @@ impl TimelineError {
     }
 }
 
-/// Returns the trace of a run.
 pub(crate) fn timeline_json(
     past: &PastRun,
     collections: &[CollectionRecord],

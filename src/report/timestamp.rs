@@ -17,7 +17,6 @@ use crate::domain::Nanos;
 pub(crate) struct Timestamp(pub Nanos);
 
 impl Timestamp {
-    /// Returns the current instant.
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))

@@ -11,7 +11,6 @@ pub(super) struct Bisection {
     /// Device and number of the collection that broke.
     pub(super) broken_on: (u32, u32),
     stage: BisectionStage,
-    /// Cleared cases.
     cleared: Vec<usize>,
 }
 
@@ -35,7 +34,6 @@ pub(super) struct BisectionRequest {
 /// Next step of a bisection.
 #[derive(Debug)]
 pub(super) enum BisectionStep {
-    /// Another collection is needed.
     Continue(Bisection, BisectionRequest),
     Done {
         /// Cases that are cleared.

@@ -82,7 +82,6 @@ impl LearnedCosts {
         }
     }
 
-    /// Updates the estimates by a completed collection.
     pub(super) fn record_collection(
         &mut self,
         jobs: &[SchedCase],

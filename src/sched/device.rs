@@ -7,12 +7,10 @@ const FIRST_QUARANTINE: Seconds = 600.0;
 /// Number of quarantines after which a device is excluded.
 const MAX_QUARANTINES: u32 = 3;
 
-/// State of one device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRecord {
     /// Number of its running collection.
     pub(super) running: Option<u32>,
-    /// True if it is reserved by others.
     pub(super) is_reserved: bool,
     /// True if a control collection must succeed before any other collection is started on it.
     pub(super) needs_control: bool,
@@ -75,7 +73,6 @@ impl DeviceRecord {
         until
     }
 
-    /// Ends the quarantine if its time has passed.
     pub(super) fn end_quarantine(&mut self, now: Seconds) {
         if self.quarantine_end().is_some_and(|until| until <= now) {
             self.quarantine = None;

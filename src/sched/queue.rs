@@ -9,7 +9,6 @@ const INITIAL_BATCH: usize = 8;
 /// Number of cases of a kernel that are examined if the first is too long for the remaining time.
 const LOOK_AHEAD: usize = 16;
 
-/// A float with total order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OrderedFloat(f64);
 
@@ -37,7 +36,6 @@ struct KernelQueue {
     batch_limit: usize,
 }
 
-/// All waiting cases.
 #[derive(Clone, Debug)]
 pub(super) struct CaseQueue {
     kernels: Vec<KernelQueue>,
@@ -54,9 +52,7 @@ pub(super) struct CollectionBudget {
     pub(super) seconds: Seconds,
     /// Maximum predicted seconds of its first case: the remaining time of the run.
     pub(super) first_case_seconds: Seconds,
-    /// Maximum number of cases.
     pub(super) cases: usize,
-    /// Maximum number of launches.
     pub(super) launches: u32,
 }
 

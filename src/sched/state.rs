@@ -23,7 +23,6 @@ pub(super) struct CaseProgress {
     pub(super) was_misnamed: bool,
     /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
-    /// True if it has its verdict.
     pub(super) is_concluded: bool,
 }
 
@@ -76,7 +75,6 @@ pub struct SchedulerState {
     pub(super) smallest_oom: Option<u64>,
     /// Largest predicted memory of a successful case.
     pub(super) largest_ok: u64,
-    /// Number of collections in a row that launched nothing.
     pub(super) empty_collections: u32,
     pub(super) has_launched: bool,
     pub(super) is_paused: bool,

@@ -30,7 +30,6 @@ const TRANSACTION_SIZE: usize = 256;
 /// Longest time between an outcome and its transaction.
 const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Receives each case with its outcome.
 pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
 
 /// The cases of a database that are to be checked. The database is locked while this exists.
@@ -38,11 +37,9 @@ pub(crate) struct DatabaseCheck {
     settings: CheckSettings,
     ledger: Ledger,
     plan: RunPlan,
-    /// Digest of each planned call.
     digests: Vec<String>,
     /// Outcomes of earlier checks.
     stored: HashMap<CaseId, StoredCheck>,
-    /// Versions of torch and torch_npu.
     versions: String,
     _lock: FolderLock,
 }
@@ -84,7 +81,6 @@ impl DatabaseCheck {
         self.plan.cases.len() + self.plan.rejected.len()
     }
 
-    /// Versions of torch and torch_npu.
     pub(crate) fn versions(&self) -> &str {
         &self.versions
     }

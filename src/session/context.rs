@@ -34,7 +34,6 @@ pub(crate) struct RunContext {
 }
 
 impl RunContext {
-    /// Opens the database and selects the devices of the host.
     pub(crate) fn find(
         db: &Path,
         kind: DataKind,
@@ -63,7 +62,6 @@ impl RunContext {
         Ok(Self { database, assets, catalogue, profile, info, chips: selected.chips })
     }
 
-    /// Plans the rows of the database.
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         let mut plan = plan_of_database(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());

@@ -48,7 +48,6 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
-    /// Returns the action that fixes the error.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::Python { .. } => {
@@ -67,9 +66,7 @@ pub(crate) struct CheckSettings {
     pub python: String,
     /// Number of concurrent Python processes.
     pub processes: usize,
-    /// Catalogue with the entries of the kernels.
     pub catalogue: Catalogue,
-    /// Files with the template of the script.
     pub assets: AssetFiles,
 }
 

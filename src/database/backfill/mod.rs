@@ -19,12 +19,10 @@ use crate::{
     profile::AttentionDump,
 };
 
-/// Result for one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilledRow {
     /// Line of the row in the file before the merge.
     pub line: u64,
-    /// Cells that were filled.
     pub filled: usize,
     /// Number of calls of the dump that match the row's shapes and attributes.
     pub calls: usize,
@@ -34,7 +32,6 @@ pub(crate) struct FilledRow {
     pub remark: Option<String>,
 }
 
-/// Result of the merge of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BackfillReport {
     /// Every row, in the order of the file.

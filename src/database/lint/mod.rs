@@ -21,7 +21,6 @@ use crate::{
 
 const DATABASE: &str = "database.yaml";
 
-/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintReport {
     pub files: usize,

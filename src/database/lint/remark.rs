@@ -2,7 +2,6 @@
 
 use strum::{Display, IntoStaticStr};
 
-/// Severity of an issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum IssueSeverity {
@@ -15,13 +14,11 @@ pub enum IssueSeverity {
 }
 
 impl IssueSeverity {
-    /// Returns the name on screen.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
-/// Kind of an issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LintIssueKind {
@@ -74,12 +71,10 @@ pub enum LintIssueKind {
 }
 
 impl LintIssueKind {
-    /// Returns the name on screen.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// Returns the severity.
     pub const fn severity(self) -> IssueSeverity {
         match self {
             Self::NoShapes
@@ -103,13 +98,11 @@ impl LintIssueKind {
 /// Issue with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintIssue {
-    /// Name of the file in the folder.
     pub file: String,
     /// Line from 1; 1 for issues of the whole file.
     pub line: u64,
     /// Kind, which determines the severity.
     pub kind: LintIssueKind,
-    /// Description.
     pub text: String,
 }
 
