@@ -56,14 +56,14 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     )?;
     let mut reporter = CheckReporter::new(options.output.format, check.total());
     let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
-    for problem in check.unreadable_rows() {
+    for problem in &check.plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
-    reporter.close(check.versions());
+    reporter.close(&check.versions);
     let is_rejected = reporter.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected);
     Ok(if is_stopped {
         ExitStatus::Interrupted
-    } else if is_rejected || !check.unreadable_rows().is_empty() {
+    } else if is_rejected || !check.plan.unreadable_rows.is_empty() {
         ExitStatus::SomeNotOk
     } else {
         ExitStatus::Done

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use super::options::{DataKindArg, OutputFormat, OutputOptions};
 use crate::{
     database::{
-        Database, IssueSeverity, LintReport, NormalizeChange, NormalizeReport, copy_shapes, lint_database,
-        normalize_database, tables_left_out,
+        Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
+        tables_left_out,
     },
     exit::ExitStatus,
     report::{print_data, print_note},
@@ -146,16 +146,8 @@ fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError>
             all.iter().map(|report| change_lines(&options.folder, report, options.dry_run)).collect()
         }
         OutputFormat::Json => {
-            let list = |changes: &[NormalizeChange]| -> Vec<serde_json::Value> {
-                let changes = changes.iter();
-                changes.map(|c| serde_json::json!({"line": c.line, "text": c.text})).collect()
-            };
-            let files = all.iter().map(|report| {
-                let refused = report.refused.as_slice();
-                serde_json::json!({
-                    "file": report.file, "repaired": list(&report.done), "left": list(&report.left),
-                    "refused": list(refused).pop(),
-                })
+            let files = all.iter().map(|NormalizeReport { file, done, left, refused }| {
+                serde_json::json!({"file": file, "repaired": done, "left": left, "refused": refused})
             });
             let files: Vec<serde_json::Value> = files.collect();
             format!("{}\n", serde_json::json!({"dry_run": options.dry_run, "files": files}))

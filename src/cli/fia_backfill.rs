@@ -44,18 +44,8 @@ pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError>
 }
 
 fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
-    let rows: Vec<serde_json::Value> = done
-        .rows
-        .iter()
-        .map(|row| {
-            serde_json::json!({
-                "line": row.line, "filled": row.filled, "calls": row.calls, "completeness": row.completeness,
-                "remark": row.remark,
-            })
-        })
-        .collect();
     serde_json::json!({
-        "calls": calls, "unused_calls": done.unused, "rows": rows, "complete": done.complete_rows(), "added": done.added,
+        "calls": calls, "unused_calls": done.unused, "rows": done.rows, "complete": done.complete_rows(), "added": done.added,
     })
 }
 

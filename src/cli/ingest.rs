@@ -192,19 +192,8 @@ fn print_result(
     let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
     let kept = sum(|m| m.kept);
     if options.output.format == OutputFormat::Json {
-        let by_kernel: BTreeMap<&String, serde_json::Value> = merged
-            .iter()
-            .map(|(kernel, m)| {
-                (
-                    kernel,
-                    serde_json::json!({
-                        "added": m.added, "updated": m.updated, "unchanged": m.same, "kept": m.kept,
-                    }),
-                )
-            })
-            .collect();
         let summary = serde_json::json!({
-            "files": files, "records": records, "kernels": by_kernel, "left_out": skipped,
+            "files": files, "records": records, "kernels": merged, "left_out": skipped,
             "added": added, "updated": updated, "unchanged": same, "kept": kept,
         });
         print_data(&format!("{summary}\n"));

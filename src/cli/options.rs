@@ -10,8 +10,9 @@ use crate::{
     database::Database,
     device::search_path,
     domain::{DataKind, KernelName},
+    plan::UpdateMode,
     process::find_program,
-    session::CommandError,
+    session::{CommandError, DeadlineOptions},
 };
 
 /// The database that a command works on.
@@ -43,6 +44,34 @@ impl KernelFilter {
     pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
         parse_kernels(&self.kernels)
     }
+}
+
+/// Cases, devices and time of a run.
+#[derive(Debug, Args)]
+pub(super) struct SelectionOptions {
+    #[command(flatten)]
+    pub(super) database: DatabaseFolder,
+    #[command(flatten)]
+    pub(super) kernels: KernelFilter,
+    /// Devices to use, such as `0-3,8`; by default those of this host
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    pub(super) devices: Option<DeviceList>,
+    #[command(flatten)]
+    pub(super) deadline: DeadlineOptions,
+    /// Column with the weight of each row; the heaviest are measured first
+    #[arg(long, value_name = "NAME")]
+    pub(super) weight_column: Option<String>,
+    /// Rows to measure
+    #[arg(long, value_enum, default_value = "missing")]
+    pub(super) update: UpdateMode,
+}
+
+/// The input values of cases with routed tokens.
+#[derive(Debug, Args)]
+pub(super) struct SkewOption {
+    /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
+    pub(super) expert_skew: f64,
 }
 
 /// The Python interpreter of replays and checks.
@@ -190,7 +219,7 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
 }
 
 /// Parses an expert skew. Above 4 the first expert has nearly all tokens.
-pub(super) fn parse_skew(text: &str) -> Result<f64, String> {
+fn parse_skew(text: &str) -> Result<f64, String> {
     let skew = text.parse::<f64>().ok().filter(|skew| (0.0..=4.0).contains(skew));
     skew.ok_or_else(|| format!("`{text}` is not a number from 0 to 4"))
 }

@@ -4,10 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    options::{
-        AssetOptions, DatabaseFolder, DeviceList, KernelFilter, OutputFormat, OutputOptions, PythonOption,
-        parse_devices,
-    },
+    options::{AssetOptions, OutputFormat, OutputOptions, PythonOption, SelectionOptions},
     run::{LAUNCHES, WARM_UP},
 };
 use crate::{
@@ -16,11 +13,11 @@ use crate::{
     database::Database,
     device,
     domain::DataKind,
-    engine::{PlanPreview, dry_run},
+    engine::{PlanPreview, ScheduledSlot, dry_run},
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
-    session::{CommandError, DeadlineOptions, REHEARSED_DEVICES, RunOptions, UpdateArg, plan_of_database},
+    session::{CommandError, REHEARSED_DEVICES, RunOptions, plan_of_database},
 };
 
 /// Predicts the order, the devices and the duration of a run
@@ -30,20 +27,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct PlanOptions {
     #[command(flatten)]
-    database: DatabaseFolder,
-    #[command(flatten)]
-    kernels: KernelFilter,
-    /// Devices to use, such as `0-3,8`; by default those of this host
-    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
-    devices: Option<DeviceList>,
-    #[command(flatten)]
-    deadline: DeadlineOptions,
-    /// Column with the weight of each row; the heaviest are measured first
-    #[arg(long, value_name = "NAME")]
-    weight_column: Option<String>,
-    /// Rows to measure
-    #[arg(long, value_enum, default_value = "missing")]
-    update: UpdateArg,
+    selection: SelectionOptions,
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
@@ -55,18 +39,19 @@ pub(super) struct PlanOptions {
 pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let database = Database::open(&options.database.db)?;
+    let selection = &options.selection;
+    let database = Database::open(&selection.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
     let run_options = RunOptions {
-        update: options.update,
+        update: selection.update,
         python: options.python.program()?,
-        weight_column: options.weight_column.clone(),
+        weight_column: selection.weight_column.clone(),
         ..RunOptions::default()
     };
-    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &options.kernels.names()?)?;
-    let devices = planned_devices(options, database.kind())?;
+    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
+    let devices = planned_devices(selection, database.kind())?;
     let costs = InitialCosts::new(WARM_UP + LAUNCHES);
-    let budget = options.deadline.seconds();
+    let budget = selection.deadline.seconds();
     let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
     match options.output.format {
         OutputFormat::Plain => {
@@ -97,7 +82,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
 }
 
 /// The devices of the prediction: those given, else those of the host.
-fn planned_devices(options: &PlanOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
+fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = &options.devices {
         return Ok(list.0.clone());
     }
@@ -118,31 +103,24 @@ fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> St
     let mut text = String::new();
     for (planned, slot) in plan.cases.iter().zip(&preview.cases) {
         let mut line = json!({
-            "case": planned.case.id().as_str(),
-            "kernel": planned.case.kernel.as_str(),
-            "inputs": planned.case.shapes(),
-            "weight": planned.value,
+            "case": planned.case.id().as_str(), "kernel": planned.case.kernel.as_str(),
+            "inputs": planned.case.shapes(), "weight": planned.value,
             "cost_s": costs.case_seconds(planned.fastest),
         });
-        let more = match slot {
-            Ok(slot) => json!({
-                "collection": slot.collection,
-                "device": slot.device,
-                "start_s": slot.starts_at,
-                "end_s": slot.ends_at,
-            }),
-            Err(reason) => json!({ "left_out": reason }),
-        };
-        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
-            line.extend(more.clone());
+        match slot {
+            Ok(ScheduledSlot { collection, device, starts_at, ends_at }) => {
+                line["collection"] = json!(collection);
+                line["device"] = json!(device);
+                line["start_s"] = json!(starts_at);
+                line["end_s"] = json!(ends_at);
+            }
+            Err(reason) => line["left_out"] = json!(reason),
         }
         text += &format!("{line}\n");
     }
     for (case, finding) in &plan.rejected {
         let line = json!({
-            "case": case.id().as_str(),
-            "kernel": case.kernel.as_str(),
-            "inputs": case.shapes(),
+            "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
             "left_out": format!("{}: {}", finding.verdict, finding.reason),
         });
         text += &format!("{line}\n");

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::{AssetOptions, DatabaseFolder, parse_skew};
+use super::options::{AssetOptions, DatabaseFolder, SkewOption};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
@@ -31,9 +31,8 @@ pub(super) struct RenderOptions {
     /// Seed of input values
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
-    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
-    expert_skew: f64,
+    #[command(flatten)]
+    skew: SkewOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -87,7 +86,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         seed: options.seed,
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
-        expert_skew: options.expert_skew,
+        expert_skew: options.skew.expert_skew,
         sentinels: SentinelLengths::default(),
         cases,
     };

@@ -13,8 +13,9 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::{Ledger, RunRecord},
+    plan::UpdateMode,
     report::print_note,
-    session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, UpdateArg},
+    session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions},
 };
 
 /// Continues a run that was interrupted
@@ -53,7 +54,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     };
     let context = RunContext::find(&options.database.db, database.kind(), assets, &run_options)?;
     // Rows that this run has measured already are excluded by means of the ledger, not by the update mode.
-    let all = RunOptions { update: UpdateArg::All, ..run_options.clone() };
+    let all = RunOptions { update: UpdateMode::All, ..run_options.clone() };
     let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;
     let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);
     let ResumeState { plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);

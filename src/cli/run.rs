@@ -7,10 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::options::{
-    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, KernelFilter, OutputOptions, PythonOption,
-    parse_devices, parse_skew,
-};
+use super::options::{AssetOptions, DataKindArg, OutputOptions, PythonOption, SelectionOptions, SkewOption};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
@@ -18,10 +15,7 @@ use crate::{
     domain::DataKind,
     exit::ExitStatus,
     rehearsal::fault_plan::{FaultPlan, ValidNames},
-    session::{
-        BusyArg, CommandError, DeadlineOptions, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions,
-        UpdateArg,
-    },
+    session::{BusyArg, CommandError, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions},
 };
 
 /// Launches of a case before its samples.
@@ -37,23 +31,10 @@ pub(super) const LAUNCHES: u32 = 20;
 #[derive(Debug, Args)]
 pub(super) struct RunCommandOptions {
     #[command(flatten)]
-    database: DatabaseFolder,
-    #[command(flatten)]
-    kernels: KernelFilter,
-    /// Devices to use, such as `0-3,8`; by default all
-    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
-    devices: Option<DeviceList>,
-    #[command(flatten)]
-    deadline: DeadlineOptions,
-    /// Column with the weight of each row; the heaviest are measured first
-    #[arg(long, value_name = "NAME")]
-    weight_column: Option<String>,
+    selection: SelectionOptions,
     /// Treatment of devices on which foreign processes run
     #[arg(long, value_enum, default_value = "wait")]
     busy: BusyArg,
-    /// Rows to measure
-    #[arg(long, value_enum, default_value = "missing")]
-    update: UpdateArg,
     /// Host of the launches
     #[arg(long, value_enum, default_value = "npu")]
     host: DataKindArg,
@@ -79,9 +60,8 @@ pub(super) struct RunCommandOptions {
     ignore_check: bool,
     #[command(flatten)]
     output: OutputOptions,
-    /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
-    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
-    expert_skew: f64,
+    #[command(flatten)]
+    skew: SkewOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -90,30 +70,31 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let kind = DataKind::from(options.host);
     let assets = options.assets.load()?;
     let faults = load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
-    let kernels = options.kernels.names()?;
+    let selection = &options.selection;
+    let kernels = selection.kernels.names()?;
     let run_options = RunOptions {
-        update: options.update,
-        kernels: options.kernels.kernels.clone(),
-        chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
+        update: selection.update,
+        kernels: selection.kernels.kernels.clone(),
+        chosen_devices: selection.devices.as_ref().map(|list| list.0.clone()),
         devices: Vec::new(),
         python: options.python.program()?,
         assets: options.assets.assets.clone(),
         warm_up: options.warm_up,
         launches: options.launches,
         seed: options.seed,
-        expert_skew: options.expert_skew,
+        expert_skew: options.skew.expert_skew,
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
-        weight_column: options.weight_column.clone(),
+        weight_column: selection.weight_column.clone(),
         busy: options.busy,
         faults,
     };
-    let context = RunContext::find(&options.database.db, kind, assets, &run_options)?;
+    let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
     let mut lock = context.database.lock()?;
     let plan = context.plan(&run_options, &kernels)?;
     // The first write: from here on the run has results to keep.
     context.database.initialise(&mut lock)?;
-    context.measure(run_id(kind), run_options, plan, None, &options.deadline, options.output.format)
+    context.measure(run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
 }
 
 /// Loads the fault plan of the rehearsal host; without a file the plan is empty.

@@ -2,22 +2,14 @@
 
 use std::sync::LazyLock;
 
+pub(crate) use crate::profile::CELLS as SIGNATURE;
 use crate::{
     domain::{EP_SIZE, RUNTIME},
     profile::COUNTERS,
 };
 
-/// State and core, then the six cells of the signature.
 pub(crate) const STATE: &str = "OP State";
 pub(crate) const CORE: &str = "Accelerator Core";
-pub(crate) const SIGNATURE: [&str; 6] = [
-    "Input Shapes",
-    "Input Data Types",
-    "Input Formats",
-    "Output Shapes",
-    "Output Data Types",
-    "Output Formats",
-];
 /// Verdict of the replay's measurement, and the number of its samples.
 pub(crate) const VERDICT: &str = "MicroBench Verdict";
 pub(crate) const SAMPLES: &str = "MicroBench Samples";

@@ -55,11 +55,8 @@ impl Database {
     pub fn open_as(folder: &Path, wanted: DataKind) -> Result<Self, DatabaseError> {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
-            return Err(DatabaseError::WrongKind {
-                path: folder.to_owned(),
-                actual: database.kind(),
-                wanted,
-            });
+            let (path, actual) = (folder.to_owned(), database.kind());
+            return Err(DatabaseError::WrongKind { path, actual, wanted });
         }
         Ok(database)
     }
@@ -240,11 +237,8 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
     Database::create(target, &file, |draft| {
         for kernel in source.kernels()? {
             let mut table = source.kernel_csv(&kernel)?;
-            let cleared: Vec<(&str, String)> = measured
-                .iter()
-                .filter(|name| table.column_index(name).is_some())
-                .map(|name| (name.as_str(), String::new()))
-                .collect();
+            let cleared = measured.iter().filter(|name| table.column_index(name).is_some());
+            let cleared: Vec<(&String, String)> = cleared.map(|name| (name, String::new())).collect();
             for row in 0..table.len() {
                 table.update_row(row, &cleared)?;
             }

@@ -30,7 +30,7 @@ use crate::{
 const BATCH: usize = 1024;
 
 /// A kernel's CSV in memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct KernelCsv {
     path: PathBuf,
     original: Vec<u8>,
@@ -60,20 +60,7 @@ enum CsvRow {
 impl KernelCsv {
     /// Creates an empty table with the given columns.
     pub fn new(path: &Path, columns: &[String]) -> Self {
-        let mut table = Self {
-            path: path.to_owned(),
-            original: Vec::new(),
-            header_end: 0,
-            header: Vec::new(),
-            columns: HashMap::new(),
-            columns_in_file: 0,
-            newline: "\n",
-            rows: Vec::new(),
-            rows_in_file: 0,
-            tail: 0..0,
-            header_renamed: false,
-            changed: false,
-        };
+        let mut table = Self { path: path.to_owned(), newline: "\n", ..Self::default() };
         for column in columns {
             table.ensure_column(column);
         }
@@ -286,14 +273,8 @@ impl KernelCsv {
 
     /// Appends a row with cells in the named columns, which must exist.
     pub fn append_row(&mut self, cells: &[(&str, String)]) {
-        let mut row = vec![String::new(); self.header.len()];
-        for (name, value) in cells {
-            if let Some(index) = self.columns.get(*name) {
-                row[*index].clone_from(value);
-            }
-        }
-        self.rows.push(CsvRow::Changed(StringRecord::from(row), None));
-        self.changed = true;
+        let cells = cells.iter().filter_map(|(name, value)| Some((self.column_index(name)?, value.clone())));
+        self.append_row_at(&cells.collect::<Vec<_>>());
     }
 
     /// Appends a row with cells in columns given by index; all others are empty.
@@ -308,11 +289,15 @@ impl KernelCsv {
 
     /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already. Fails with
     /// [`DatabaseError::Csv`] if the row is not UTF-8.
-    pub fn update_row(&mut self, row: usize, cells: &[(&str, String)]) -> Result<bool, DatabaseError> {
+    pub fn update_row(
+        &mut self,
+        row: usize,
+        cells: &[(impl AsRef<str>, String)],
+    ) -> Result<bool, DatabaseError> {
         let mut fields: Vec<String> = self.row_cells(row)?.iter().map(String::from).collect();
         let mut differs = false;
         for (name, value) in cells {
-            let index = self.ensure_column(name);
+            let index = self.ensure_column(name.as_ref());
             fields.resize(fields.len().max(self.header.len()), String::new());
             differs |= fields[index] != *value;
             fields[index].clone_from(value);

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Serialize;
+
 use super::{
     DatabaseError, KernelCsv,
     columns::{self, COMPLETENESS},
@@ -14,11 +16,12 @@ use crate::{
 };
 
 /// Counts of rows changed by a merge of one kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MergeReport {
     pub added: usize,
     pub updated: usize,
     /// Rows with the same values as the profile.
+    #[serde(rename = "unchanged")]
     pub same: usize,
     /// Rows with more values than the profile, which are kept.
     pub kept: usize,

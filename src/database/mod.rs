@@ -30,7 +30,7 @@ pub(crate) use lint::{IssueSeverity, LintReport};
 pub(crate) use measured_rows::for_each_measured_case;
 pub(crate) use merge::MergeReport;
 pub use merge::merge_groups;
+pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
-pub(crate) use normalize::{NormalizeChange, NormalizeReport};
 pub(crate) use row_cases::{RowCase, row_cases};
 pub(crate) use write_back::{WriteBackReport, write_back_kernel};

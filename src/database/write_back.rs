@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::{
-    Database, DatabaseError, KernelCsv, columns,
+    Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns,
     numbers::{format_decimals, format_micros},
     row_cases,
 };
 use crate::{
-    domain::{CaseId, KernelName, Measurement, RowResult},
+    domain::{CaseId, CaseOutcome, KernelName, Measurement, RowResult},
     profile::COUNTERS,
 };
 
@@ -37,46 +37,28 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let cells = result_cells(result);
-        let cells: Vec<(&str, String)> =
-            cells.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        written.changed += usize::from(table.update_row(row.row, &cells)?);
+        written.changed += usize::from(table.update_row(row.row, &result_cells(result))?);
     }
     Ok(written)
 }
 
+/// Returns the cells of a result; those of [`MICROBENCH_COLUMNS`] in the order of the contract, empty without a value.
 fn result_cells(result: &RowResult) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::new();
-    if let Some(measured) = &result.measurement {
-        let summary = &measured.summary;
+    let mut values = vec![String::new(); 8];
+    if let Some(Measurement { summary, interval, samples, collections, counters }) = &result.measurement {
         cells.push((columns::AVERAGE.to_owned(), format_micros(summary.mean)));
-        for (counter, mean) in COUNTERS.into_iter().zip(&measured.counters) {
+        for (counter, mean) in COUNTERS.into_iter().zip(counters) {
             cells.push((columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals)));
         }
-        let (low, high) = measured.interval.map_or((None, None), |(low, high)| (Some(low), Some(high)));
-        let values = [Some(summary.median), summary.std, Some(summary.min), Some(summary.p95), low, high];
-        for (name, value) in super::MICROBENCH_COLUMNS.into_iter().zip(values) {
-            cells.push((name.to_owned(), value.map_or_else(String::new, format_micros)));
-        }
+        let (low, high) = interval.unzip();
+        let numbers = [Some(summary.median), summary.std, Some(summary.min), Some(summary.p95), low, high];
+        values = numbers.map(|value| value.map_or_else(String::new, format_micros)).to_vec();
+        values.extend([samples.to_string(), collections.to_string()]);
     }
-    let [.., samples, collections, verdict, reason, case, run] = super::MICROBENCH_COLUMNS;
-    let count = |value: fn(&Measurement) -> usize| {
-        result.measurement.as_ref().map_or_else(String::new, |measured| value(measured).to_string())
-    };
-    cells.push((samples.to_owned(), count(|measured| measured.samples)));
-    cells.push((collections.to_owned(), count(|measured| measured.collections)));
-    cells.push((verdict.to_owned(), result.finding.verdict.to_string()));
-    cells.push((reason.to_owned(), result.finding.reason.clone()));
-    cells.push((case.to_owned(), result.case.to_string()));
-    cells.push((run.to_owned(), result.run.clone()));
-    // Columns are appended in the order of the contract, also those that the first result lacks.
-    let order = |name: &String| super::MICROBENCH_COLUMNS.iter().position(|column| column == name);
-    for column in super::MICROBENCH_COLUMNS {
-        if !cells.iter().any(|(name, _)| name == column) {
-            cells.push((column.to_owned(), String::new()));
-        }
-    }
-    cells.sort_by_key(|(name, _)| order(name));
+    let CaseOutcome { verdict, reason } = &result.finding;
+    values.extend([verdict.to_string(), reason.clone(), result.case.to_string(), result.run.clone()]);
+    cells.extend(MICROBENCH_COLUMNS.map(str::to_owned).into_iter().zip(values));
     cells
 }
 

@@ -19,7 +19,7 @@ mod run;
 mod scheduler_input;
 mod write_back;
 
-pub(crate) use dry_run::{PlanPreview, dry_run};
+pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use error::EngineError;
 pub(crate) use lane_context::CollectionSettings;
 pub(crate) use paused::{PausedDevices, pause_file};

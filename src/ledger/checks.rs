@@ -39,17 +39,9 @@ impl Ledger {
                 "INSERT OR REPLACE INTO checks (case_id, digest, software, verdict, judge, message, at_ns) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?;
-            for NewCheck { case, digest, outcome } in checks {
-                let (verdict, by) = (outcome.verdict.as_str(), outcome.by.as_str());
-                insert.execute(params![
-                    case.as_str(),
-                    digest,
-                    software,
-                    verdict,
-                    by,
-                    outcome.message,
-                    at.0
-                ])?;
+            for NewCheck { case, digest, outcome: CheckOutcome { verdict, by, message } } in checks {
+                let (verdict, by) = (verdict.as_str(), by.as_str());
+                insert.execute(params![case.as_str(), digest, software, verdict, by, message, at.0])?;
             }
             Ok(())
         })
@@ -57,22 +49,14 @@ impl Ledger {
 
     /// Returns all results, by case. Unknown verdicts and methods are skipped.
     pub fn stored_checks(&self) -> Result<HashMap<CaseId, StoredCheck>, LedgerError> {
-        let error = self.sqlite_error();
-        let read = || -> rusqlite::Result<HashMap<CaseId, StoredCheck>> {
-            let mut query = self
-                .connection
-                .prepare("SELECT case_id, digest, software, verdict, judge, message FROM checks")?;
-            let mut rows = query.query([])?;
-            let mut checks = HashMap::new();
-            while let Some(row) = rows.next()? {
-                let (verdict, by): (String, String) = (row.get(3)?, row.get(4)?);
-                let (Ok(verdict), Ok(by)) = (verdict.parse(), by.parse()) else { continue };
-                let outcome = CheckOutcome { verdict, by, message: row.get(5)? };
-                let check = StoredCheck { digest: row.get(1)?, software: row.get(2)?, outcome };
-                checks.insert(CaseId::from_stored(row.get::<_, String>(0)?), check);
-            }
-            Ok(checks)
-        };
-        read().map_err(error)
+        let sql = "SELECT case_id, digest, software, verdict, judge, message FROM checks";
+        let rows: Vec<_> = self.read_rows(sql, [], |row| {
+            let (verdict, by): (String, String) = (row.get(3)?, row.get(4)?);
+            let (Ok(verdict), Ok(by)) = (verdict.parse(), by.parse()) else { return Ok(None) };
+            let outcome = CheckOutcome { verdict, by, message: row.get(5)? };
+            let check = StoredCheck { digest: row.get(1)?, software: row.get(2)?, outcome };
+            Ok(Some((CaseId::from_stored(row.get::<_, String>(0)?), check)))
+        })?;
+        Ok(rows.into_iter().flatten().collect())
     }
 }

@@ -10,15 +10,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
-    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos, Verdict,
+    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Launch, Nanos,
+    Verdict,
 };
 
 mod checks;
 mod error;
-mod runs;
+pub(crate) mod runs;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use error::LedgerError;
@@ -98,11 +99,8 @@ impl Ledger {
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::Sqlite { path: path.to_owned(), source };
         let connection = Connection::open(path).map_err(fail)?;
-        connection
-            .execute_batch(
-                "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
-            )
-            .map_err(fail)?;
+        let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+        connection.execute_batch(pragmas).map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
             return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
@@ -118,6 +116,20 @@ impl Ledger {
         move |source| LedgerError::Sqlite { path: path.clone(), source }
     }
 
+    /// Returns the rows of a query, each read by `read`.
+    fn read_rows<T, C: FromIterator<T>>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<C, LedgerError> {
+        let rows = || -> rusqlite::Result<C> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.query_map(parameters, read)?.collect()
+        };
+        rows().map_err(self.sqlite_error())
+    }
+
     fn in_transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -131,27 +143,17 @@ impl Ledger {
 
     /// Returns every run with its options, as JSON.
     pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
-        let read = || -> rusqlite::Result<Vec<(String, String)>> {
-            let mut query = self.connection.prepare("SELECT run, options FROM runs ORDER BY started_ns")?;
-            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
-        };
-        read().map_err(self.sqlite_error())
+        let sql = "SELECT run, options FROM runs ORDER BY started_ns";
+        self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Stores a run and its plan, in order.
     pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
+            let NewRun { run, kind, seed, options, host, started } = *run;
             tx.execute(
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![
-                    run.run,
-                    run.kind.as_str(),
-                    run.seed.cast_signed(),
-                    run.options,
-                    run.host,
-                    run.started.0
-                ],
+                params![run, kind.as_str(), seed.cast_signed(), options, host, started.0],
             )?;
             let mut case = tx.prepare(
                 "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
@@ -159,7 +161,7 @@ impl Ledger {
             let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
             for (ordinal, entry) in plan.iter().enumerate() {
                 case.execute(params![entry.id().as_str(), entry.kernel.as_str(), entry.signature()])?;
-                planned.execute(params![run.run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
+                planned.execute(params![run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
             }
             Ok(())
         })
@@ -223,14 +225,8 @@ impl Ledger {
                  ON CONFLICT (run, case_id) DO UPDATE
                  SET verdict = excluded.verdict, reason = excluded.reason, at_ns = excluded.at_ns",
             )?;
-            for (case, finding) in verdicts {
-                insert.execute(params![
-                    run,
-                    case.as_str(),
-                    finding.verdict.as_str(),
-                    finding.reason,
-                    at.0
-                ])?;
+            for (case, CaseOutcome { verdict, reason }) in verdicts {
+                insert.execute(params![run, case.as_str(), verdict.as_str(), reason, at.0])?;
             }
             Ok(())
         })
@@ -238,129 +234,69 @@ impl Ledger {
 
     pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
-            for reading in readings {
-                tx.execute(
-                    "INSERT INTO device_readings
-                     (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                    params![
-                        run,
-                        reading.device,
-                        reading.at.0,
-                        reading.health,
-                        reading.temperature,
-                        reading.power,
-                        reading.memory_used_mb.map(u64::cast_signed)
-                    ],
-                )?;
+            let mut insert = tx.prepare(
+                "INSERT INTO device_readings (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?;
+            for DeviceReading { device, at, health, temperature, power, memory_used_mb } in readings {
+                let memory = memory_used_mb.map(u64::cast_signed);
+                insert.execute(params![run, device, at.0, health, temperature, power, memory])?;
             }
             Ok(())
         })
     }
 
-    /// Returns the final verdicts of a run, in the order of its plan; `None` for a case without one.
-    pub fn verdicts(&self, run: &str) -> Result<Vec<(CaseId, Option<CaseOutcome>)>, LedgerError> {
-        let sql = "SELECT p.case_id, v.verdict, v.reason FROM planned p
-                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
-                   WHERE p.run = ?1 ORDER BY p.ordinal";
-        let read = || -> rusqlite::Result<Vec<_>> {
-            let mut statement = self.connection.prepare(sql)?;
-            let rows = statement.query_map([run], |row| {
-                let verdict: Option<String> = row.get(1)?;
-                let reason: Option<String> = row.get(2)?;
-                let verdict = verdict.and_then(|word| word.parse().ok());
-                let finding =
-                    verdict.map(|verdict| CaseOutcome { verdict, reason: reason.unwrap_or_default() });
-                Ok((CaseId::from_stored(row.get::<_, String>(0)?), finding))
-            })?;
-            rows.collect()
-        };
-        read().map_err(self.sqlite_error())
-    }
-
     /// Returns the samples of every attempt of a case with a measurement, oldest first.
     pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let read = || -> rusqlite::Result<Vec<AttemptSamples>> {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
-                 JOIN collections c USING (collection)
-                 WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt",
-            )?;
-            let mut samples = self.connection.prepare_cached(
-                "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted ORDER BY number",
-            )?;
-            let mut rows = statement.query([case.as_str()])?;
-            let mut evidence = Vec::new();
-            while let Some(row) = rows.next()? {
-                let attempt: i64 = row.get(0)?;
-                let counters: String = row.get(4)?;
-                let durations = samples.query_map([attempt], |sample| sample.get(0))?;
-                evidence.push(AttemptSamples {
-                    run: row.get(1)?,
-                    verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
-                    reason: row.get(3)?,
-                    samples: durations.collect::<rusqlite::Result<_>>()?,
-                    counters: serde_json::from_str(&counters).unwrap_or_default(),
-                });
-            }
-            Ok(evidence)
-        };
-        read().map_err(self.sqlite_error())
+        let sql = "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
+                   JOIN collections c USING (collection)
+                   WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(sql, [case.as_str()], |row| {
+            let samples = AttemptSamples {
+                run: row.get(1)?,
+                verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
+                reason: row.get(3)?,
+                samples: Vec::new(),
+                counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+            };
+            Ok((row.get(0)?, samples))
+        })?;
+        let sql = "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted ORDER BY number";
+        for (key, attempt) in &mut attempts {
+            attempt.samples = self.read_rows(sql, [*key], |row| row.get(0))?;
+        }
+        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
     }
 
     /// Returns every case with an accepted measurement, with its kernel.
     pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
                    WHERE a.verdict = 'ok'";
-        let read = || -> rusqlite::Result<BTreeMap<CaseId, String>> {
-            let mut statement = self.connection.prepare(sql)?;
-            let rows = statement.query_map([], |row| {
-                Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get::<_, String>(1)?))
-            })?;
-            rows.collect()
-        };
-        read().map_err(self.sqlite_error())
+        self.read_rows(sql, [], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))
     }
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
     pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
-        let word: Option<String> = self
-            .connection
-            .query_row("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))
-            .optional()
-            .map_err(self.sqlite_error())?;
-        Ok(word.and_then(|word| word.parse().ok()))
+        let words: Vec<String> = self.read_rows("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))?;
+        Ok(words.first().and_then(|word| word.parse().ok()))
     }
 }
 
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let counters = serde_json::to_string(&attempt.counters).unwrap_or_default();
+    let Attempt { case, launched, launches, counters, finding: CaseOutcome { verdict, reason } } = attempt;
+    let counters = serde_json::to_string(counters).unwrap_or_default();
     tx.prepare_cached(
         "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
-    .execute(params![
-        collection,
-        attempt.case.as_str(),
-        attempt.launched,
-        attempt.finding.verdict.as_str(),
-        attempt.finding.reason,
-        counters
-    ])?;
+    .execute(params![collection, case.as_str(), launched, verdict.as_str(), reason, counters])?;
     let key = tx.last_insert_rowid();
     let mut insert = tx.prepare_cached(
         "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
-    for launch in &attempt.launches {
-        insert.execute(params![
-            key,
-            launch.number,
-            launch.is_measured,
-            launch.is_accepted,
-            launch.start.0,
-            launch.duration.0
-        ])?;
+    for Launch { number, is_measured, is_accepted, start, duration } in launches {
+        insert.execute(params![key, number, is_measured, is_accepted, start.0, duration.0])?;
     }
     Ok(())
 }
@@ -377,7 +313,7 @@ mod tests {
         let purpose = CollectionPurpose::Measure;
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
-    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Launch, Tensor};
+    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Tensor};
 
     #[test]
     fn several_processes_may_open_a_new_ledger_at_once() {
@@ -455,9 +391,9 @@ mod tests {
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
         assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
-        let verdicts = ledger.verdicts("r1").expect("read");
-        assert_eq!(verdicts[0].1, Some(CaseOutcome::new(Verdict::Ok, "fine")));
-        assert_eq!(verdicts[1], (second.id().clone(), None));
+        let cases = ledger.run_cases("r1").expect("read");
+        assert_eq!(cases[0].finding, Some(CaseOutcome::new(Verdict::Ok, "fine")));
+        assert_eq!((&cases[1].case, &cases[1].finding), (second.id(), &None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
 use super::{Ledger, LedgerError};
@@ -66,107 +66,70 @@ pub struct AttemptRecord {
 impl Ledger {
     /// Returns every run, the oldest first.
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
-        let read = || -> rusqlite::Result<Vec<RunRecord>> {
-            let mut query = self.connection.prepare(
-                "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
-                        (SELECT count(*) FROM planned p WHERE p.run = r.run)
-                 FROM runs r ORDER BY r.started_ns, r.run",
-            )?;
-            let mut counts = self
-                .connection
-                .prepare("SELECT verdict, count(*) FROM verdicts WHERE run = ?1 GROUP BY verdict")?;
-            let mut runs = query.query_map([], run_record)?.collect::<rusqlite::Result<Vec<_>>>()?;
-            for run in &mut runs {
-                let rows = counts.query_map([&run.run], |row| {
-                    let count: i64 = row.get(1)?;
-                    Ok((row.get(0)?, usize::try_from(count).unwrap_or_default()))
-                })?;
-                run.verdicts = rows.collect::<rusqlite::Result<_>>()?;
-            }
-            Ok(runs)
-        };
-        let runs = read().map_err(self.sqlite_error())?;
-        match runs.iter().find(|record| !is_run_id(&record.run)) {
-            Some(RunRecord { run, .. }) => {
-                Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() })
-            }
-            None => Ok(runs),
+        let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
+                          (SELECT count(*) FROM planned p WHERE p.run = r.run)
+                   FROM runs r ORDER BY r.started_ns, r.run";
+        let mut runs: Vec<RunRecord> = self.read_rows(sql, [], run_record)?;
+        let sql = "SELECT verdict, count(*) FROM verdicts WHERE run = ?1 GROUP BY verdict";
+        if let Some(RunRecord { run, .. }) = runs.iter().find(|record| !is_run_id(&record.run)) {
+            return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() });
         }
+        for run in &mut runs {
+            run.verdicts = self.read_rows(sql, [&run.run], |row| Ok((row.get(0)?, read_count(row, 1)?)))?;
+        }
+        Ok(runs)
     }
 
     /// Returns the collections of a run, in the order of their numbers.
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
-        let read = || -> rusqlite::Result<Vec<CollectionRecord>> {
-            let mut query = self.connection.prepare(
-                "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
-                 FROM collections WHERE run = ?1 ORDER BY number",
-            )?;
-            let mut cases = self
-                .connection
-                .prepare("SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt")?;
-            let mut rows = query.query([run])?;
-            let mut collections = Vec::new();
-            while let Some(row) = rows.next()? {
-                let key: i64 = row.get(8)?;
-                let ids = cases.query_map([key], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))?;
-                collections.push(CollectionRecord {
-                    cases: ids.collect::<rusqlite::Result<_>>()?,
-                    ..collection_record(row)?
-                });
-            }
-            Ok(collections)
-        };
-        read().map_err(self.sqlite_error())
+        let sql =
+            "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
+                   FROM collections WHERE run = ?1 ORDER BY number";
+        let mut collections: Vec<(i64, CollectionRecord)> =
+            self.read_rows(sql, [run], |row| Ok((row.get(8)?, collection_record(row)?)))?;
+        let sql = "SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt";
+        for (key, collection) in &mut collections {
+            collection.cases =
+                self.read_rows(sql, [*key], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))?;
+        }
+        Ok(collections.into_iter().map(|(_, collection)| collection).collect())
     }
 
     /// Returns the cases of a run in the order of its plan, with their results.
     pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
-        let read = || -> rusqlite::Result<Vec<CaseRecord>> {
-            let mut attempts = self.run_attempts(run)?;
-            let mut query = self.connection.prepare(
-                "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
-                 FROM planned p JOIN cases c USING (case_id)
-                 LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
-                 WHERE p.run = ?1 ORDER BY p.ordinal",
-            )?;
-            let rows = query.query_map([run], |row| {
-                let id: String = row.get(0)?;
-                let kernel: String = row.get(1)?;
-                let verdict: Option<String> = row.get(3)?;
-                let reason: Option<String> = row.get(4)?;
-                let verdict = verdict.and_then(|word| word.parse().ok());
-                Ok(CaseRecord {
-                    attempts: attempts.remove(&id).unwrap_or_default(),
-                    case: CaseId::from_stored(id),
-                    kernel: KernelName::new(&kernel).map_err(|error| {
-                        rusqlite::Error::FromSqlConversionFailure(
-                            1,
-                            rusqlite::types::Type::Text,
-                            error.into(),
-                        )
-                    })?,
-                    signature: row.get(2)?,
-                    concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
-                    finding: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
-                })
-            })?;
-            rows.collect()
-        };
-        read().map_err(self.sqlite_error())
+        let mut attempts = self.run_attempts(run)?;
+        let sql = "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
+                   FROM planned p JOIN cases c USING (case_id)
+                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+                   WHERE p.run = ?1 ORDER BY p.ordinal";
+        self.read_rows(sql, [run], |row| {
+            let (id, kernel): (String, String) = (row.get(0)?, row.get(1)?);
+            let (verdict, reason): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
+            let verdict = verdict.and_then(|word| word.parse().ok());
+            let invalid = |error| Error::FromSqlConversionFailure(1, Type::Text, Box::new(error));
+            Ok(CaseRecord {
+                attempts: attempts.remove(&id).unwrap_or_default(),
+                case: CaseId::from_stored(id),
+                kernel: KernelName::new(&kernel).map_err(invalid)?,
+                signature: row.get(2)?,
+                concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
+                finding: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
+            })
+        })
     }
 
-    fn run_attempts(&self, run: &str) -> rusqlite::Result<BTreeMap<String, Vec<AttemptRecord>>> {
-        let mut query = self.connection.prepare(
-            "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
-             JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number",
-        )?;
-        let mut rows = query.query([run])?;
-        let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();
-        while let Some(row) = rows.next()? {
-            let Ok(verdict) = row.get::<_, String>(3)?.parse() else { continue };
+    fn run_attempts(&self, run: &str) -> Result<BTreeMap<String, Vec<AttemptRecord>>, LedgerError> {
+        let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
+                   JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number";
+        let rows: Vec<Option<(String, AttemptRecord)>> = self.read_rows(sql, [run], |row| {
+            let Ok(verdict) = row.get::<_, String>(3)?.parse() else { return Ok(None) };
             let finding = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
             let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, finding };
-            attempts.entry(row.get(0)?).or_default().push(attempt);
+            Ok(Some((row.get(0)?, attempt)))
+        })?;
+        let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();
+        for (case, attempt) in rows.into_iter().flatten() {
+            attempts.entry(case).or_default().push(attempt);
         }
         Ok(attempts)
     }
@@ -185,21 +148,10 @@ impl Ledger {
         })?;
         Ok(())
     }
+}
 
-    pub fn find_run(&self, run: &str) -> Result<Option<RunRecord>, LedgerError> {
-        let read = || {
-            self.connection
-                .query_row(
-                    "SELECT run, kind, seed, options, started_ns, ended_ns, exit_code,
-                            (SELECT count(*) FROM planned p WHERE p.run = runs.run)
-                     FROM runs WHERE run = ?1",
-                    [run],
-                    run_record,
-                )
-                .optional()
-        };
-        read().map_err(self.sqlite_error())
-    }
+fn read_count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
+    Ok(row.get::<_, i64>(column)?.try_into().unwrap_or_default())
 }
 
 /// Returns true for ids as npubench creates them: a word that is safe in paths and shell scripts.
@@ -216,7 +168,7 @@ fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         started: Nanos(row.get(4)?),
         ended: row.get::<_, Option<i64>>(5)?.map(Nanos),
         exit: row.get(6)?,
-        planned: row.get::<_, i64>(7)?.try_into().unwrap_or_default(),
+        planned: read_count(row, 7)?,
         verdicts: BTreeMap::new(),
     })
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
@@ -14,11 +16,13 @@ use crate::{
 pub(crate) const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
 /// Rows that a run measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum UpdateMode {
-    /// Rows without an accepted result.
+    /// Rows without an accepted result
+    #[default]
     Missing,
-    /// All rows; new samples are pooled with earlier ones.
+    /// All rows; new samples are added to earlier ones
     All,
 }
 

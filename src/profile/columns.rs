@@ -53,7 +53,7 @@ pub(super) struct RecordColumns {
 const KERNEL: [&str; 2] = ["Type", "OP Type"];
 const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
 /// The cells of the signature.
-pub(super) const CELLS: [&str; 6] = [
+pub(crate) const CELLS: [&str; 6] = [
     "Input Shapes",
     "Input Data Types",
     "Input Formats",

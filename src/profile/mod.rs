@@ -21,6 +21,7 @@ mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
+pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};

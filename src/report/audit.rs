@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde_json::{Value, json};
 
+use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit};
 
 /// Numbers of a list that the table shows; JSON has all.
@@ -14,9 +14,7 @@ const WORST: usize = 3;
 
 /// Formats a row for each axis, and below it a line for each of its worst groups.
 pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header([
+    let mut table = plain_table([
         "kernel",
         "axis",
         "values",
@@ -30,17 +28,9 @@ pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
             let [values, range] = [axis.values.to_string(), format_range(axis)];
             let planned =
                 if axis.planned.is_empty() { String::new() } else { axis.planned.len().to_string() };
-            let name = axis.axis.name.clone();
+            let (name, points) = (axis.axis.name.clone(), format_points(&axis.proposed));
             let gaps = shorten_list(&format_missing(axis));
-            table.add_row([
-                kernel.to_string(),
-                name,
-                values,
-                range,
-                planned,
-                gaps,
-                format_points(&axis.proposed),
-            ]);
+            table.add_row([kernel.to_string(), name, values, range, planned, gaps, points]);
             if axis.groups.is_empty() {
                 continue;
             }
@@ -58,13 +48,8 @@ pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
             }
         }
     }
-    for column in [2, 4] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let text = table.trim_fmt();
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    align_right(&mut table, [2, 4]);
+    trim_lines(&table)
 }
 
 fn format_range(axis: &AxisAudit<'_>) -> String {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
+use comfy_table::Cell;
 use serde_json::{Value, json};
 
+use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows};
 
 #[derive(Default)]
@@ -67,11 +68,10 @@ pub(crate) fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
     labels.dedup();
     let is_mutation = kernels.iter().any(|kernel| matches!(kernel.source, CandidateSource::Mutation { .. }));
     let detail = if is_mutation { "rows by mutation" } else { "ranges of the rows" };
-    let mut table = Table::new();
-    table.load_style(NOTHING);
     let header = ["kernel", "candidates"].map(str::to_owned).into_iter();
     let header = header.chain(labels.iter().map(|label| label.replace('_', " "))).chain(["rows".to_owned()]);
-    table.set_header(header.chain(timed.then(|| "at least".to_owned())).chain([detail.to_owned()]));
+    let header = header.chain(timed.then(|| "at least".to_owned())).chain([detail.to_owned()]);
+    let mut table = plain_table(header);
     for line in lines {
         let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
         let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, format_seconds);
@@ -81,11 +81,8 @@ pub(crate) fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
         let cells = cells.chain([number(line.rows)]).chain(timed.then_some(time)).chain([line.detail]);
         table.add_row(cells.map(Cell::new).collect::<Vec<_>>());
     }
-    let numbers = labels.len() + 2 + usize::from(timed);
-    for column in table.column_iter_mut().skip(1).take(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    super::summary_tables::trim_lines(&table)
+    align_right(&mut table, 1..labels.len() + 3 + usize::from(timed));
+    trim_lines(&table)
 }
 
 fn format_seconds(seconds: f64) -> String {

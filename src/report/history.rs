@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
-use super::{RunStatusFile, Timestamp, summary_tables::trim_lines, timestamp::format_clock};
+use super::{
+    RunStatusFile, Timestamp,
+    summary_tables::{align_right, plain_table, trim_lines},
+    timestamp::format_clock,
+};
 use crate::{
     database::{Database, DatabaseError},
     exit::ExitStatus,
@@ -138,9 +141,7 @@ pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
 }
 
 pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header(["run", "kind", "started", "elapsed", "cases", "state", "verdicts"]);
+    let mut table = plain_table(["run", "kind", "started", "elapsed", "cases", "state", "verdicts"]);
     for past in runs {
         let record = &past.record;
         table.add_row([
@@ -153,9 +154,7 @@ pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
             verdict_counts(record),
         ]);
     }
-    for column in table.column_iter_mut().skip(3).take(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, [3, 4]);
     trim_lines(&table)
 }
 

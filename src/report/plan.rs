@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
-
-use super::{text::format_count, timestamp::format_duration};
+use super::{
+    summary_tables::{align_right, plain_table},
+    text::format_count,
+    timestamp::format_duration,
+};
 use crate::domain::KernelName;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +50,7 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
             *reasons.entry(reason).or_default() += 1;
         }
     }
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header(["kernel", "measured", "not in time", "rejected"]);
+    let mut table = plain_table(["kernel", "measured", "not in time", "rejected"]);
     let cell = |count: usize| if count == 0 { String::new() } else { count.to_string() };
     for (kernel, line) in &lines {
         table.add_row([kernel.to_string(), cell(line.measured), cell(line.not_in_time), cell(line.rejected)]);
@@ -59,9 +59,7 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
     let measured = total(|line| line.measured);
     let cells = [measured, total(|line| line.not_in_time), total(|line| line.rejected)].map(cell);
     table.add_row(std::iter::once("all".to_owned()).chain(cells));
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 1..);
     let mut text = table.trim_fmt() + "\n";
     text += &format!(
         "{} in {} on {} would take about {}; {} already measured\n",

@@ -159,7 +159,7 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
                 .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
             format!("quarantined{retry}: {}", line.reason.as_deref().unwrap_or_default())
         }
-        (None, state) => state.as_str().to_owned(),
+        (None, state) => state.to_string(),
     };
     let reserved = if line.paused && line.collection.is_some() { ", then reserved" } else { "" };
     let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::{
         domain::{CaseId, Nanos},
-        report::DeviceSnapshot,
+        report::run_state::DeviceSnapshot,
     };
 
     #[test]

@@ -23,8 +23,9 @@ pub(crate) enum RunPhase {
     Ended,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum DeviceActivity {
     /// No collection, for now.
     #[default]
@@ -36,17 +37,6 @@ pub(crate) enum DeviceActivity {
     /// Nothing: it is lent to somebody else.
     #[serde(alias = "lent")]
     Reserved,
-}
-
-impl DeviceActivity {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Running => "running",
-            Self::Quarantined => "quarantined",
-            Self::Reserved => "reserved",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -324,7 +314,7 @@ mod tests {
         ];
         for event in &events {
             state.on_event(start, event);
-            states.push(state.devices[0].state.as_str());
+            states.push(state.devices[0].state.to_string());
         }
         assert_eq!(states, ["idle", "running", "running", "reserved", "quarantined", "quarantined", "idle"]);
         assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));

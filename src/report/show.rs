@@ -6,14 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
 use super::{
     PastRun, Timestamp,
     history::verdict_counts,
     recorder::{case_log, collection_log},
-    summary_tables::trim_lines,
+    summary_tables::{align_right, plain_table, trim_lines},
     text::{device_ranges, format_count},
     timestamp::format_clock,
 };
@@ -73,12 +72,10 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
 }
 
 pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
     let has_logs = |case: &ShownCase| !matches!(case.verdict, None | Some(Verdict::Ok)) && case.log.is_some();
     let has_log = cases.iter().any(has_logs);
     let header = ["case", "kernel", "inputs", "verdict", "device", "attempts", "collections", "reason"];
-    table.set_header(header.into_iter().chain(has_log.then_some("log")));
+    let mut table = plain_table(header.into_iter().chain(has_log.then_some("log")));
     for case in cases {
         let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
         let log = case.log.as_ref().filter(|_| has_logs(case));
@@ -95,9 +92,7 @@ pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
         ];
         table.add_row(cells.into_iter().chain(has_log.then(|| log.unwrap_or_default())));
     }
-    for column in table.column_iter_mut().skip(4).take(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 4..7);
     trim_lines(&table)
 }
 

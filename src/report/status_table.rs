@@ -1,10 +1,8 @@
 //! Table of `npubench status`: the state of a run and of its devices.
 
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
-
 use super::{
     DeviceActivity, DeviceStatus, RunPhase, RunStatusFile, Timestamp,
-    summary_tables::trim_lines,
+    summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
     timestamp::{format_clock, format_duration},
 };
@@ -15,20 +13,14 @@ const OVERDUE: f64 = 30.0;
 /// Returns a few lines about the run, then a table with a row per device.
 pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
     let mut text = run_lines(status, now);
-    let mut table = Table::new();
-    table.load_style(NOTHING);
     let has_readings = status.state.devices.iter().any(|line| line.reading.is_some());
     let header = ["device", "state", "elapsed", "ends at", "collection", "cases/min", "details"];
-    table.set_header(header.into_iter().chain(has_readings.then_some("reading")));
+    let mut table = plain_table(header.into_iter().chain(has_readings.then_some("reading")));
     for line in &status.state.devices {
         let reading = has_readings.then(|| reading_text(line));
         table.add_row(device_cells(line, now).into_iter().chain(reading));
     }
-    for column in [0, 2, 4, 5] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, [0, 2, 4, 5]);
     text.push_str(&trim_lines(&table));
     text
 }
@@ -84,7 +76,7 @@ fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let end = current.map(|current| current.predicted_end).or(line.retry_at);
     [
         line.device.to_string(),
-        line.state.as_str().to_owned(),
+        line.state.to_string(),
         current.map_or_else(String::new, |current| format_clock(now.seconds_since(current.started))),
         end.map_or_else(String::new, Timestamp::local_time),
         current.map_or_else(String::new, |current| current.number.to_string()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Table, presets::NOTHING};
+use comfy_table::{Cell, CellAlignment, Row, Table, presets::NOTHING};
 
 use crate::{
     catalogue::Catalogue,
@@ -17,10 +17,8 @@ pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> Strin
     }
     let occurs = |verdict: &&Verdict| counts.values().any(|row| row.contains_key(verdict));
     let verdicts: Vec<Verdict> = Verdict::ALL.iter().filter(occurs).copied().collect();
-    let mut table = Table::new();
-    table.load_style(NOTHING);
     let header = ["kernel".to_owned(), "cases".to_owned()];
-    table.set_header(header.into_iter().chain(verdicts.iter().map(ToString::to_string)));
+    let mut table = plain_table(header.into_iter().chain(verdicts.iter().map(ToString::to_string)));
     let row = |name: &str, count: &dyn Fn(Option<Verdict>) -> usize| {
         let numbers =
             std::iter::once(count(None)).chain(verdicts.iter().map(|&verdict| count(Some(verdict))));
@@ -36,17 +34,13 @@ pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> Strin
     table.add_row(row("all", &|verdict| {
         findings.iter().filter(|(_, finding)| verdict.is_none_or(|wanted| finding.verdict == wanted)).count()
     }));
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 1..);
     table.trim_fmt() + "\n"
 }
 
 /// Returns a table of the kernels of a catalogue: API, method of the vendor check, rehearsal, requirements.
 pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
+    let mut table = plain_table(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
     for entry in catalogue.entries() {
         let rehearsed = if entry.can_be_launched() { "yes" } else { "no" };
         let cells = [
@@ -59,6 +53,22 @@ pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
         table.add_row(cells);
     }
     table.trim_fmt() + "\n"
+}
+
+/// Returns a table without borders.
+pub(super) fn plain_table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(header);
+    table
+}
+
+/// Aligns columns to the right, up to the first index that does not exist.
+pub(super) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+    for index in columns {
+        let Some(column) = table.column_mut(index) else { return };
+        column.set_cell_alignment(CellAlignment::Right);
+    }
 }
 
 /// Returns the text of a table without trailing spaces.

@@ -116,16 +116,8 @@ impl SchedulerState {
         let progress = &mut self.progress[case];
         match outcome.verdict {
             Verdict::Crashed | Verdict::Hung => CaseDisposition::Suspect,
-            Verdict::NotRun => {
-                progress.skipped += 1;
-                if progress.skipped > MAX_SKIPS {
-                    CaseDisposition::Final
-                } else {
-                    CaseDisposition::NotReached
-                }
-            }
             // A process that ends early leaves no records of its launches.
-            Verdict::LostRecords if broke => {
+            verdict if verdict == Verdict::NotRun || (broke && verdict == Verdict::LostRecords) => {
                 progress.skipped += 1;
                 if progress.skipped > MAX_SKIPS {
                     CaseDisposition::Final
@@ -197,11 +189,8 @@ impl SchedulerState {
 
     /// Queues a case to run alone, on another device than the one on which it failed.
     fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
-        let task = QueuedCollection {
-            avoid: failed_on.to_vec(),
-            ..QueuedCollection::new(vec![case], CollectionPurpose::Alone)
-        };
-        self.queued.push_back(task);
+        let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
+        self.queued.push_back(QueuedCollection { avoid: failed_on.to_vec(), ..task });
     }
 
     fn start_bisection(
@@ -296,10 +285,7 @@ impl SchedulerState {
         let progress = &self.progress[case];
         let avoid: Vec<u32> = progress.broken_on.iter().map(|(device, _)| *device).collect();
         if avoid.len() < 2 {
-            self.queued.push_back(QueuedCollection {
-                avoid,
-                ..QueuedCollection::new(vec![case], CollectionPurpose::Alone)
-            });
+            self.run_alone(case, &avoid);
             return;
         }
         let outcome = quarantine_outcome(&progress.broken_on, progress.last.as_ref());

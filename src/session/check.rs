@@ -18,10 +18,11 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName, Nanos},
+    domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName},
     files::FolderLock,
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, PlannedCase, RunPlan, UpdateMode, select_cases},
+    report::Timestamp,
     vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
 };
 
@@ -36,11 +37,11 @@ pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
 pub(crate) struct DatabaseCheck {
     settings: CheckSettings,
     ledger: Ledger,
-    plan: RunPlan,
+    pub(crate) plan: RunPlan,
     digests: Vec<String>,
     /// Outcomes of earlier checks.
     stored: HashMap<CaseId, StoredCheck>,
-    versions: String,
+    pub(crate) versions: String,
     _lock: FolderLock,
 }
 
@@ -81,15 +82,6 @@ impl DatabaseCheck {
         self.plan.cases.len() + self.plan.rejected.len()
     }
 
-    pub(crate) fn versions(&self) -> &str {
-        &self.versions
-    }
-
-    /// Rows that are not cases, with file, line and reason.
-    pub(crate) fn unreadable_rows(&self) -> &[String] {
-        &self.plan.unreadable_rows
-    }
-
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
         let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
@@ -102,10 +94,8 @@ impl DatabaseCheck {
             .iter()
             .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
             .collect();
-        self.ledger.add_checks(&self.versions, now(), &checks)?;
-        for (case, outcome) in &by_rule {
-            report(case, outcome);
-        }
+        self.ledger.add_checks(&self.versions, Timestamp::now().0, &checks)?;
+        by_rule.iter().for_each(|(case, outcome)| report(case, outcome));
         let mut open = Vec::new();
         for (planned, digest) in self.plan.cases.iter().zip(&self.digests) {
             match valid_outcome(&self.stored, planned, digest, &self.versions) {
@@ -156,7 +146,7 @@ fn check_open(
                 outcome,
             })
             .collect();
-        match ledger.add_checks(versions, now(), &checks) {
+        match ledger.add_checks(versions, Timestamp::now().0, &checks) {
             Ok(()) => {
                 for (index, outcome) in waiting.drain(..) {
                     report(&cases[index].case, &outcome);
@@ -184,8 +174,4 @@ fn check_open(
     }
     checked?;
     Ok(stop.load(Ordering::Relaxed))
-}
-
-fn now() -> Nanos {
-    Nanos(i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
 }

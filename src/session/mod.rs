@@ -16,6 +16,6 @@ pub(crate) use check::DatabaseCheck;
 pub(crate) use context::RunContext;
 pub(crate) use environment::REHEARSED_DEVICES;
 pub(crate) use error::CommandError;
-pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions, UpdateArg};
+pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use resume::ResumeState;

@@ -55,7 +55,7 @@ fn seconds_until(now: &jiff::Zoned, until: jiff::civil::Time) -> Option<f64> {
 /// Options that decide the results of a run. They are stored in the ledger, so that `resume` uses the same ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RunOptions {
-    pub(crate) update: UpdateArg,
+    pub(crate) update: UpdateMode,
     pub(crate) kernels: Vec<String>,
     #[serde(default)]
     pub(crate) chosen_devices: Option<Vec<u32>>,
@@ -77,26 +77,6 @@ pub(crate) struct RunOptions {
     /// Faults of the rehearsal host.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,
-}
-
-/// Rows that a run measures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum UpdateArg {
-    #[default]
-    /// Rows without an accepted result
-    Missing,
-    /// All rows; new samples are added to earlier ones
-    All,
-}
-
-impl From<UpdateArg> for UpdateMode {
-    fn from(update: UpdateArg) -> Self {
-        match update {
-            UpdateArg::Missing => Self::Missing,
-            UpdateArg::All => Self::All,
-        }
-    }
 }
 
 /// Model of the durations of the rehearsal host.

@@ -35,7 +35,7 @@ pub(crate) fn plan_of_database(
         _ => BTreeMap::new(),
     };
     let selection = CaseSelection {
-        update: options.update.into(),
+        update: options.update,
         kernels,
         measured: &measured,
         rejected: Some(&rejected),

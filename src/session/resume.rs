@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::{
         domain::{Case, CaseAttributes, KernelName},
-        ledger::AttemptRecord,
+        ledger::runs::AttemptRecord,
     };
 
     fn case(kernel: &str) -> Case {

@@ -133,7 +133,8 @@ pub fn assess_collection(
             Ok(evidence) => assess_case(manifest, case, expected, &evidence),
             Err(finding) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
-                case_attempt(case, launched, Vec::new(), Vec::new(), finding)
+                let case = case.case.clone();
+                Attempt { case, launched, launches: Vec::new(), counters: Vec::new(), finding }
             }
         }
     });
@@ -225,16 +226,6 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
     Some(CaseOutcome::new(verdict, format!("{}: {}", error.class, error.message)))
 }
 
-fn case_attempt(
-    case: &ManifestCase,
-    launched: u32,
-    launches: Vec<Launch>,
-    counters: Vec<Option<f64>>,
-    finding: CaseOutcome,
-) -> Attempt {
-    Attempt { case: case.case.clone(), launched, launches, counters, finding }
-}
-
 /// Returns the launches of a case by one process, or the reason why its records do not match.
 fn rank_launches<'a>(
     rank: &RankOutput<'_>,
@@ -282,7 +273,7 @@ fn assess_case(
     let counters = counter_means(&used);
     let outliers = samples.len() - durations.len();
     let finding = noise_outcome(&durations, outliers, expected, evidence);
-    case_attempt(case, launched, launches, counters, finding)
+    Attempt { case: case.case.clone(), launched, launches, counters, finding }
 }
 
 /// Returns the first reason why the records cannot be the launches of the case.

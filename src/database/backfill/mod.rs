@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde::Serialize;
+
 use super::{
     Database, DatabaseError, KernelCsv, RowCase,
     columns::{self, COMPLETENESS, SOURCE},
@@ -19,7 +21,7 @@ use crate::{
     profile::AttentionDump,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FilledRow {
     /// Line of the row in the file before the merge.
     pub line: u64,

@@ -6,6 +6,7 @@ use std::{collections::HashMap, path::Path};
 
 use csv::StringRecord;
 use duplicates::merge_rows;
+use serde::Serialize;
 
 use super::{
     Database, DatabaseError, KernelCsv, columns,
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// A change, or a contradiction that was left, with its location.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NormalizeChange {
     /// Line in the file before the change, from 1; 1 for changes of the whole file.
     pub line: u64,

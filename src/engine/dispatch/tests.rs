@@ -304,7 +304,8 @@ fn ledger_holds_every_result_before_its_event_is_emitted() {
                 "rows"
             }
             RunEvent::RunFinished { .. } => {
-                let record = ledger.find_run(run).expect("runs").expect("the run is stored");
+                let runs = ledger.list_runs().expect("runs");
+                let record = runs.iter().find(|record| record.run == *run).expect("the run is stored");
                 assert_eq!(record.exit, Some(0));
                 "run"
             }
@@ -464,8 +465,8 @@ fn results_survive_a_failed_write_of_the_csv_and_the_next_run_writes_them() {
     let run = format!("{RUN}-0");
     let is_ok =
         |outcome: &Option<CaseOutcome>| outcome.as_ref().is_some_and(|one| one.verdict == Verdict::Ok);
-    let verdicts = ledger.verdicts(&run).expect("verdicts");
-    assert!(verdicts.len() == 4 && verdicts.iter().all(|(_, outcome)| is_ok(outcome)), "{verdicts:?}");
+    let cases = ledger.run_cases(&run).expect("cases");
+    assert!(cases.len() == 4 && cases.iter().all(|case| is_ok(&case.finding)), "{cases:?}");
     let measured = ledger.measured_cases().expect("cases").into_keys().collect();
     let plan = fixture.plan(&measured);
     assert_eq!((plan.cases.len(), plan.already_measured), (0, 4));
