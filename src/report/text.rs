@@ -122,6 +122,12 @@ pub(crate) fn device_ranges(devices: &[u32]) -> String {
     parts.join(",")
 }
 
+/// Returns the note about rows that a run did not replace.
+fn kept_rows_note(rows: usize, kernel: &str) -> String {
+    let keep = if rows == 1 { "keeps" } else { "keep" };
+    format!("{} of {kernel} {keep} results with more samples than the ledger has", format_count(rows, "row"))
+}
+
 fn device_list(devices: &[u32]) -> String {
     format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, device_ranges(devices))
 }
@@ -203,10 +209,7 @@ impl EventSink for TextReporter {
             }
             RunEvent::RowsWritten { kernel, kept, .. } => {
                 if *kept > 0 {
-                    let rows = format_count(*kept, "row");
-                    self.print_line(&format!(
-                        "{rows} of {kernel} keep results with more samples than the ledger has"
-                    ));
+                    self.print_line(&kept_rows_note(*kept, kernel.as_str()));
                 }
             }
             RunEvent::RunFinished { .. } => self.print_rejected(),
@@ -218,6 +221,13 @@ impl EventSink for TextReporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn note_about_kept_rows_agrees_in_number() {
+        let note =
+            |rows| kept_rows_note(rows, "Add").replace(" results with more samples than the ledger has", "");
+        assert_eq!([note(1), note(2)], ["1 row of Add keeps", "2 rows of Add keep"]);
+    }
 
     #[test]
     fn consecutive_devices_are_shown_as_ranges() {
