@@ -11,7 +11,7 @@ use crate::{
         tables_left_out,
     },
     exit::ExitStatus,
-    report::{print_data, print_note},
+    report::{format_count, print_data, print_note},
     session::CommandError,
 };
 
@@ -122,10 +122,10 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     });
     print_note(&format!(
         "{}, {}, {} in {} of {}",
-        counted(errors, "error"),
-        counted(warnings, "warning"),
-        counted(notes, "note"),
-        counted(checked.files, "file"),
+        format_count(errors, "error"),
+        format_count(warnings, "warning"),
+        format_count(notes, "note"),
+        format_count(checked.files, "file"),
         options.folder.display()
     ));
     Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
@@ -158,9 +158,9 @@ fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError>
     let left: usize = all.iter().map(|report| report.left.len()).sum();
     print_note(&format!(
         "{} {}, {refused} refused; {} kept because their values contradict each other",
-        counted(repaired, "file"),
+        format_count(repaired, "file"),
         if options.dry_run { "would be repaired (dry run: nothing was written)" } else { "repaired" },
-        counted(left, "duplicate"),
+        format_count(left, "duplicate"),
     ));
     Ok(if refused == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
@@ -182,9 +182,4 @@ fn place(folder: &Path, file: &str, line: u64) -> String {
     let path: String = folder.join(file).display().to_string();
     let path = path.chars().map(|c| if c.is_control() { '?' } else { c });
     format!("{}:{line}", path.collect::<String>())
-}
-
-/// `1 error`, `2 errors`.
-fn counted(count: usize, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

@@ -9,7 +9,7 @@ use crate::{
     database::{BackfillReport, Database, backfill_database},
     exit::ExitStatus,
     profile::read_attention_dumps,
-    report::print_data,
+    report::{format_count, print_data},
     session::CommandError,
 };
 
@@ -53,10 +53,10 @@ fn plain(done: &BackfillReport, calls: usize) -> String {
     let mut text = String::new();
     for row in &done.rows {
         let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
-        let calls = if row.calls == 1 { "call" } else { "calls" };
+        let calls = format_count(row.calls, "call");
         text.push_str(&format!(
-            "FusedInferAttentionScore.csv:{}: {} values filled in from {} {calls}: {}{remark}\n",
-            row.line, row.filled, row.calls, row.completeness
+            "FusedInferAttentionScore.csv:{}: {} values filled in from {calls}: {}{remark}\n",
+            row.line, row.filled, row.completeness
         ));
     }
     text.push_str(&format!(

@@ -155,7 +155,7 @@ fn add_rows(
             let written = if written { "the rows are written, the plot is not: " } else { "" };
             CommandError::bad_input(format!("{written}{error}"), error.hint())
         })?;
-        print_note(&format!("plot in {}", plot.path().display()));
+        print_note(&format!("plot in {}", plot.path.display()));
     }
     Ok(ExitStatus::Done)
 }

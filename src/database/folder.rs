@@ -214,7 +214,7 @@ impl Database {
 /// Copies the shapes of a database into a new folder of the given kind: all rows and columns, with the replay's
 /// measurements empty. Measurements of production profiles are kept, unless a rehearsal is copied to kind `npu`, whose
 /// profiles may be simulated. Returns the number of rows. Fails with [`DatabaseError::Exists`] if the new folder
-/// exists, and errors of reading or writing; nothing is created then.
+/// exists; on an error nothing is created.
 pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
     if target.exists() {
         return Err(DatabaseError::Exists { path: target.to_owned() });

@@ -121,23 +121,16 @@ impl HostMonitor {
             } else {
                 self.unusable.get(&device).cloned()
             };
-            match reason {
+            let (sched_event, run_event) = match reason {
                 Some(reason) if self.reserved.insert(device) => {
-                    let event = SchedEvent::DeviceReserved { device };
-                    changes.push(HostChange {
-                        sched_event: event,
-                        run_event: RunEvent::DeviceReserved { device, reason },
-                    });
+                    (SchedEvent::DeviceReserved { device }, RunEvent::DeviceReserved { device, reason })
                 }
                 None if self.reserved.remove(&device) => {
-                    let event = SchedEvent::DeviceReleased { device };
-                    changes.push(HostChange {
-                        sched_event: event,
-                        run_event: RunEvent::DeviceReleased { device },
-                    });
+                    (SchedEvent::DeviceReleased { device }, RunEvent::DeviceReleased { device })
                 }
-                _ => {}
-            }
+                _ => continue,
+            };
+            changes.push(HostChange { sched_event, run_event });
         }
         changes
     }

@@ -39,7 +39,7 @@ pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
 pub(crate) use summary_tables::{kernels_table, verdict_table};
-pub(crate) use text::{TextReporter, device_ranges};
+pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::Timestamp;
 

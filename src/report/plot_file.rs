@@ -31,7 +31,7 @@ impl ImageFileError {
 
 #[derive(Debug)]
 pub(crate) struct ImageFile {
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl ImageFile {
@@ -63,10 +63,6 @@ impl ImageFile {
             }
             _ => Ok(Self { path: path.to_owned() }),
         }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes the image, in place of an existing one. Fails with [`FileError`]; an existing image is then unchanged.

@@ -102,7 +102,7 @@ impl TextReporter {
 }
 
 /// Returns a count with its noun: `1 case`, `2 cases`.
-pub(super) fn format_count(count: usize, noun: &str) -> String {
+pub(crate) fn format_count(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -53,13 +53,8 @@ impl SchedulerState {
                 self.start_queued(now, &mut free, actions);
                 continue;
             }
-            self.start_collection(
-                now,
-                vec![device],
-                QueuedCollection::new(cases, CollectionPurpose::Measure),
-                seconds,
-                actions,
-            );
+            let task = QueuedCollection::new(cases, CollectionPurpose::Measure);
+            self.start_collection(now, vec![device], task, seconds, actions);
         }
     }
 
@@ -139,13 +134,8 @@ impl SchedulerState {
                     break;
                 }
                 free.retain(|device| !devices.contains(device));
-                self.start_collection(
-                    now,
-                    devices,
-                    QueuedCollection::new(cases, CollectionPurpose::Measure),
-                    seconds,
-                    actions,
-                );
+                let task = QueuedCollection::new(cases, CollectionPurpose::Measure);
+                self.start_collection(now, devices, task, seconds, actions);
             }
         }
     }

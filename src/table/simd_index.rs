@@ -250,9 +250,7 @@ impl QuoteState {
         // The last cell of a row ends before `\r\n`.
         Ok(CellEnds { cells: boundary & !behind_carriage, rows: newline })
     }
-}
 
-impl QuoteState {
     /// Scans a step without quotes whose predecessor has no open state, the most frequent case.
     #[inline]
     fn pass_bare(&mut self, comma: u64, newline: u64, carriage: u64) -> Result<CellEnds, NeedsFullParser> {

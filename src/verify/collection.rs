@@ -177,39 +177,34 @@ fn not_launched(
     if Some(ordinal) != running {
         return CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
     }
-    match end {
-        CollectionTermination::Stopped => {
-            CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran")
-        }
-        _ if !is_started => {
-            CaseOutcome::new(Verdict::NotRun, "the script could not use its device; see its log")
-        }
+    let (verdict, reason) = match end {
+        CollectionTermination::Stopped => (Verdict::NotRun, "the run was stopped while it ran"),
+        _ if !is_started => (Verdict::NotRun, "the script could not use its device; see its log"),
         CollectionTermination::TimedOut => {
-            CaseOutcome::new(Verdict::Hung, "the collection did not end within its time limit while it ran")
+            (Verdict::Hung, "the collection did not end within its time limit while it ran")
         }
-        CollectionTermination::Exited => CaseOutcome::new(Verdict::Crashed, "the process ended while it ran"),
-    }
+        CollectionTermination::Exited => (Verdict::Crashed, "the process ended while it ran"),
+    };
+    CaseOutcome::new(verdict, reason)
 }
 
 /// Returns the outcome of a launched case whose sentinels are not in the profile.
 fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
-    match (end, records.is_empty()) {
-        (CollectionTermination::Exited, true) => {
-            CaseOutcome::new(Verdict::LostRecords, "msprof left no records")
-        }
+    let (verdict, reason) = match (end, records.is_empty()) {
+        (CollectionTermination::Exited, true) => (Verdict::LostRecords, "msprof left no records".to_owned()),
         (CollectionTermination::Exited, false) => {
             let launched = line.launched;
-            let reason = format!("{launched} launches, but their sentinels are not in the profile");
-            CaseOutcome::new(Verdict::LostRecords, reason)
+            (Verdict::LostRecords, format!("{launched} launches, but their sentinels are not in the profile"))
         }
         // Its records were not exported, which is no fault of the case.
         (CollectionTermination::TimedOut, _) => {
-            CaseOutcome::new(Verdict::NotRun, "the collection was ended before its records were exported")
+            (Verdict::NotRun, "the collection was ended before its records were exported".to_owned())
         }
         (CollectionTermination::Stopped, _) => {
-            CaseOutcome::new(Verdict::NotRun, "the run was stopped before its records were exported")
+            (Verdict::NotRun, "the run was stopped before its records were exported".to_owned())
         }
-    }
+    };
+    CaseOutcome::new(verdict, reason)
 }
 
 fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {

@@ -311,7 +311,7 @@ fn rows_keep_their_samples_if_the_ledger_is_lost() {
     let ran = rehearse(&context, "db", &["--devices", "0", "--update", "all", "--launches", "6"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("1 row of SwiGlu keep results with more samples than the ledger has"),
+        ran.stderr.contains("1 row of SwiGlu keeps results with more samples than the ledger has"),
         "{}",
         ran.stderr
     );
