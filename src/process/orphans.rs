@@ -175,7 +175,7 @@ mod tests {
         let mut child = command.spawn().expect("sh runs");
         // Its environment is set once it has printed.
         let mut word = [0; 3];
-        std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut word).expect("up");
+        io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut word).expect("up");
         child
     }
 
