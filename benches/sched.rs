@@ -57,6 +57,7 @@ impl SimulatedHost for Night {
             exit: end,
             startup: Some(12.0),
             total,
+            failed_devices: Vec::new(),
             message: String::new(),
         }
     }

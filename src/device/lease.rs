@@ -4,13 +4,15 @@
 //! orphans of a killed npubench keep their device.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, TryLockError},
     io::{self, IoSlice},
     os::{
         fd::{AsRawFd as _, OwnedFd},
         unix::net::UnixStream,
     },
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -60,6 +62,54 @@ impl DeviceLease {
         let text = [IoSlice::new(b"leases")];
         sendmsg::<()>(sender.as_raw_fd(), &text, &message, MsgFlags::empty(), None)?;
         Ok(File::from(OwnedFd::from(holder)))
+    }
+}
+
+/// Leases of the devices of a run. A device whose lease another process holds gets it later.
+#[derive(Debug)]
+pub(crate) struct DeviceLeases {
+    folder: PathBuf,
+    held: Mutex<BTreeMap<u32, DeviceLease>>,
+}
+
+impl DeviceLeases {
+    /// Acquires the leases that are free or become so within `timeout`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lease`] if a file cannot be created or locked.
+    pub(crate) fn acquire(folder: &Path, devices: &[u32], timeout: Duration) -> Result<Self, DeviceError> {
+        let deadline = Instant::now() + timeout;
+        let mut held = BTreeMap::new();
+        for &device in devices {
+            match DeviceLease::acquire(folder, device, deadline.saturating_duration_since(Instant::now())) {
+                Ok(lease) => drop(held.insert(device, lease)),
+                Err(DeviceError::InUse { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { folder: folder.to_owned(), held: Mutex::new(held) })
+    }
+
+    /// Acquires the leases that have become free; returns the reasons for the others.
+    pub(crate) fn acquire_missing(&self, devices: &[u32]) -> BTreeMap<u32, String> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = BTreeMap::new();
+        for &device in devices.iter().filter(|device| !held.contains_key(device)).collect::<Vec<_>>() {
+            match DeviceLease::acquire(&self.folder, device, Duration::ZERO) {
+                Ok(lease) => drop(held.insert(device, lease)),
+                Err(error) => drop(reasons.insert(device, error.to_string())),
+            }
+        }
+        reasons
+    }
+
+    /// Returns one file that holds the leases of these devices, for the processes of a collection.
+    ///
+    /// # Errors
+    /// The error of the operating system if no file descriptor is left.
+    pub(crate) fn share_files(&self, devices: &[u32]) -> io::Result<File> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        DeviceLease::share_files(&devices.iter().filter_map(|device| held.get(device)).collect::<Vec<_>>())
     }
 }
 

@@ -17,6 +17,7 @@ use std::{
 pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
+pub(crate) use lease::DeviceLeases;
 use serde::Serialize;
 
 use crate::{
@@ -49,7 +50,7 @@ pub enum DeviceError {
     #[error("`{VISIBLE}` is set, which the profiler does not support")]
     Renamed,
     /// The lease of the device is held.
-    #[error("device {device} is still in use by an earlier run; `{}` is locked", .lease.display())]
+    #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
         /// The device.
         device: u32,

@@ -2,6 +2,7 @@
 //! goes to the dispatcher, which stores it in the ledger.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
@@ -11,7 +12,6 @@ use std::{
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::CatalogueEntry,
-    device::DeviceLease,
     domain::Attempt,
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
@@ -31,6 +31,8 @@ pub(super) struct CollectionResult {
     /// Seconds until the script could use its device; `None` if it could not.
     pub(super) startup: Option<f64>,
     pub(super) exit: CollectionExit,
+    /// Devices of the ranks that failed first, if torchrun names them; else empty.
+    pub(super) failed_devices: Vec<u32>,
     /// Description of the end, for the ledger and for reasons.
     pub(super) message: String,
 }
@@ -88,6 +90,7 @@ pub(super) fn run_collection(
         seconds: seconds.collect(),
         startup: journal.started_at.and_then(|at| seconds_since(started, at)),
         exit: collection_exit(&journal, collection_end),
+        failed_devices: failed_devices(manifest.devices(), &folder.join(files::LOG)),
         message: outcome,
     })
 }
@@ -104,9 +107,10 @@ impl CollectionScript<'_> {
     fn run_script(&self, argument: Option<&str>, log: &str) -> Result<ExitKind, EngineError> {
         let settings = &self.context.settings;
         let record = format!("{}-{:05}.json", settings.run, self.start.collection);
-        let leases: Vec<&DeviceLease> =
-            self.start.devices.iter().filter_map(|device| self.context.leases.get(device)).collect();
-        let stdin = DeviceLease::share_files(&leases)
+        let stdin = self
+            .context
+            .leases
+            .share_files(&self.start.devices)
             .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
         let job = CommandSpec {
             command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
@@ -130,6 +134,21 @@ fn read_profile(profile: &Path) -> Result<Vec<RawRecord>, String> {
 fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
     let is_silent = |device: &u32| !records.iter().any(|record| record.device == Some(*device));
     records.is_empty() || (manifest.devices().len() > 1 && manifest.devices().iter().any(is_silent))
+}
+
+/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank: 5`;
+/// empty for a collection on one device.
+fn failed_devices(devices: &[u32], log: &Path) -> Vec<u32> {
+    if devices.len() < 2 {
+        return Vec::new();
+    }
+    let ranks = |line: &str| -> Option<usize> {
+        let (_, rest) = line.split_once("failed (exitcode:")?;
+        let (_, rest) = rest.split_once("local_rank: ")?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let ranks: BTreeSet<usize> = end_of_log(log).lines().filter_map(ranks).collect();
+    ranks.into_iter().filter_map(|rank| devices.get(rank).copied()).collect()
 }
 
 fn has_profile(folder: &Path) -> bool {
@@ -282,6 +301,19 @@ mod tests {
         assert_eq!(quoted, format!("{}…", "ü".repeat(LOG_LINE)));
         assert_eq!(lines(String::new()), "no output");
         assert!(end_of_log(&log).is_empty());
+    }
+
+    #[test]
+    fn failed_ranks_are_read_from_the_log_of_torchrun() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        let text = "E1122 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 5 \
+            (pid: 71) of binary: /usr/bin/python3\nfailed (exitcode: -9) local_rank: 99 (pid: 7)\n";
+        fs::write(&log, text).expect("written");
+        let devices: Vec<u32> = (8..16).collect();
+        assert_eq!(failed_devices(&devices, &log), [13]);
+        assert!(failed_devices(&[8], &log).is_empty());
+        assert!(failed_devices(&devices, &folder.path().join("none")).is_empty());
     }
 
     /// A sparse file of a terabyte is read in no time.

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     EngineError, RunOutcome,
     collect::CollectionResult,
-    host_monitor::{HostChange, HostMonitor},
+    host_monitor::HostMonitor,
     lane::{CollectionStarter, LaneReport},
     lane_context::{LaneContext, unix_time},
     write_back::WriteBack,
@@ -152,13 +152,10 @@ impl<'a> Dispatcher<'a> {
 
     /// Passes changes of the disk and of reserved devices to the scheduler.
     fn poll_host(&mut self) -> Result<(), EngineError> {
-        for HostChange { sched_event, run_event } in
-            self.host_monitor.poll_changes(self.state.running_collections())
-        {
-            (self.emit)(&run_event);
-            self.on_event(sched_event)?;
-        }
-        Ok(())
+        let running = self.state.running_collections();
+        let changes = self.host_monitor.poll_changes(running, &self.context.leases);
+        changes.run_events.iter().for_each(|event| (self.emit)(event));
+        changes.sched_events.into_iter().try_for_each(|event| self.on_event(event))
     }
 
     /// Stores the verdicts of cases that are settled without another launch.
@@ -184,7 +181,8 @@ impl<'a> Dispatcher<'a> {
             }
             Err(error) => return Err(error),
         };
-        let CollectionResult { attempts, seconds: case_seconds, startup, exit, message } = result;
+        let CollectionResult { attempts, seconds: case_seconds, startup, exit, failed_devices, message } =
+            result;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
@@ -213,6 +211,7 @@ impl<'a> Dispatcher<'a> {
             exit,
             startup,
             total: seconds,
+            failed_devices,
             message,
         }))?;
         let RunForecast { open, in_time, seconds } = self.state.forecast(self.elapsed());
@@ -234,6 +233,7 @@ impl<'a> Dispatcher<'a> {
             seconds: vec![None; cases.len()],
             startup: None,
             exit: CollectionExit::NothingLaunched,
+            failed_devices: Vec::new(),
             message: error.to_string(),
         }
     }

@@ -84,6 +84,7 @@ impl SimulatedHost for IdealHost {
             exit: CollectionExit::Completed,
             startup: Some(startup),
             total,
+            failed_devices: Vec::new(),
             message: String::new(),
         }
     }

@@ -13,6 +13,7 @@ use nix::sys::statvfs::statvfs;
 use super::{CollectionSettings, PausedDevices, pause_file};
 use crate::{
     database::Database,
+    device::DeviceLeases,
     domain::DataKind,
     events::RunEvent,
     process::{is_foreign_process, is_own_process},
@@ -28,10 +29,11 @@ const PER_COLLECTION: u64 = 3 << 30;
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
 
-/// A change of the host, for the scheduler and for the user.
-pub(super) struct HostChange {
-    pub(super) sched_event: SchedEvent,
-    pub(super) run_event: RunEvent,
+/// Changes of the host, for the scheduler and for the user.
+#[derive(Default)]
+pub(super) struct HostChanges {
+    pub(super) sched_events: Vec<SchedEvent>,
+    pub(super) run_events: Vec<RunEvent>,
 }
 
 pub(super) struct HostMonitor {
@@ -41,6 +43,8 @@ pub(super) struct HostMonitor {
     paused: PausedDevices,
     /// Reasons why devices cannot be used, other than pauses.
     unusable: BTreeMap<u32, String>,
+    /// Reasons why devices have no lease.
+    unleased: BTreeMap<u32, String>,
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
     is_full: bool,
@@ -60,6 +64,7 @@ impl HostMonitor {
             folder: database.state_folder(),
             paused: PausedDevices::default(),
             unusable: BTreeMap::new(),
+            unleased: BTreeMap::new(),
             reserved: BTreeSet::new(),
             devices,
             is_full: false,
@@ -68,14 +73,17 @@ impl HostMonitor {
         }
     }
 
-    /// Returns the changes since the last call; `running` is the number of running collections.
-    pub(super) fn poll_changes(&mut self, running: usize) -> Vec<HostChange> {
+    /// Returns the changes since the last call; `running` is the number of running collections, `leases` those of the
+    /// run, to which leases that other processes have released meanwhile are added.
+    pub(super) fn poll_changes(&mut self, running: usize, leases: &DeviceLeases) -> HostChanges {
         // A file that is being written is read at the next call.
         if let Ok(paused) = PausedDevices::load(&self.pause_file) {
             self.paused = paused;
         }
-        let mut changes = self.reservation_changes();
-        changes.extend(self.disk_change(running));
+        self.unleased = leases.acquire_missing(&self.devices);
+        let mut changes = HostChanges::default();
+        self.add_reservations(&mut changes);
+        self.add_disk_change(running, &mut changes);
         changes
     }
 
@@ -113,46 +121,50 @@ impl HostMonitor {
         Some(format!("process {} ({}) uses it", process.pid, process.name))
     }
 
-    fn reservation_changes(&mut self) -> Vec<HostChange> {
-        let mut changes = Vec::new();
+    /// All reservations of one call are one event: no collection is started on a device that is reserved after it in
+    /// the order of numbers.
+    fn add_reservations(&mut self, changes: &mut HostChanges) {
+        let (mut reserved, mut released) = (Vec::new(), Vec::new());
         for &device in &self.devices {
             let reason = if self.paused.contains(device) {
                 Some("it is paused; `npubench unpause` ends the pause".to_owned())
             } else {
-                self.unusable.get(&device).cloned()
+                self.unleased.get(&device).or_else(|| self.unusable.get(&device)).cloned()
             };
-            let (sched_event, run_event) = match reason {
+            match reason {
                 Some(reason) if self.reserved.insert(device) => {
-                    (SchedEvent::DeviceReserved { device }, RunEvent::DeviceReserved { device, reason })
+                    reserved.push(device);
+                    changes.run_events.push(RunEvent::DeviceReserved { device, reason });
                 }
                 None if self.reserved.remove(&device) => {
-                    (SchedEvent::DeviceReleased { device }, RunEvent::DeviceReleased { device })
+                    released.push(device);
+                    changes.run_events.push(RunEvent::DeviceReleased { device });
                 }
-                _ => continue,
-            };
-            changes.push(HostChange { sched_event, run_event });
+                _ => {}
+            }
         }
-        changes
+        if !reserved.is_empty() || !released.is_empty() {
+            changes.sched_events.push(SchedEvent::ReservationsChanged { reserved, released });
+        }
     }
 
-    fn disk_change(&mut self, running: usize) -> Option<HostChange> {
-        let found = statvfs(&self.folder).ok()?;
+    fn add_disk_change(&mut self, running: usize, changes: &mut HostChanges) {
+        let Ok(found) = statvfs(&self.folder) else { return };
         let free = found.blocks_available().saturating_mul(found.fragment_size());
         let running = u64::try_from(running).unwrap_or_default();
         let needed = self.reserve + running.saturating_add(1).saturating_mul(self.per_collection);
         // Running collections have their share already; a pause ends only if there is space for another one.
         let is_full = free < if self.is_full { needed } else { self.reserve + self.per_collection };
-        let folder = self.folder.clone();
         if is_full == std::mem::replace(&mut self.is_full, is_full) {
-            return None;
+            return;
         }
-        Some(if is_full {
-            HostChange {
-                sched_event: SchedEvent::NewWorkPaused,
-                run_event: RunEvent::DiskFull { folder, free, needed },
-            }
+        let folder = self.folder.clone();
+        let (sched_event, run_event) = if is_full {
+            (SchedEvent::NewWorkPaused, RunEvent::DiskFull { folder, free, needed })
         } else {
-            HostChange { sched_event: SchedEvent::NewWorkResumed, run_event: RunEvent::DiskFreed { folder } }
-        })
+            (SchedEvent::NewWorkResumed, RunEvent::DiskFreed { folder })
+        };
+        changes.sched_events.push(sched_event);
+        changes.run_events.push(run_event);
     }
 }

@@ -1,7 +1,6 @@
 //! Data shared by the dispatcher, the lanes and the device monitor of a run.
 
 use std::{
-    collections::BTreeMap,
     path::PathBuf,
     sync::atomic::AtomicBool,
     time::{SystemTime, UNIX_EPOCH},
@@ -10,7 +9,7 @@ use std::{
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    device::DeviceLease,
+    device::DeviceLeases,
     domain::{DataKind, Nanos},
     plan::{InitialCosts, PlannedCase},
 };
@@ -43,8 +42,8 @@ pub(crate) struct CollectionSettings {
 pub(super) struct LaneContext {
     pub(super) settings: CollectionSettings,
     pub(super) cases: Vec<PlannedCase>,
-    /// Leases of all devices of the run: the processes of a gang hold several.
-    pub(super) leases: BTreeMap<u32, DeviceLease>,
+    /// Leases of the devices of the run, as far as no other process holds them.
+    pub(super) leases: DeviceLeases,
     /// Set to end running collections at once.
     pub(super) stop: AtomicBool,
 }

@@ -21,7 +21,7 @@ use super::{
     write_back::WriteBack,
 };
 use crate::{
-    device::DeviceLease,
+    device::DeviceLeases,
     domain::IdentifiedCase,
     events::RunEvent,
     ledger::{Ledger, NewRun},
@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Time limit for an orphan of a killed run to release its device.
-const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Executes a run. `emit` receives every event after the ledger has stored what it reports. Fails with [`EngineError`]
 /// if the ledger or the database fails; results committed before are kept.
@@ -110,10 +110,9 @@ fn start_dispatcher<'a>(
     if orphans > 0 {
         emit(&RunEvent::OrphansEnded { programs: orphans });
     }
-    let lease = |&device: &u32| -> Result<(u32, DeviceLease), EngineError> {
-        Ok((device, DeviceLease::acquire(&settings.leases, device, LEASE_TIMEOUT)?))
-    };
-    let leases = devices.iter().map(lease).collect::<Result<_, _>>()?;
+    // Orphans release their devices within an instant. A device that another process holds is reserved until then.
+    let timeout = if orphans > 0 { LEASE_TIMEOUT } else { Duration::ZERO };
+    let leases = DeviceLeases::acquire(&settings.leases, &devices, timeout)?;
     let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop: AtomicBool::new(false) });
     let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
     let store = RunStore { database, ledger, rows, predecided, unreadable_rows: plan.unreadable_rows.len() };

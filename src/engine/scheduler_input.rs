@@ -10,10 +10,16 @@ use crate::{
 const REHEARSAL_COSTS: PriorCosts =
     PriorCosts { startup: 0.3, export: 0.2, export_launch: 1e-4, hang_timeout: 10.0 };
 
+/// Pause of a rehearsed device on which a collection launched nothing.
+const REHEARSAL_PAUSE: Seconds = 0.5;
+
 /// Returns the limits of the collections of a run on a host of this kind.
 pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
-    let prior = if kind == DataKind::Rehearsal { REHEARSAL_COSTS } else { PriorCosts::default() };
-    SchedLimits { deadline, prior, ..SchedLimits::default() }
+    let limits = SchedLimits { deadline, ..SchedLimits::default() };
+    match kind {
+        DataKind::Npu => limits,
+        DataKind::Rehearsal => SchedLimits { prior: REHEARSAL_COSTS, first_pause: REHEARSAL_PAUSE, ..limits },
+    }
 }
 
 /// Converts planned cases for the scheduler. Kernels are numbered in the order of their names.

@@ -194,6 +194,7 @@ mod tests {
             exit: CollectionExit::Completed,
             startup: Some(3.0),
             total: 3.0 + count * 0.1 * factor + 2.0 + 4e-4 * 25.0 * count,
+            failed_devices: Vec::new(),
             message: String::new(),
         }
     }

@@ -4,8 +4,12 @@ use super::Seconds;
 
 /// Length of the first quarantine; each further one is twice as long.
 const FIRST_QUARANTINE: Seconds = 600.0;
-/// Number of quarantines after which a device is excluded.
+/// Length of the longest quarantine or pause.
+const LONGEST_QUARANTINE: Seconds = 2400.0;
+/// Number of quarantines after which a device is excluded from a run without a deadline.
 const MAX_QUARANTINES: u32 = 3;
+/// Number of collections in a row without a launch after which a device is excluded from a run without a deadline.
+const MAX_PAUSES: u32 = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRecord {
@@ -19,6 +23,8 @@ pub(super) struct DeviceRecord {
     was_quarantined: bool,
     quarantines: u32,
     faults: u32,
+    /// Number of collections in a row that launched nothing on it.
+    pub(super) empty_collections: u32,
 }
 
 /// End of a quarantine; `None` if the device is excluded for the rest of the run.
@@ -63,14 +69,33 @@ impl DeviceRecord {
     }
 
     /// Quarantines the device. Returns the end of the quarantine; `None` if it is excluded.
-    pub(super) fn start_quarantine(&mut self, now: Seconds) -> Option<Seconds> {
+    pub(super) fn start_quarantine(&mut self, now: Seconds, may_exclude: bool) -> Option<Seconds> {
         self.quarantines += 1;
-        let until = (self.quarantines <= MAX_QUARANTINES)
-            .then(|| now + FIRST_QUARANTINE * f64::from(1_u32 << (self.quarantines - 1)));
-        self.quarantine = Some(QuarantinedUntil { until });
+        let length = FIRST_QUARANTINE * 2_f64.powi(self.quarantines.saturating_sub(1).cast_signed());
         self.needs_control = true;
         self.was_quarantined = true;
+        self.set_quarantine(now, length, may_exclude && self.quarantines > MAX_QUARANTINES)
+    }
+
+    /// Pauses the device after a collection that launched nothing. Returns the end of the pause; `None` if the device is
+    /// excluded.
+    pub(super) fn start_pause(&mut self, now: Seconds, first: Seconds, may_exclude: bool) -> Option<Seconds> {
+        self.empty_collections += 1;
+        let length = first * 3_f64.powi(self.empty_collections.saturating_sub(1).cast_signed());
+        self.set_quarantine(now, length, may_exclude && self.empty_collections > MAX_PAUSES)
+    }
+
+    fn set_quarantine(&mut self, now: Seconds, length: Seconds, is_excluded: bool) -> Option<Seconds> {
+        let until = (!is_excluded).then(|| now + length.min(LONGEST_QUARANTINE));
+        self.quarantine = Some(QuarantinedUntil { until });
         until
+    }
+
+    /// Records a collection that launched a case. Returns true if the device had been paused.
+    pub(super) const fn record_launch(&mut self) -> bool {
+        let was_paused = self.empty_collections > 0;
+        self.empty_collections = 0;
+        was_paused
     }
 
     pub(super) fn end_quarantine(&mut self, now: Seconds) {
@@ -89,16 +114,34 @@ mod tests {
         let mut device = DeviceRecord::default();
         let mut now = 0.0;
         for length in [600.0, 1200.0, 2400.0] {
-            assert_eq!(device.start_quarantine(now), Some(now + length));
+            assert_eq!(device.start_quarantine(now, true), Some(now + length));
             device.end_quarantine(now + length - 1.0);
             assert!(!device.is_usable());
             now += length;
             device.end_quarantine(now);
             assert!(device.is_free() && device.needs_control);
         }
-        assert_eq!(device.start_quarantine(now), None);
+        assert_eq!(device.start_quarantine(now, true), None);
         assert!(device.is_excluded());
         device.end_quarantine(1e9);
         assert!(!device.is_usable());
+    }
+
+    #[test]
+    fn pauses_grow_until_a_collection_launches() {
+        let mut device = DeviceRecord::default();
+        let pauses: Vec<_> = (0..8).filter_map(|_| device.start_pause(0.0, 10.0, true)).collect();
+        assert_eq!(pauses, [10.0, 30.0, 90.0, 270.0, 810.0, 2400.0, 2400.0, 2400.0]);
+        assert!(device.record_launch() && !device.record_launch());
+        assert_eq!(device.start_pause(0.0, 10.0, true), Some(10.0));
+    }
+
+    #[test]
+    fn device_is_tried_again_while_the_run_has_time() {
+        let mut device = DeviceRecord::default();
+        for _ in 0..20 {
+            assert!(device.start_pause(0.0, 10.0, false).is_some());
+            assert!(device.start_quarantine(0.0, false).is_some_and(|until| until <= LONGEST_QUARANTINE));
+        }
     }
 }

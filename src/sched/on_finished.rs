@@ -52,12 +52,12 @@ impl SchedulerState {
         if ended.exit == CollectionExit::Completed {
             self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
         }
+        self.record_launch(now, &running.devices, ended, actions);
         if running.purpose == CollectionPurpose::Control {
             self.on_control_finished(now, &running, ended, actions);
             return;
         }
         let has_launched = ended.exit != CollectionExit::NothingLaunched;
-        self.record_launch(has_launched, &ended.message, actions);
         let named =
             ended.results.iter().find(|result| is_suspect_outcome(&result.outcome)).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
@@ -65,7 +65,7 @@ impl SchedulerState {
         if self.is_stopping {
             return;
         }
-        if !has_launched || (!broke && is_profile_useless(&ended.results)) {
+        if has_launched && !broke && is_profile_useless(&ended.results) {
             self.record_device_fault(now, &running.devices, &ended.message, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);
@@ -300,13 +300,14 @@ impl SchedulerState {
         outcome: &str,
         actions: &mut Vec<SchedAction>,
     ) {
+        let may_exclude = self.may_exclude();
         for id in devices {
             let has_controls = !self.control_cases.is_empty();
             let others = self.devices.values().filter(|device| device.is_usable()).count() > 1;
             let Some(device) = self.devices.get_mut(id) else { continue };
             // Without a control case, a faulty device is quarantined if another one is usable.
             if device.record_fault() > 1 && !has_controls && others && device.is_usable() {
-                let until = device.start_quarantine(now);
+                let until = device.start_quarantine(now, may_exclude);
                 actions.push(SchedAction::Quarantine { device: *id, reason: outcome.to_owned(), until });
             }
         }
@@ -319,6 +320,10 @@ impl SchedulerState {
         ended: &CollectionFinished,
         actions: &mut Vec<SchedAction>,
     ) {
+        if ended.exit == CollectionExit::NothingLaunched {
+            return;
+        }
+        let may_exclude = self.may_exclude();
         let succeeded = |result: &CaseResult| matches!(result.outcome.verdict, Verdict::Ok | Verdict::Noisy);
         let works = ended.results.iter().any(succeeded);
         for id in &running.devices {
@@ -329,7 +334,7 @@ impl SchedulerState {
                 }
                 continue;
             }
-            let until = device.start_quarantine(now);
+            let until = device.start_quarantine(now, may_exclude);
             let message = ended.results.first().map_or(ended.message.as_str(), |first| &first.outcome.reason);
             let reason = format!("cases that succeeded elsewhere fail on it: {message}");
             actions.push(SchedAction::Quarantine { device: *id, reason, until });

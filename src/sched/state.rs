@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Bisection, CaseQueue, DeviceRecord, LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits,
-    Seconds,
+    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, LearnedCosts, SchedAction,
+    SchedCase, SchedEvent, SchedLimits, Seconds,
 };
 use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
-/// Number of collections in a row without a launch, and none before, after which the run gives up: the host is at fault.
+/// Number of collections in a row that launched nothing on each device, and none in the run, after which the run gives
+/// up: the host is at fault.
 const MAX_EMPTY_COLLECTIONS: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -75,8 +76,9 @@ pub struct SchedulerState {
     pub(super) smallest_oom: Option<u64>,
     /// Largest predicted memory of a successful case.
     pub(super) largest_ok: u64,
-    pub(super) empty_collections: u32,
     pub(super) has_launched: bool,
+    /// False until the first reservations are known.
+    has_started: bool,
     pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
     open: usize,
@@ -115,8 +117,8 @@ impl SchedulerState {
             control_cases: Vec::new(),
             smallest_oom: None,
             largest_ok: 0,
-            empty_collections: 0,
             has_launched: false,
+            has_started: false,
             is_paused: false,
             is_stopping: false,
             timer_at: None,
@@ -134,24 +136,30 @@ impl SchedulerState {
         self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
     }
 
-    /// Returns true if the run ended because collections in a row launched nothing.
-    pub const fn gave_up(&self) -> bool {
-        self.empty_collections >= MAX_EMPTY_COLLECTIONS || (self.empty_collections > 0 && !self.has_launched)
+    /// Returns true if collections failed to launch and none ever did: the host cannot measure.
+    pub fn gave_up(&self) -> bool {
+        !self.has_launched && self.devices.values().any(|device| device.empty_collections > 0)
     }
 
     /// Updates the state by an event at time `now` and returns the actions to execute, in order.
     pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
         let mut actions = Vec::new();
         match event {
-            SchedEvent::Started | SchedEvent::TimerFired => {}
+            SchedEvent::Started => self.has_started = true,
+            SchedEvent::TimerFired => {}
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
             SchedEvent::StopRequested => {
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
-            SchedEvent::DeviceReserved { device } => self.set_reserved(device, true),
-            SchedEvent::DeviceReleased { device } => self.set_reserved(device, false),
+            SchedEvent::ReservationsChanged { reserved, released } => {
+                reserved.into_iter().for_each(|device| self.set_reserved(device, true));
+                released.into_iter().for_each(|device| self.set_reserved(device, false));
+            }
+        }
+        if !self.has_started {
+            return actions;
         }
         for device in self.devices.values_mut() {
             device.end_quarantine(now);
@@ -250,13 +258,42 @@ impl SchedulerState {
         }
     }
 
-    /// Records whether a collection launched any case; the run gives up if none ever does.
-    pub(super) fn record_launch(&mut self, launched: bool, outcome: &str, actions: &mut Vec<SchedAction>) {
-        self.has_launched |= launched;
-        self.empty_collections = if launched { 0 } else { self.empty_collections + 1 };
-        if self.empty_collections >= MAX_EMPTY_COLLECTIONS && !self.has_launched {
-            let count = self.empty_collections;
-            self.stop_new_work(&format!("{count} collections in a row launched nothing: {outcome}"), actions);
+    /// Returns true if devices may be excluded. A run with a deadline tries them again until then.
+    pub(super) const fn may_exclude(&self) -> bool {
+        self.limits.deadline.is_none()
+    }
+
+    /// Records whether a collection launched any case. If it did not, its devices are paused, or those of the failed
+    /// ranks if they are known; the run gives up if no device ever launches.
+    pub(super) fn record_launch(
+        &mut self,
+        now: Seconds,
+        devices: &[u32],
+        ended: &CollectionFinished,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        let has_launched = ended.exit != CollectionExit::NothingLaunched;
+        self.has_launched |= has_launched;
+        let may_exclude = self.may_exclude();
+        let is_failed =
+            |device: &u32| ended.failed_devices.is_empty() || ended.failed_devices.contains(device);
+        for id in devices.iter().filter(|device| has_launched || is_failed(device)) {
+            let Some(device) = self.devices.get_mut(id) else { continue };
+            if has_launched {
+                actions.extend(device.record_launch().then_some(SchedAction::Readmit { device: *id }));
+            } else {
+                let until = device.start_pause(now, self.limits.first_pause, may_exclude);
+                actions.push(SchedAction::Quarantine { device: *id, reason: ended.message.clone(), until });
+            }
+        }
+        let is_hopeless =
+            |device: &DeviceRecord| !device.is_reserved && device.empty_collections >= MAX_EMPTY_COLLECTIONS;
+        if !self.has_launched && self.running.is_empty() && self.devices.values().all(is_hopeless) {
+            let reason = format!(
+                "{MAX_EMPTY_COLLECTIONS} collections in a row launched nothing on each device: {}",
+                ended.message
+            );
+            self.stop_new_work(&reason, actions);
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct SchedLimits {
     pub max_cases: usize,
     /// Maximum number of launches of a collection: the profiler's output grows with them.
     pub max_launches: u32,
+    /// Pause of a device on which a collection launched nothing. Each further one in a row triples it.
+    pub first_pause: Seconds,
     /// Predicted costs before the first collection has ended.
     pub prior: PriorCosts,
 }
@@ -66,6 +68,7 @@ impl Default for SchedLimits {
             longest_collection: 240.0,
             max_cases: 256,
             max_launches: 50_000,
+            first_pause: 10.0,
             prior: PriorCosts::default(),
         }
     }
@@ -82,13 +85,11 @@ pub enum SchedEvent {
     NewWorkPaused,
     /// The reason for [`SchedEvent::NewWorkPaused`] is gone.
     NewWorkResumed,
-    /// A device is reserved by others after the end of its running collection.
-    DeviceReserved {
-        device: u32,
-    },
-    /// A reserved device can be used again.
-    DeviceReleased {
-        device: u32,
+    /// Devices that others use after the end of their running collections, and devices that can be used again. All
+    /// changes of one observation come in one event, so that no collection is started on a device between two of them.
+    ReservationsChanged {
+        reserved: Vec<u32>,
+        released: Vec<u32>,
     },
     /// The time of [`SchedAction::SetTimer`] has passed.
     TimerFired,
@@ -103,6 +104,8 @@ pub struct CollectionFinished {
     pub results: Vec<CaseResult>,
     /// Exit of its process.
     pub exit: CollectionExit,
+    /// Devices of the ranks that failed first, if the launcher of a gang names them; else empty.
+    pub failed_devices: Vec<u32>,
     /// Seconds until its script could use the device; `None` if it could not.
     pub startup: Option<Seconds>,
     /// Seconds from start to results.

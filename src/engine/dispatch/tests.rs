@@ -14,9 +14,10 @@ use super::*;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
+    device::{DeviceLease, DeviceLeases},
     domain::{CaseId, DataKind, Launch, Nanos},
     engine::{
-        CollectionSettings,
+        CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
     files::atomic::faults,
@@ -151,7 +152,8 @@ impl Fixture {
         let context = Arc::new(LaneContext {
             settings,
             cases: plan.cases,
-            leases: BTreeMap::new(),
+            leases: DeviceLeases::acquire(&self.folder.path().join("leases"), devices, Duration::ZERO)
+                .expect("free"),
             stop: AtomicBool::new(false),
         });
         let (events, started) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
@@ -254,6 +256,7 @@ fn collection_result(
         seconds: vec![Some(0.1).filter(|_| is_ok); start.cases.len()],
         startup: Some(0.5),
         exit,
+        failed_devices: Vec::new(),
         message: format!("prepared {verdict}"),
     }
 }
@@ -337,6 +340,43 @@ fn collection_that_cannot_be_started_is_repeated() {
     );
 }
 
+/// Reservations of several devices that are known at the start precede the first collection.
+#[test]
+fn no_collection_starts_on_devices_that_are_paused_before_the_run() {
+    let fixture = Fixture::new(12);
+    PausedDevices::modify(&fixture.database, |paused| paused.all = true).expect("stored");
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond = |context: &LaneContext, _, start: &StartCollection| (1.0, success(context, start));
+    let observed = fixture.run(plan, &[0, 1, 2, 3], None, &[20.0], &respond, &|_, _| {});
+    assert_eq!(observed.exit(), ExitStatus::Interrupted);
+    assert!(observed.started.is_empty(), "{:?}", observed.started);
+}
+
+/// A lease that another process holds reserves its device until it is free; the others are used meanwhile.
+#[test]
+fn device_with_a_foreign_lease_is_used_once_the_lease_is_free() {
+    let fixture = Fixture::new(40);
+    let leases = fixture.folder.path().join("leases");
+    let foreign = RefCell::new(DeviceLease::acquire(&leases, 1, Duration::ZERO).ok());
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond = |context: &LaneContext, _, start: &StartCollection| (30.0, success(context, start));
+    let observed = fixture.run(plan, &[0, 1], None, &[], &respond, &|_, event| {
+        if matches!(event, RunEvent::CollectionFinished { .. }) {
+            foreign.borrow_mut().take();
+        }
+    });
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 40)]));
+    let reserved = observed.events.iter().find_map(|(at, event)| match event {
+        RunEvent::DeviceReserved { device: 1, reason } => Some((*at, reason.as_str())),
+        _ => None,
+    });
+    let (at, reason) = reserved.expect("device 1 is reserved");
+    assert!(at < 1.0 && reason.contains("in use by another run of npubench"), "{at}: {reason}");
+    let on_device = |device: u32| observed.started.iter().filter(move |(_, start)| start.devices == [device]);
+    assert!(on_device(0).next().is_some_and(|(at, _)| *at < 1.0));
+    assert!(on_device(1).next().is_some_and(|(at, _)| *at >= 30.0), "{:?}", observed.started);
+}
+
 #[test]
 fn run_gives_up_if_no_collection_can_be_started() {
     let fixture = Fixture::new(40);
@@ -347,7 +387,7 @@ fn run_gives_up_if_no_collection_can_be_started() {
         observed.reasons(),
         BTreeSet::from([
             "there is no program `sh`",
-            "3 collections in a row launched nothing: there is no program `sh`"
+            "3 collections in a row launched nothing on each device: there is no program `sh`"
         ])
     );
     assert_eq!(observed.started.len(), 3);
@@ -372,15 +412,22 @@ fn failing_device_is_quarantined_and_readmitted() {
         (observed.exit(), observed.verdicts()),
         (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 96)]))
     );
-    let quarantine = observed.events.iter().find_map(|(at, event)| match event {
-        RunEvent::DeviceQuarantined { device, retry_in_s, .. } => {
-            Some((*at, *device, retry_in_s.expect("a retry")))
-        }
-        _ => None,
-    });
-    let (at, device, retry_in_s) = quarantine.expect("the device is quarantined");
-    assert_eq!(device, 0);
-    assert!((retry_in_s - 600.0).abs() < 1.0, "{retry_in_s}");
+    let quarantines: Vec<(Seconds, Seconds)> = observed
+        .events
+        .iter()
+        .filter_map(|(at, event)| match event {
+            RunEvent::DeviceQuarantined { device: 0, retry_in_s, .. } => {
+                Some((*at, retry_in_s.expect("a retry")))
+            }
+            _ => None,
+        })
+        .collect();
+    // Each pause is three times as long as the one before it.
+    for (pause, (_, retry_in_s)) in quarantines.iter().enumerate() {
+        let expected = 0.5 * 3_f64.powi(i32::try_from(pause).expect("a few"));
+        assert!((retry_in_s - expected).abs() < 0.1, "{quarantines:?}");
+    }
+    let (at, retry_in_s) = *quarantines.last().expect("the device is quarantined");
     let readmitted = observed
         .events
         .iter()
