@@ -62,8 +62,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 );
                 (&planned.case.kernel, action)
             });
-            let rejected = plan.rejected.iter().map(|(case, finding)| {
-                (&case.kernel, PlannedAction::Rejected(format!("{}: {}", finding.verdict, finding.reason)))
+            let rejected = plan.rejected.iter().map(|(case, outcome)| {
+                (&case.kernel, PlannedAction::Rejected(format!("{}: {}", outcome.verdict, outcome.reason)))
             });
             let totals = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
@@ -118,10 +118,10 @@ fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> St
         }
         text += &format!("{line}\n");
     }
-    for (case, finding) in &plan.rejected {
+    for (case, outcome) in &plan.rejected {
         let line = json!({
             "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
-            "left_out": format!("{}: {}", finding.verdict, finding.reason),
+            "left_out": format!("{}: {}", outcome.verdict, outcome.reason),
         });
         text += &format!("{line}\n");
     }

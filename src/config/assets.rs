@@ -89,7 +89,7 @@ impl AssetFiles {
             if let Some(near) = near.filter(|near| !folder.join(near).exists()) {
                 return wrong(
                     path,
-                    "is no folder of assets and is not read",
+                    "is not a folder of assets and is not read",
                     format!("did you mean `{near}`?"),
                 );
             }

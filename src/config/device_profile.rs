@@ -1,4 +1,4 @@
-//! Device profiles: peak rates and memory of a device, and the fastest time they allow.
+//! Device profiles: peak rates and memory of a device, and the roofline bound, the shortest possible time of a kernel.
 
 use std::{collections::BTreeMap, path::Path};
 

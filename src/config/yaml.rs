@@ -147,7 +147,7 @@ fn too_deep() -> String {
 /// A Rust type in terms of YAML.
 fn scalar_type(name: &str) -> &str {
     match name.as_bytes() {
-        [b'u', ..] => "a whole number from 0",
+        [b'u', ..] => "a whole number of at least 0",
         [b'i', ..] => "a whole number",
         b"floating point" => "a number",
         _ => name,

@@ -1,4 +1,5 @@
-//! Names of the columns of a kernel's CSV.
+//! Names and order of the columns of a kernel's CSV. The counters are in the order of `profile/columns.rs`; existing files
+//! keep the order that they have.
 
 use std::sync::LazyLock;
 
@@ -13,6 +14,16 @@ pub(crate) const CORE: &str = "Accelerator Core";
 /// Verdict of the replay's measurement, and the number of its samples.
 pub(crate) const VERDICT: &str = "MicroBench Verdict";
 pub(crate) const SAMPLES: &str = "MicroBench Samples";
+pub(crate) const COLLECTIONS: &str = "MicroBench Collections";
+pub(crate) const MEDIAN: &str = "MicroBench Median Duration(us)";
+pub(crate) const STD: &str = "MicroBench Std Duration(us)";
+pub(crate) const MIN: &str = "MicroBench Min Duration(us)";
+pub(crate) const P95: &str = "MicroBench P95 Duration(us)";
+pub(crate) const CI95_LOW: &str = "MicroBench CI95 Low(us)";
+pub(crate) const CI95_HIGH: &str = "MicroBench CI95 High(us)";
+pub(crate) const REASON: &str = "MicroBench Reason";
+pub(crate) const CASE: &str = "MicroBench Case";
+pub(crate) const RUN: &str = "MicroBench Run";
 /// The replay's measurement: mean of the accepted samples.
 pub(crate) const AVERAGE: &str = "Average Duration(us)";
 /// From production profiles: mean, median, sample standard deviation.
@@ -32,20 +43,8 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// Columns that npubench appends when it first measures a row of a file.
-pub(crate) const MICROBENCH_COLUMNS: [&str; 12] = [
-    "MicroBench Median Duration(us)",
-    "MicroBench Std Duration(us)",
-    "MicroBench Min Duration(us)",
-    "MicroBench P95 Duration(us)",
-    "MicroBench CI95 Low(us)",
-    "MicroBench CI95 High(us)",
-    SAMPLES,
-    "MicroBench Collections",
-    VERDICT,
-    "MicroBench Reason",
-    "MicroBench Case",
-    "MicroBench Run",
-];
+pub(crate) const MICROBENCH_COLUMNS: [&str; 12] =
+    [MEDIAN, STD, MIN, P95, CI95_LOW, CI95_HIGH, SAMPLES, COLLECTIONS, VERDICT, REASON, CASE, RUN];
 
 pub(crate) fn microbench_column(counter: &str) -> String {
     format!("MicroBench {counter}")

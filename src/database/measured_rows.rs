@@ -8,7 +8,7 @@ use super::{
 use crate::domain::{Case, KernelName};
 
 /// Visits the case of each row, with true if the row has a latency: a positive finite number in one of the columns that
-/// readers of such databases use. Returns the number of rows that are no case. Fails with
+/// readers of such databases use. Returns the number of rows that are not cases. Fails with
 /// [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub(crate) fn for_each_measured_case(
     kernel: &KernelName,

@@ -82,7 +82,7 @@ impl RowColumns {
 }
 
 /// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
-/// missing. Cells that cannot be parsed are no error of the table: [`RowCase::case`] has the reason.
+/// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());

@@ -42,24 +42,40 @@ pub(super) fn write_back(
     Ok(written)
 }
 
-/// Returns the cells of a result; those of [`MICROBENCH_COLUMNS`] in the order of the contract, empty without a value.
+/// Returns the cells of a result; those of [`MICROBENCH_COLUMNS`] are empty without a value.
 fn result_cells(result: &RowResult) -> Vec<(String, String)> {
-    let mut cells: Vec<(String, String)> = Vec::new();
-    let mut values = vec![String::new(); 8];
-    if let Some(Measurement { summary, interval, samples, collections, counters }) = &result.measurement {
-        cells.push((columns::AVERAGE.to_owned(), format_micros(summary.mean)));
-        for (counter, mean) in COUNTERS.into_iter().zip(counters) {
-            cells.push((columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals)));
-        }
+    let CaseOutcome { verdict, reason } = &result.outcome;
+    let mut cells = vec![
+        (columns::VERDICT, verdict.to_string()),
+        (columns::REASON, reason.clone()),
+        (columns::CASE, result.case.to_string()),
+        (columns::RUN, result.run.clone()),
+    ];
+    if let Some(Measurement { summary, interval, samples, collections, counters: _ }) = &result.measurement {
         let (low, high) = interval.unzip();
-        let numbers = [Some(summary.median), summary.std, Some(summary.min), Some(summary.p95), low, high];
-        values = numbers.map(|value| value.map_or_else(String::new, format_micros)).to_vec();
-        values.extend([samples.to_string(), collections.to_string()]);
+        let micros = |value: Option<_>| value.map_or_else(String::new, format_micros);
+        cells.extend([
+            (columns::AVERAGE, format_micros(summary.mean)),
+            (columns::MEDIAN, format_micros(summary.median)),
+            (columns::STD, micros(summary.std)),
+            (columns::MIN, format_micros(summary.min)),
+            (columns::P95, format_micros(summary.p95)),
+            (columns::CI95_LOW, micros(low)),
+            (columns::CI95_HIGH, micros(high)),
+            (columns::SAMPLES, samples.to_string()),
+            (columns::COLLECTIONS, collections.to_string()),
+        ]);
     }
-    let CaseOutcome { verdict, reason } = &result.finding;
-    values.extend([verdict.to_string(), reason.clone(), result.case.to_string(), result.run.clone()]);
-    cells.extend(MICROBENCH_COLUMNS.map(str::to_owned).into_iter().zip(values));
-    cells
+    let missing =
+        MICROBENCH_COLUMNS.into_iter().filter(|column| !cells.iter().any(|(name, _)| name == column));
+    let missing: Vec<_> = missing.map(|column| (column, String::new())).collect();
+    cells.extend(missing);
+    let counters =
+        result.measurement.iter().flat_map(|measurement| COUNTERS.into_iter().zip(&measurement.counters));
+    let counters = counters.map(|(counter, mean)| {
+        (columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals))
+    });
+    cells.into_iter().map(|(column, text)| (column.to_owned(), text)).chain(counters).collect()
 }
 
 /// Loads a kernel's table, writes results into it and saves it if it changed.

@@ -105,7 +105,7 @@ pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
     let bits = umask.bits();
     let state = if bits & 0o027 == 0o027 { CheckStatus::Passed } else { CheckStatus::Warning };
     let mode =
-        doctor_check("umask", state, format!("{bits:04o}"), "msprof wants 0027 or stricter: `umask 0027`");
+        doctor_check("umask", state, format!("{bits:04o}"), "msprof requires 0027 or stricter: `umask 0027`");
     let disk = match nix::sys::statvfs::statvfs(folder) {
         Err(error) => {
             let found = format!("`{}`: {error}", folder.display());
@@ -115,7 +115,7 @@ pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
             let free = disk.blocks_available() * disk.fragment_size();
             let state = if free >= FREE_DISK { CheckStatus::Passed } else { CheckStatus::Warning };
             let found = format!("{} GiB free below `{}`", free >> 30, folder.display());
-            let fix = "a night takes tens of GiB of raw data; free some, or use another disk";
+            let fix = "a run of one night needs tens of GiB of raw data; free some, or use another disk";
             doctor_check("disk", state, found, fix)
         }
     };

@@ -79,7 +79,7 @@ impl CaseAttributes {
         self.iter().find(|(name, value)| differs(name, value)).map(|(name, _)| name)
     }
 
-    /// Sets the attribute of a column; cells without a value and columns that are no attribute are ignored.
+    /// Sets the attribute of a column; cells without a value and columns that are not attributes are ignored.
     pub fn set(&mut self, column: &str, cell: &str) {
         if let Some(name) = Self::name_of(column)
             && let Some(value) = normalize_cell(cell)
@@ -161,7 +161,7 @@ fn is_rounded(left: &str, right: &str) -> bool {
     (one - other).abs() <= 0.500_001 * 10_f64.powi(-fewest)
 }
 
-/// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is no plain number.
+/// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is not a plain number.
 fn plain_number(word: &str) -> Option<&str> {
     if let Some(digits) = word.strip_prefix('-') {
         return (!digits.is_empty()

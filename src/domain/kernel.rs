@@ -11,7 +11,7 @@ use super::case::short_hash;
 #[serde(transparent)]
 pub struct KernelName(String);
 
-/// Text that is no kernel name.
+/// Text that is not a kernel name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelNameError {
     /// Empty text, or `N/A`.

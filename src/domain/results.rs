@@ -10,7 +10,7 @@ use crate::stats::SampleSummary;
 pub struct Launch {
     /// Index in its case, from 0, warm-up launches first.
     pub(crate) number: u32,
-    /// True if the launch is no warm-up, so that its duration is a sample.
+    /// True if the launch is not a warm-up, so that its duration is a sample.
     pub(crate) is_measured: bool,
     /// True if the sample is accepted: measured and inside the severe outlier fence.
     pub(crate) is_accepted: bool,
@@ -31,7 +31,7 @@ pub struct Attempt {
     /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
     /// Verdict of this attempt.
-    pub finding: CaseOutcome,
+    pub outcome: CaseOutcome,
 }
 
 /// The accepted samples of one attempt.
@@ -63,7 +63,7 @@ pub(crate) struct Measurement {
 pub struct RowResult {
     pub(crate) case: CaseId,
     pub(crate) run: String,
-    pub(crate) finding: CaseOutcome,
+    pub(crate) outcome: CaseOutcome,
     /// The numbers; `None` for verdicts without a measurement.
     pub(crate) measurement: Option<Measurement>,
 }
@@ -75,7 +75,7 @@ impl RowResult {
     pub(crate) fn replaces_shown(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
-            match self.finding.verdict.cmp(&shown) {
+            match self.outcome.verdict.cmp(&shown) {
                 Ordering::Less => true,
                 Ordering::Equal => more.is_ge(),
                 Ordering::Greater => shown_samples.is_some() && more.is_gt(),

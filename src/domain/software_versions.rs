@@ -21,7 +21,7 @@ impl SoftwareVersions {
         self.cann.is_none() && self.torch_npu.is_none()
     }
 
-    /// Returns true if a version differs; an unknown version is no contradiction.
+    /// Returns true if a version differs; an unknown version is not a contradiction.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let differ = |mine: &Option<String>, theirs: &Option<String>| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs);
         differ(&self.cann, &other.cann) || differ(&self.torch_npu, &other.torch_npu)

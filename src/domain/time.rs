@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Nanos(pub i64);
 
-/// Cell that is no time in microseconds.
+/// Cell that is not a time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NanosError {
     /// Blanks, `N/A`, `NA` or `-`.

@@ -1,4 +1,6 @@
-//! Final state of a case in a run.
+//! Verdicts: the final state of a case in a run, best first, and which of them are worth a retry.
+//!
+//! `verify/ranks.rs` orders them by blame among the ranks of a gang, `sched/on_finished.rs` decides on new attempts.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
@@ -69,15 +71,29 @@ pub struct CaseOutcome {
 }
 
 impl CaseOutcome {
-    /// Creates an outcome.
+    /// Creates an outcome. Control characters of the reason, which may quote a damaged file, are escaped: a CSV with a
+    /// NUL byte is not a text file.
     pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
-        Self { verdict, reason: reason.into() }
+        let reason: String = reason.into();
+        let is_raw = |c: char| c.is_control() && c != '\n';
+        if !reason.contains(is_raw) {
+            return Self { verdict, reason };
+        }
+        let escape = |c: char| if is_raw(c) { c.escape_default().to_string() } else { c.to_string() };
+        Self { verdict, reason: reason.chars().map(escape).collect() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_of_reasons_are_escaped() {
+        let reason = CaseOutcome::new(Verdict::LostRecords, "`a\0\u{1b}[31mé`").reason;
+        assert_eq!(reason, r"`a\u{0}\u{1b}[31mé`");
+        assert_eq!(CaseOutcome::new(Verdict::Ok, "5 µs").reason, "5 µs");
+    }
 
     #[test]
     fn verdict_names_are_parsed_and_serialized_alike() {

@@ -81,7 +81,7 @@ pub(super) fn run_collection(
         }
         ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
         ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
-        ExitKind::TimedOut => format!("ended by npubench after {:.0} s", start.limit),
+        ExitKind::TimedOut => format!("ended by npubench at its time limit of {:.0} s", start.limit),
         ExitKind::Stopped => "stopped".to_owned(),
     });
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);

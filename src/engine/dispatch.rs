@@ -187,11 +187,11 @@ impl<'a> Dispatcher<'a> {
             // Control collections test the device; their cases have samples already.
             let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
             self.store.ledger.finish_collection(key, unix_time(), &message, stored)?;
-            for Attempt { case, finding, .. } in stored {
+            for Attempt { case, outcome, .. } in stored {
                 (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),
                     collection: start.collection,
-                    outcome: finding.clone(),
+                    outcome: outcome.clone(),
                 });
             }
         }
@@ -204,7 +204,7 @@ impl<'a> Dispatcher<'a> {
         });
         let results = start.cases.into_iter().zip(attempts).zip(case_seconds);
         let results =
-            results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.finding, seconds });
+            results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.outcome, seconds });
         self.on_event(SchedEvent::Finished(CollectionFinished {
             collection: start.collection,
             results: results.collect(),
@@ -226,7 +226,7 @@ impl<'a> Dispatcher<'a> {
             launched: 0,
             launches: Vec::new(),
             counters: Vec::new(),
-            finding: CaseOutcome::new(Verdict::NotRun, error.to_string()),
+            outcome: CaseOutcome::new(Verdict::NotRun, error.to_string()),
         });
         CollectionResult {
             attempts: attempts.collect(),

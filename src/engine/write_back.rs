@@ -61,7 +61,7 @@ impl WriteBack {
             let evidence = ledger.attempt_samples(&case)?;
             let row = pool_attempts(&case, &evidence).or_else(|| {
                 let run = self.run.clone();
-                outcome.map(|finding| RowResult { case: case.clone(), run, finding, measurement: None })
+                outcome.map(|outcome| RowResult { case: case.clone(), run, outcome, measurement: None })
             });
             results.extend(row.map(|row| (case, row)));
         }

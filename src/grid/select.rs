@@ -408,8 +408,8 @@ impl<'a> SelectedRows<'a> {
     pub(crate) fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
         let mut sum = 0.0;
         self.for_each(|row| {
-            if let Ok(reading) = entry.resolve_call(row.case) {
-                sum += device.fastest(&reading.work).seconds();
+            if let Ok(call) = entry.resolve_call(row.case) {
+                sum += device.fastest(&call.work).seconds();
             }
         });
         sum

@@ -283,7 +283,7 @@ impl Ledger {
 }
 
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let Attempt { case, launched, launches, counters, finding: CaseOutcome { verdict, reason } } = attempt;
+    let Attempt { case, launched, launches, counters, outcome: CaseOutcome { verdict, reason } } = attempt;
     let counters = serde_json::to_string(counters).unwrap_or_default();
     tx.prepare_cached(
         "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
@@ -351,7 +351,7 @@ mod tests {
             launched: u32::try_from(durations.len()).expect("few"),
             launches: launches.collect(),
             counters: vec![Some(1.5), None],
-            finding: CaseOutcome::new(verdict, "because"),
+            outcome: CaseOutcome::new(verdict, "because"),
         }
     }
 
@@ -392,8 +392,8 @@ mod tests {
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
         assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let cases = ledger.run_cases("r1").expect("read");
-        assert_eq!(cases[0].finding, Some(CaseOutcome::new(Verdict::Ok, "fine")));
-        assert_eq!((&cases[1].case, &cases[1].finding), (second.id(), &None));
+        assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));
+        assert_eq!((&cases[1].case, &cases[1].outcome), (second.id(), &None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
     }
 

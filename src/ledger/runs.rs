@@ -47,7 +47,7 @@ pub struct CaseRecord {
     pub case: CaseId,
     pub kernel: KernelName,
     pub signature: String,
-    pub finding: Option<CaseOutcome>,
+    pub outcome: Option<CaseOutcome>,
     /// Time of its verdict.
     pub concluded: Option<Nanos>,
     /// Its attempts, oldest first.
@@ -60,7 +60,7 @@ pub struct AttemptRecord {
     pub collection: u32,
     /// Its device, the first of a gang.
     pub device: u32,
-    pub finding: CaseOutcome,
+    pub outcome: CaseOutcome,
 }
 
 impl Ledger {
@@ -113,7 +113,7 @@ impl Ledger {
                 kernel: KernelName::new(&kernel).map_err(invalid)?,
                 signature: row.get(2)?,
                 concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
-                finding: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
+                outcome: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
             })
         })
     }
@@ -123,8 +123,8 @@ impl Ledger {
                    JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number";
         let rows: Vec<Option<(String, AttemptRecord)>> = self.read_rows(sql, [run], |row| {
             let Ok(verdict) = row.get::<_, String>(3)?.parse() else { return Ok(None) };
-            let finding = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
-            let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, finding };
+            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
+            let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, outcome };
             Ok(Some((row.get(0)?, attempt)))
         })?;
         let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();

@@ -40,6 +40,7 @@ fn key_path(size: &'static str, is_grouped: bool) -> Vec<&'static str> {
     let attention = if is_grouped { "gqa" } else { "mla" };
     match size {
         "experts" | "top_k" | "shared_experts" | "dense_layers" => vec!["moe", size],
+        "tp" | "ep" | "dp" => vec!["layouts", size],
         "moe_intermediate_size" => vec!["moe", "intermediate_size"],
         "index_heads" => vec![attention, "indexer", "heads"],
         "index_head_dim" => vec![attention, "indexer", "head_dim"],
@@ -152,13 +153,12 @@ impl LlmModel {
         for (axis, degrees) in [("tp", tp), ("ep", ep), ("dp", dp)] {
             if degrees.is_empty() || degrees.iter().any(|degree| !(1..=1 << 16).contains(degree)) {
                 let problem = format!("`{axis}` must list numbers from 1 to 65536");
-                return Err(fault("layouts", problem, "`[1]` where the model is not spread that way"));
+                return Err(fault(axis, problem, "`[1]` where the model is not spread that way"));
             }
         }
         for tp in tp {
-            self.shared_by(*tp).map_err(|error| {
-                fault("layouts", error.to_string(), "list only degrees that divide the model")
-            })?;
+            self.shared_by(*tp)
+                .map_err(|error| fault("tp", error.to_string(), "list only degrees that divide the model"))?;
         }
         let experts = self.experts.as_ref().map_or(1, |experts| experts.experts);
         if let Some(ep) = ep.iter().find(|ep| !experts.is_multiple_of(**ep)) {
@@ -166,7 +166,7 @@ impl LlmModel {
                 Some(_) => format!("{experts} experts cannot be divided by ep {ep}"),
                 None => format!("ep {ep} needs experts, and the model has none"),
             };
-            return Err(fault("layouts", problem, "list only degrees that divide the model"));
+            return Err(fault("ep", problem, "list only degrees that divide the model"));
         }
         if self.experts.is_none() && self.quantisation.contains(&QuantisationScheme::W4a8) {
             let hint = "use `w8a8`: only the weights of experts are in INT4";

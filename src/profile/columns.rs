@@ -1,4 +1,5 @@
-//! Columns of kernel tables by name, with the names in other versions.
+//! Columns that are read from the profiler's tables (kernel_details, op_summary), with their names in other versions.
+//! The list of counters also determines columns of the database.
 
 use std::{iter, path::Path};
 

@@ -273,8 +273,9 @@ fn printable_cell(bytes: &[u8]) -> String {
 fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGroup, ProfileError> {
     let kernel = std::str::from_utf8(record.kernel())
         .map_err(|_| record.bad_cell("Type", record.kernel(), "is not UTF-8".to_owned()))?;
-    let kernel = KernelName::new(kernel)
-        .map_err(|error| record.bad_cell("Type", record.kernel(), format!("is no kernel: {error}")))?;
+    let kernel = KernelName::new(kernel).map_err(|error| {
+        record.bad_cell("Type", record.kernel(), format!("is not a kernel name: {error}"))
+    })?;
     let cells = record.cells();
     let mut texts = [""; 6];
     for ((text, cell), column) in texts.iter_mut().zip(cells).zip(CELLS) {

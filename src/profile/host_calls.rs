@@ -44,7 +44,7 @@ impl HostCalls {
 }
 
 /// Parses a call from an operator's name and the shapes of its arguments, such as `128,4,128;\n12307,128,128;\n…`
-/// with an empty shape for an argument that is no tensor.
+/// with an empty shape for an argument that is not a tensor.
 fn attention_call(name: &str, shapes: &str) -> Option<AttentionCall> {
     let name = name.to_ascii_lowercase();
     if !name.contains("npu_fused_infer_attention_score") {

@@ -72,7 +72,7 @@ impl RecordTable {
     }
 }
 
-/// Maximum length of a header; keeps a file that is no table from being read as one line.
+/// Maximum length of a header; keeps a file that is not a table from being read as one line.
 const LONGEST_HEADER: u64 = 1 << 20;
 
 /// Maximum length of a row; limits the memory after a quote that is not closed.

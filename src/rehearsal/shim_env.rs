@@ -12,7 +12,7 @@ pub(super) const FAILED: u8 = 255;
 
 /// Prints a line to standard output, where the real programs print their errors as well.
 pub(super) fn print_line(line: &str) {
-    // A closed standard output is no error of the stand-in.
+    // A closed standard output is not an error of the stand-in.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

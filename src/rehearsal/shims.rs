@@ -1,5 +1,5 @@
 //! The entry of the stand-ins, `npubench stand-in msprof …` and `npubench stand-in npu-smi …`, which print as the real
-//! programs do.
+//! programs do, and the readings of the devices with their faults.
 
 use std::ffi::OsString;
 

@@ -142,7 +142,7 @@ impl RecordedTensor {
 }
 
 impl ManifestCase {
-    pub(crate) fn new(ordinal: u32, case: &IdentifiedCase, reading: &ResolvedCall, run_seed: u64) -> Self {
+    pub(crate) fn new(ordinal: u32, case: &IdentifiedCase, call: &ResolvedCall, run_seed: u64) -> Self {
         Self {
             ordinal,
             // Torch accepts seeds of 63 bits.
@@ -150,14 +150,14 @@ impl ManifestCase {
             case: case.id().clone(),
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
-            form: reading.form.clone(),
-            arguments: reading.arguments.clone(),
-            returns: reading.returns.clone(),
+            form: call.form.clone(),
+            arguments: call.arguments.clone(),
+            returns: call.returns.clone(),
             record: ExpectedRecord {
                 inputs: case.inputs.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect(),
-                outputs: reading.outputs.iter().map(RecordedTensor::from).collect(),
-                flops: reading.work.flops,
-                bytes: reading.work.bytes,
+                outputs: call.outputs.iter().map(RecordedTensor::from).collect(),
+                flops: call.work.flops,
+                bytes: call.work.bytes,
             },
         }
     }

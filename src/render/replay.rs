@@ -64,11 +64,11 @@ pub(crate) fn replay_script<'a>(
 /// Digest of a rendered call. A stored check result is valid while it is unchanged.
 pub(crate) fn call_digest(
     case: &IdentifiedCase,
-    reading: &ResolvedCall,
+    resolved: &ResolvedCall,
     entry: Option<&CatalogueEntry>,
 ) -> String {
     let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
-    let described = json!([case.id(), reading.form, reading.arguments, reading.returns]);
+    let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

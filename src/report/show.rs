@@ -48,8 +48,8 @@ pub(crate) fn shown_cases(cases: Vec<CaseRecord>, folder: &Path) -> Vec<ShownCas
 }
 
 fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
-    let CaseRecord { case, kernel, signature, finding, attempts, .. } = record;
-    let (verdict, reason) = finding.map(|finding| (finding.verdict, finding.reason)).unzip();
+    let CaseRecord { case, kernel, signature, outcome, attempts, .. } = record;
+    let (verdict, reason) = outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
     let last = attempts.last();
     let log = last.map(|attempt| {
         let by_name = folder.join(case_log(&case, attempt.collection));

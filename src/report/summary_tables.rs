@@ -12,8 +12,8 @@ use crate::{
 /// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
 pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> String {
     let mut counts: BTreeMap<&KernelName, BTreeMap<Verdict, usize>> = BTreeMap::new();
-    for (case, finding) in findings {
-        *counts.entry(&case.kernel).or_default().entry(finding.verdict).or_default() += 1;
+    for (case, outcome) in findings {
+        *counts.entry(&case.kernel).or_default().entry(outcome.verdict).or_default() += 1;
     }
     let occurs = |verdict: &&Verdict| counts.values().any(|row| row.contains_key(verdict));
     let verdicts: Vec<Verdict> = Verdict::ALL.iter().filter(occurs).copied().collect();
@@ -32,7 +32,7 @@ pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> Strin
         }));
     }
     table.add_row(row("all", &|verdict| {
-        findings.iter().filter(|(_, finding)| verdict.is_none_or(|wanted| finding.verdict == wanted)).count()
+        findings.iter().filter(|(_, outcome)| verdict.is_none_or(|wanted| outcome.verdict == wanted)).count()
     }));
     align_right(&mut table, 1..);
     table.trim_fmt() + "\n"

@@ -162,8 +162,8 @@ fn collection_slices(
 fn verdict_counters(cases: &[CaseRecord], start: Nanos) -> Vec<Value> {
     let mut steps: BTreeMap<Nanos, Vec<&'static str>> = BTreeMap::new();
     for case in cases {
-        if let (Some(at), Some(finding)) = (case.concluded, &case.finding) {
-            steps.entry(at).or_default().push(finding.verdict.as_str());
+        if let (Some(at), Some(outcome)) = (case.concluded, &case.outcome) {
+            steps.entry(at).or_default().push(outcome.verdict.as_str());
         }
     }
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();

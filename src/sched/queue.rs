@@ -1,4 +1,6 @@
 //! Priority queue of waiting cases: by kernel, the most valuable first, the cheaper of two equals first.
+//!
+//! It also holds the size of collections by kernel: 8 cases at first, one more per success, half after a broken one.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 

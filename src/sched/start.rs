@@ -1,4 +1,4 @@
-//! Starts collections on free devices.
+//! Starts collections on free devices, and limits the number and seconds of their cases (the budget of a collection).
 
 use super::{
     CollectionBudget, SchedAction, Seconds, StartCollection,

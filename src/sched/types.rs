@@ -1,4 +1,4 @@
-//! Input and output types of the scheduler.
+//! Input and output types of the scheduler, with the limits of collections.
 
 use crate::domain::{CaseOutcome, CollectionPurpose};
 

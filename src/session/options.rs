@@ -1,4 +1,4 @@
-//! Options that decide what a run measures, and its deadline.
+//! Options of `run` that decide what it measures, stored in the ledger for `resume`, and its deadline.
 
 use std::path::PathBuf;
 

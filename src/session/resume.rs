@@ -46,7 +46,7 @@ impl ResumeState {
             let Some(record) = by_case.get(case.id()) else { continue };
             rejected.extend(keep_open(case, record).map(|case| (case, outcome)));
         }
-        let unfinished = records.iter().filter(|record| record.finding.is_none());
+        let unfinished = records.iter().filter(|record| record.outcome.is_none());
         let attempted = unfinished.flat_map(|record| {
             record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection))
         });
@@ -60,10 +60,10 @@ impl ResumeState {
 /// An attempt that would be repeated, and one that ran out of memory (which is repeated alone), gives no verdict.
 fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
     let is_final = |outcome: &&CaseOutcome| outcome.verdict != Verdict::NotRun;
-    if let Some(outcome) = record.finding.as_ref().filter(is_final) {
+    if let Some(outcome) = record.outcome.as_ref().filter(is_final) {
         return Some(outcome.clone());
     }
-    let last = record.attempts.last().map(|attempt| &attempt.finding);
+    let last = record.attempts.last().map(|attempt| &attempt.outcome);
     last.filter(|outcome| !outcome.verdict.is_worth_a_retry() && outcome.verdict != Verdict::Oom).cloned()
 }
 
@@ -92,13 +92,13 @@ mod tests {
             case: case.id(),
             kernel: case.kernel,
             signature: String::new(),
-            finding: verdict.map(outcome),
+            outcome: verdict.map(outcome),
             concluded: None,
             attempts: attempts
                 .map(|(verdict, collection)| AttemptRecord {
                     collection,
                     device: 0,
-                    finding: outcome(*verdict),
+                    outcome: outcome(*verdict),
                 })
                 .collect(),
         }

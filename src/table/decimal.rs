@@ -22,7 +22,7 @@ pub(crate) fn parse_micro_fast(word: u64, length: usize) -> Option<i64> {
     if others == 0 {
         return Some(eight_digits(digits) * 1_000_000);
     }
-    // The lowest byte that is no digit; there must be no other one, and at least one digit.
+    // The lowest byte that is not a digit; there must be no other one, and at least one digit.
     let at = others.trailing_zeros() & !7;
     if others & (others - 1) != 0 || (digits >> at) & 0xff != u64::from(b'.' ^ b'0') || at == 0 || length == 1
     {

@@ -1,4 +1,4 @@
-//! Assesses every case of a collection by its records.
+//! Reads the records of a collection and assesses every case by them, with the tolerance below the roofline bound.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -120,8 +120,8 @@ pub fn assess_collection(
             let Some(line) = rank.journal.lines.get(&ordinal) else {
                 return Err(not_launched(ordinal, running, all.is_started, end));
             };
-            if let Some(finding) = exception_outcome(line) {
-                return Err(finding);
+            if let Some(outcome) = exception_outcome(line) {
+                return Err(outcome);
             }
             match brackets.get(&ordinal) {
                 Some(&(from, to)) => rank_launches(rank, expected, line, &rank.records[from..to]),
@@ -131,10 +131,10 @@ pub fn assess_collection(
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
             Ok(evidence) => assess_case(manifest, case, expected, &evidence),
-            Err(finding) => {
+            Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 let case = case.case.clone();
-                Attempt { case, launched, launches: Vec::new(), counters: Vec::new(), finding }
+                Attempt { case, launched, launches: Vec::new(), counters: Vec::new(), outcome }
             }
         }
     });
@@ -196,7 +196,7 @@ fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTer
             let launched = line.launched;
             (Verdict::LostRecords, format!("{launched} launches, but their sentinels are not in the profile"))
         }
-        // Its records were not exported, which is no fault of the case.
+        // Its records were not exported, which is not a fault of the case.
         (CollectionTermination::TimedOut, _) => {
             (Verdict::NotRun, "the collection was ended before its records were exported".to_owned())
         }
@@ -231,7 +231,7 @@ fn rank_launches<'a>(
     let own: Vec<&RawRecord> =
         records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
     match wrong_records(rank.device, expected, line, records, &own) {
-        Some(finding) => Err(finding),
+        Some(outcome) => Err(outcome),
         None => Ok(RankLaunches { launched: line.launched, records, own }),
     }
 }
@@ -267,8 +267,8 @@ fn assess_case(
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
     let outliers = samples.len() - durations.len();
-    let finding = noise_outcome(&durations, outliers, expected, evidence);
-    Attempt { case: case.case.clone(), launched, launches, counters, finding }
+    let outcome = noise_outcome(&durations, outliers, expected, evidence);
+    Attempt { case: case.case.clone(), launched, launches, counters, outcome }
 }
 
 /// Returns the first reason why the records cannot be the launches of the case.

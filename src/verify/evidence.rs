@@ -21,13 +21,13 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
     let measurement =
         Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
     // Pooled samples may be steadier than individual collections, or less steady.
-    let finding = match noise_reason(&collections, 0, case.seed()) {
+    let outcome = match noise_reason(&collections, 0, case.seed()) {
         _ if used.len() == 1 => CaseOutcome::new(best, last.reason.clone()),
         Some(why) => CaseOutcome::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
         None if best == Verdict::Ok => CaseOutcome::new(Verdict::Ok, last.reason.clone()),
         None => CaseOutcome::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
     };
-    Some(RowResult { case: case.clone(), run: last.run.clone(), finding, measurement: Some(measurement) })
+    Some(RowResult { case: case.clone(), run: last.run.clone(), outcome, measurement: Some(measurement) })
 }
 
 /// Returns the means of the counters over all launches; attempts are weighted by their samples.
@@ -81,12 +81,12 @@ mod tests {
         let noisy = attempt(Verdict::Noisy, &[1000, 90], 1.0);
         let row = pool_attempts(&case, &[noisy.clone(), good]).expect("evidence");
         assert_eq!(row.measurement.expect("numbers").samples, 2);
-        assert_eq!(pool_attempts(&case, &[noisy]).expect("evidence").finding.verdict, Verdict::Noisy);
+        assert_eq!(pool_attempts(&case, &[noisy]).expect("evidence").outcome.verdict, Verdict::Noisy);
         let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1005, 1006, 1200], 1.0);
         let alone = pool_attempts(&case, std::slice::from_ref(&wide)).expect("evidence");
-        assert_eq!(alone.finding.verdict, Verdict::Noisy);
+        assert_eq!(alone.outcome.verdict, Verdict::Noisy);
         let together = pool_attempts(&case, &[wide.clone(), wide]).expect("evidence");
-        assert_eq!(together.finding.verdict, Verdict::Ok, "{}", together.finding.reason);
+        assert_eq!(together.outcome.verdict, Verdict::Ok, "{}", together.outcome.reason);
         assert_eq!(pool_attempts(&case, &[]), None);
     }
 }

@@ -154,12 +154,12 @@ fn db_check_reports_invalid_numbers() {
     db/K.csv:2: error: `Average Duration(us)` is `-1`, which is negative [number]
     db/K.csv:3: error: `Average Duration(us)` is `nan`, which is not finite [number]
     db/K.csv:4: error: `Average Duration(us)` is `inf`, which is not finite [number]
-    db/K.csv:4: error: `MicroBench Samples` is `2.5`, which is no whole number [number]
-    db/K.csv:4: error: `MicroBench Verdict` is `fine`, which is no verdict [number]
+    db/K.csv:4: error: `MicroBench Samples` is `2.5`, which is not a whole number [number]
+    db/K.csv:4: error: `MicroBench Verdict` is `fine`, which is not a verdict [number]
     db/K.csv:5: error: `Average Duration(us)` is `fast`, which is not a number [number]
     db/K.csv:5: error: `MicroBench aiv_time(us)` is `\u{1b}[31m`, which is not a number [number]
     db/K.csv:5: error: `MicroBench Samples` is `-3`, which is negative [number]
-    db/K.csv:6: error: `Average Duration(us)` is 0, which no duration is; a cell that was not measured is empty [number]
+    db/K.csv:6: error: `Average Duration(us)` is 0, which is not a duration; a cell that was not measured is empty [number]
     ");
 }
 
@@ -180,7 +180,7 @@ fn db_check_reports_invalid_collectives() {
     db/hcom_allReduce_.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
     --
     db/hcom_allReduce_.csv:3: error: `message_bytes` is `1k`, which is not a number [number]
-    db/hcom_allReduce_.csv:3: error: `num_devices` is `16.5`, which is no whole number [number]
+    db/hcom_allReduce_.csv:3: error: `num_devices` is `16.5`, which is not a whole number [number]
     db/hcom_allReduce_.csv:3: error: `topology_tier` is empty [number]
     db/hcom_allReduce_.csv:3: error: `Duration(us)` is `-1`, which is negative [number]
     db/hcom_allReduce_.csv:3: error: `bandwidth_gbps` is empty [number]
@@ -199,13 +199,13 @@ fn db_check_reports_names_of_no_kernel() {
         said(".npubench-x1.tmp", b""),
     ];
     insta::assert_snapshot!(said.join("--\n"), @r"
-    db/%ZZ.csv:1: error: `%ZZ` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits [file-name]
+    db/%ZZ.csv:1: error: `%ZZ` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits [file-name]
     --
     db/a b.csv:1: error: is read as kernel `a b`, whose file is `a%20b.csv` [file-name]
     --
     db/con.csv:1: error: is read as kernel `con`, whose file is `%con.csv` [file-name]
     --
-    db/K??[31m.csv:1: error: `K\n\u{1b}[31m` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits [file-name]
+    db/K??[31m.csv:1: error: `K\n\u{1b}[31m` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits [file-name]
     --
     db/.npubench-x1.tmp:1: note: a temporary file of an interrupted npubench; remove it when none is running [left-behind]
     ");
@@ -363,8 +363,8 @@ fn db_normalize_continues_after_unreadable_file() {
     let all: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
     let findings = all["findings"].as_array().expect("a list");
     let files = |kind: &str| -> Vec<&str> {
-        let of = findings.iter().filter(|finding| finding["kind"] == kind);
-        of.map(|finding| finding["file"].as_str().expect("a name")).collect()
+        let of = findings.iter().filter(|outcome| outcome["kind"] == kind);
+        of.map(|outcome| outcome["file"].as_str().expect("a name")).collect()
     };
     assert_eq!(files("unreadable"), ["Link.csv", "Pipe.csv"]);
     assert_eq!(files("ragged"), ["Ragged.csv"]);

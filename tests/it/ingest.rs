@@ -202,7 +202,7 @@ fn ingest_refuses_profile_of_other_software() {
     assert_eq!(
         context.run(&["ingest", "k.csv", "--db", "db"]).code,
         0,
-        "a profile that does not say is no contradiction"
+        "a profile that does not say is not a contradiction"
     );
     let mixed = context.run(&["ingest", "new", "--db", "db", "--mix-stacks"]);
     assert_eq!(mixed.code, 0, "{}", mixed.stderr);

@@ -52,11 +52,11 @@ struct Left {
 
 impl Left {
     fn verdicts(&self) -> Vec<Verdict> {
-        self.attempts.iter().map(|attempt| attempt.finding.verdict).collect()
+        self.attempts.iter().map(|attempt| attempt.outcome.verdict).collect()
     }
 
     fn reason(&self, case: usize) -> &str {
-        &self.attempts[case].finding.reason
+        &self.attempts[case].outcome.reason
     }
 
     /// Start and duration of every launch of a case.

@@ -99,7 +99,7 @@ fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryErr
             && (form.tensor(other).is_none() || index_of(other) >= index_of(argument))
         {
             let problem =
-                format!("`{argument}` cannot be the same as `{other}`, which is no tensor before it");
+                format!("`{argument}` cannot be the same as `{other}`, which is not a tensor before it");
             return Err(argument_fault(argument, "same_as", problem));
         }
     }

@@ -174,7 +174,7 @@ pub(crate) enum TensorSource {
     SameAs(String),
 }
 
-/// Source of an argument that is no input slot.
+/// Source of an argument that is not an input slot.
 #[derive(Clone, Debug)]
 pub(crate) enum DeclaredArgument {
     Constant(serde_json::Value),

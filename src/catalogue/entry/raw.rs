@@ -52,7 +52,7 @@ pub(crate) struct RawInput {
     pub(crate) item: usize,
     /// Number of the profiler's slot, from 0, where empty slots precede it.
     pub(crate) slot: Option<usize>,
-    /// Name in `shapes:` of a slot that is no argument of the call.
+    /// Name in `shapes:` of a slot that is not an argument of the call.
     pub(crate) name: Option<String>,
     pub(crate) argument: Option<String>,
     pub(crate) values: Option<FillKind>,

@@ -83,7 +83,7 @@ impl<'a> KernelRows<'a> {
         if let Some(word) = self.verdict.map(|index| cells[index].trim()).filter(|word| !word.is_empty())
             && word.parse::<Verdict>().is_err()
         {
-            let text = format!("`MicroBench Verdict` is `{}`, which is no verdict", quote_cell(word));
+            let text = format!("`MicroBench Verdict` is `{}`, which is not a verdict", quote_cell(word));
             remarks.add_issue(place.line, LintIssueKind::Number, text);
         }
     }
@@ -151,10 +151,10 @@ fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(
     }
     match measure {
         MeasureKind::Count if cell.parse::<u64>().is_err() => {
-            Err(format!("is `{}`, which is no whole number", quote_cell(cell)))
+            Err(format!("is `{}`, which is not a whole number", quote_cell(cell)))
         }
         MeasureKind::Duration if value == 0.0 && !may_be_zero => {
-            Err("is 0, which no duration is; a cell that was not measured is empty".to_owned())
+            Err("is 0, which is not a duration; a cell that was not measured is empty".to_owned())
         }
         _ => Ok(()),
     }

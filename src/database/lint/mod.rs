@@ -119,7 +119,7 @@ fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
 }
 
 /// Returns the names of the files in a database folder, in order; folders are left out. A folder without tables and
-/// `database.yaml` is no database.
+/// `database.yaml` is not a database.
 pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
@@ -143,7 +143,7 @@ pub(crate) fn table_stem(name: &str) -> Option<&str> {
 /// Reads a regular file; pipes and devices, which may have no end, are refused.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     fs::read(path)
 }

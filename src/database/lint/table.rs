@@ -113,7 +113,7 @@ fn check_name(content: &TableContent, stem: &str, remarks: &mut FileIssues) {
     let TableContent::Kernel(kernel) = content else { return };
     let Some(kernel) = kernel else {
         let text = format!(
-            "`{}` is no kernel's name: it has no control characters, and `%` stands before two hexadecimal digits",
+            "`{}` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits",
             quote_cell(stem)
         );
         remarks.add_issue(1, LintIssueKind::FileName, text);

@@ -42,7 +42,7 @@ pub struct NormalizeReport {
 /// Normalizes every table of a database, each file atomically, under the database's lock. Returns the files with
 /// changes or contradictions; with `dry_run`, the changes that would be made, without writing and locking. Fails with
 /// [`DatabaseError::NotADatabase`], [`DatabaseError::LedgerKind`], and [`DatabaseError::File`] if the folder is locked
-/// or cannot be listed or written. A file that cannot be fixed is no error here, and does not stop the others.
+/// or cannot be listed or written. A file that cannot be fixed is not an error here, and does not stop the others.
 pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<NormalizeReport>, DatabaseError> {
     let names = file_names(database.folder())?;
     let mut lock = if dry_run { None } else { Some(database.lock()?) };

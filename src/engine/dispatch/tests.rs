@@ -249,7 +249,7 @@ fn collection_result(
         launched: if is_ok { 10 } else { 0 },
         launches: (0..10).filter(|_| is_ok).map(launch).collect(),
         counters: Vec::new(),
-        finding: CaseOutcome::new(verdict, format!("prepared {verdict}")),
+        outcome: CaseOutcome::new(verdict, format!("prepared {verdict}")),
     };
     CollectionResult {
         attempts: start.cases.iter().map(attempt).collect(),
@@ -290,7 +290,7 @@ fn ledger_holds_every_result_before_its_event_is_emitted() {
             RunEvent::CaseAttempted { case, collection, outcome } => {
                 let attempts = record(case).attempts;
                 let last = attempts.last().expect("an attempt is stored");
-                assert_eq!((last.collection, &last.finding), (*collection, outcome));
+                assert_eq!((last.collection, &last.outcome), (*collection, outcome));
                 "attempted"
             }
             RunEvent::CollectionFinished { collection, .. } => {
@@ -299,7 +299,7 @@ fn ledger_holds_every_result_before_its_event_is_emitted() {
                 "finished"
             }
             RunEvent::CaseFinished { case, outcome, .. } => {
-                assert_eq!(record(case).finding.as_ref(), Some(outcome));
+                assert_eq!(record(case).outcome.as_ref(), Some(outcome));
                 "verdict"
             }
             RunEvent::RowsWritten { rows, .. } => {
@@ -513,7 +513,7 @@ fn results_survive_a_failed_write_of_the_csv_and_the_next_run_writes_them() {
     let is_ok =
         |outcome: &Option<CaseOutcome>| outcome.as_ref().is_some_and(|one| one.verdict == Verdict::Ok);
     let cases = ledger.run_cases(&run).expect("cases");
-    assert!(cases.len() == 4 && cases.iter().all(|case| is_ok(&case.finding)), "{cases:?}");
+    assert!(cases.len() == 4 && cases.iter().all(|case| is_ok(&case.outcome)), "{cases:?}");
     let measured = ledger.measured_cases().expect("cases").into_keys().collect();
     let plan = fixture.plan(&measured);
     assert_eq!((plan.cases.len(), plan.already_measured), (0, 4));

@@ -193,7 +193,8 @@ impl<'a> DensityReader<'a> {
             segments.push(segment);
         }
         if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
-            let why = format!("`{}` is no value of an axis, expected whole numbers from 1", point.value);
+            let why =
+                format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
             return Err(wrong(point.defined, why, HINT));
         }
         if segments.is_empty() && raw.required.is_empty() {
@@ -213,7 +214,7 @@ impl<'a> DensityReader<'a> {
             let known = self.catalogue.entries().flat_map(CatalogueEntry::names);
             let hint =
                 did_you_mean_or(&kernel.value, known, || "`npubench kernels` lists the catalogue".to_owned());
-            let problem = format!("`{}` is no kernel of the catalogue", kernel.value);
+            let problem = format!("`{}` is not a kernel of the catalogue", kernel.value);
             YamlError::at(self.file, kernel.defined, &problem, &hint)
         })
     }

@@ -82,7 +82,7 @@ mod tests {
         for twice in ["step 2 step 4", "ratio 2 ratio 3", "ratio 2 align 2 align 4"] {
             assert!(read(&format!("[1..8 {twice}]")).expect_err("twice").contains("twice"), "{twice}");
         }
-        assert!(read("[~]").expect_err("null").contains("`null` is no segment"));
+        assert!(read("[~]").expect_err("null").contains("`null` is not a segment"));
         assert!(read("[0]").expect_err("no dimension").contains("from 1"));
         assert!(read("[1.5]").expect_err("no whole number").contains("whole number"));
         assert!(read("[1..9999999999]").expect_err("too many").contains("more than"));

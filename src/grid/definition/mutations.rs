@@ -286,7 +286,7 @@ impl MutationSource<'_> {
                 Ok((numerator, denominator))
             }
             _ => {
-                let why = format!("`{}` is no factor such as `2`, `1/2` or `3/2`", text.value);
+                let why = format!("`{}` is not a factor such as `2`, `1/2` or `3/2`", text.value);
                 Err(self.error(text.defined, &why, HINT))
             }
         }

@@ -1,4 +1,4 @@
-//! A pattern of a grid file, parsed: axes, expressions and slots. All names are checked; no model is bound yet.
+//! A pattern of a grid file, parsed: axes with the source of their values, expressions and slots. All names are checked; no model is bound yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ pub(crate) type LadderValues = BTreeMap<String, Vec<i64>>;
 pub(crate) const HINT: &str = "docs/grids.md explains every key";
 
 /// Error of an axis value of a wrong kind.
-const NO_AXIS: &str = "is no ladder, no list and no `{model: TABLE}` with or without `ladder: NAME`";
+const NO_AXIS: &str = "is neither a ladder, nor a list, nor `{model: TABLE}` with or without `ladder: NAME`";
 
 /// Formats that a template can have.
 pub(crate) const FORMATS: [&str; 6] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC", "FRACTAL_NZ"];
@@ -152,7 +152,7 @@ impl PatternContext<'_> {
         let parts: Vec<String> = names.value.split(',').map(|name| name.trim().to_owned()).collect();
         let is_name = |name: &String| Expr::parse(name).is_ok_and(|expr| expr.bare_name().is_some());
         if let Some(name) = parts.iter().find(|name| !is_name(name)) {
-            return Err(wrong(names.defined, &format!("has `{name}`, which is no name"), HINT));
+            return Err(wrong(names.defined, &format!("has `{name}`, which is not a name"), HINT));
         }
         let ladder = |name: &str, position: Location| {
             self.ladders.get(name).cloned().ok_or_else(|| {
@@ -262,14 +262,14 @@ impl PatternContext<'_> {
             let hint = did_you_mean_or(name, Dtype::known_names(), || {
                 format!("the types are {}", join_names(Dtype::known_names()))
             });
-            self.error(position, &format!("`{name}` is no type of a tensor"), &hint)
+            self.error(position, &format!("`{name}` is not a tensor type"), &hint)
         })
     }
 
     fn parse_format(&self, name: &str, position: Location) -> Result<TensorFormat, YamlError> {
         TensorFormat::parse(name).filter(|known| FORMATS.contains(&known.as_str())).ok_or_else(|| {
             let hint = did_you_mean_or(name, FORMATS, || format!("the formats are {}", FORMATS.join(", ")));
-            self.error(position, &format!("`{name}` is no format"), &hint)
+            self.error(position, &format!("`{name}` is not a format"), &hint)
         })
     }
 
@@ -319,7 +319,7 @@ impl PatternContext<'_> {
                  docs/attention.md lists those of attention"
             )
         });
-        Err(self.error(position, &format!("`{}` is no attribute", column.escape_debug()), &hint))
+        Err(self.error(position, &format!("`{}` is not an attribute", column.escape_debug()), &hint))
     }
 
     /// The names of axes and of `let:`; a name given twice is an error.
@@ -353,7 +353,7 @@ impl PatternContext<'_> {
                 if !known.contains(name) {
                     let names = own.iter().chain(self.constants.keys()).chain(&known).copied();
                     let hint = did_you_mean_or(name, names, || {
-                        "it is no axis, no constant, not in `let:`, and no model has it".to_owned()
+                        "it is neither an axis nor a constant nor in `let:`, and no model has it".to_owned()
                     });
                     let problem = format!("`{name}` in `{expr}` is not defined");
                     return Err(self.error(position, &problem, &hint));
@@ -380,7 +380,7 @@ fn parse_rows(items: &[Spanned<YamlNode>], width: usize) -> Result<Vec<i64>, (Lo
             let number = number.filter(|number| *number >= 1);
             numbers.push(number.ok_or_else(|| {
                 let found = value.value.as_text().unwrap_or("a list or a mapping");
-                (value.defined, format!("has `{found}` in a row, expected whole numbers from 1"))
+                (value.defined, format!("has `{found}` in a row, expected whole numbers of at least 1"))
             })?);
         }
     }

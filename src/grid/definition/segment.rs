@@ -47,7 +47,7 @@ impl fmt::Display for SegmentSpacing {
 impl LadderSegment {
     /// Parses a segment; the error is the reason.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "is no segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
+        const EXPECTED: &str = "is not a segment such as `1..8`, `64..128 step 16` or `1024..32768 ratio 2`";
         let mut words = text.split_whitespace();
         let ends = words.next().and_then(|word| word.split_once(".."));
         let ends = ends.and_then(|(from, to)| Some((from.parse::<i64>().ok()?, to.parse::<i64>().ok()?)));

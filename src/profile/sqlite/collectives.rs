@@ -1,6 +1,6 @@
 //! Collectives: `COMMUNICATION_OP`, a row for each.
 //!
-//! Their times depend on the other ranks, so they are no rows of a database of kernels. They are counted, as rows of
+//! Their times depend on the other ranks, so they are not rows of a database of kernels. They are counted, as rows of
 //! Task Type `COMMUNICATION` in a CSV of the same profile are.
 
 use std::path::Path;

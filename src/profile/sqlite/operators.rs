@@ -37,7 +37,7 @@ pub(in crate::profile) fn for_each_operator(
     let mut text = connection.prepare(&text).map_err(sql)?;
     let mut text_of = |id: Option<i64>| -> Result<Option<String>, ProfileError> {
         let found = text.query_row([id], |row| row.get::<_, String>(0)).optional();
-        // Shapes that are no text are ignored.
+        // Shapes that are not text are ignored.
         found.or_else(|error| match error {
             rusqlite::Error::InvalidColumnType(..) => Ok(None),
             other => Err(sql(other)),

@@ -153,7 +153,7 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
         | FaultKind::Hang(ProcessHang { launch: 0, .. })
         | FaultKind::ClockJump(ClockJump { launch: 0, .. }) => require(false, "launch", "counts from 1"),
         FaultKind::DeviceError(RuntimeDeviceError { code }) => {
-            let problem = format!("{code} is no error code of the runtime, which are 107xxx and 507xxx");
+            let problem = format!("{code} is not an error code of the runtime, which are 107xxx and 507xxx");
             require(matches!(code / 1000, 107 | 507), "code", &problem)
         }
         FaultKind::ClockJump(ClockJump { seconds, .. }) => {

@@ -13,7 +13,7 @@ pub(in crate::rehearsal) struct SimulatedLatency {
     last: Instant,
 }
 
-/// Shorter sleeps are accumulated, because the system's resolution is no finer.
+/// Shorter sleeps are accumulated, because the system's resolution is not finer.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 impl SimulatedLatency {

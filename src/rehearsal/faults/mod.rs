@@ -1,5 +1,5 @@
-//! Selection of the faults that fire, by target and time. Their effects are implemented in the simulated NPU, in msprof
-//! and in npu-smi.
+//! Selection of the faults that fire, by target and time. Their effects are implemented in
+//! `npu/fault_injector.rs`, `msprof/corrupt.rs` and, as readings of devices, in `shims.rs`.
 
 mod fire_count;
 mod latency;

@@ -69,7 +69,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
                 if value.is_empty()
                     || value.contains(|c: char| NOT_IN_PATHS.contains(c) || c.is_control()) =>
             {
-                return wrong(format!("--output: `{value}` is no path that msprof takes"));
+                return wrong(format!("--output: `{value}` is not a path that msprof accepts"));
             }
             "output" => output = Some(PathBuf::from(value)),
             "export" if value == "on" || value == "off" => exports = value == "on",
@@ -79,7 +79,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
                 Some((_, values)) => {
                     return wrong(format!("--{name}={value}: the stand-in knows {}", values.join(", ")));
                 }
-                None => return wrong(format!("`{word}` is no option of the stand-in")),
+                None => return wrong(format!("`{word}` is not an option of the stand-in")),
             },
         }
     }

@@ -89,7 +89,7 @@ impl Collection {
     }
 
     fn outcomes(&self) -> Vec<CaseOutcome> {
-        self.attempts().into_iter().map(|attempt| attempt.finding).collect()
+        self.attempts().into_iter().map(|attempt| attempt.outcome).collect()
     }
 
     fn attempts(&self) -> Vec<Attempt> {
@@ -127,7 +127,7 @@ fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
 fn complete_collection_is_ok() {
     let attempts = Collection::good().attempts();
     for attempt in &attempts {
-        assert_eq!(attempt.finding, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
+        assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
         assert_eq!(attempt.launches.len(), (WARM_UP + MEASURED) as usize);
         assert_eq!(attempt.launches.iter().filter(|launch| launch.is_accepted).count(), MEASURED as usize);
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
@@ -164,8 +164,8 @@ fn lost_sentinel_is_lost_records() {
 fn empty_profile_is_lost_records() {
     let mut collection = Collection::good();
     collection.records.clear();
-    for finding in collection.outcomes() {
-        assert_eq!(finding, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
+    for outcome in collection.outcomes() {
+        assert_eq!(outcome, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
     }
 }
 
@@ -236,7 +236,7 @@ fn severe_outlier_is_labelled_counted_and_left_out() {
     let mut collection = Collection::good();
     collection.own(0).nth(5).expect("a launch").duration = Nanos(90_000);
     let attempts = collection.attempts();
-    assert_eq!(attempts[0].finding.reason, "every launch recorded; 1 severe outlier left out");
+    assert_eq!(attempts[0].outcome.reason, "every launch recorded; 1 severe outlier left out");
     assert_eq!(attempts[0].launches.iter().filter(|launch| launch.is_accepted).count(), 7);
     assert!(attempts[0].counters[0].expect("a mean") < 2000.0, "counters are of the same launches");
 }
@@ -273,8 +273,8 @@ fn launches_without_exported_records_are_not_run_after_a_time_limit() {
         let mut collection = Collection::good();
         collection.records.clear();
         collection.end = end;
-        for finding in collection.outcomes() {
-            assert_eq!(finding.verdict, Verdict::NotRun, "{}", finding.reason);
+        for outcome in collection.outcomes() {
+            assert_eq!(outcome.verdict, Verdict::NotRun, "{}", outcome.reason);
         }
     }
 }
@@ -305,8 +305,8 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
     }
     let mut collection = Collection::good();
     collection.journal = LaunchJournal::default();
-    for finding in collection.outcomes() {
-        assert_eq!(finding.verdict, Verdict::NotRun, "a script that never began blames no case");
+    for outcome in collection.outcomes() {
+        assert_eq!(outcome.verdict, Verdict::NotRun, "a script that never began blames no case");
     }
     let mut collection = Collection::good();
     collection.journal.lines.remove(&1);
@@ -363,7 +363,7 @@ fn sample_of_a_gang_is_the_slowest_rank() {
         });
     }
     let attempts = assessed(&collection, &journals);
-    assert_eq!(attempts[0].finding.verdict, Verdict::Ok, "{:?}", attempts[0].finding);
+    assert_eq!(attempts[0].outcome.verdict, Verdict::Ok, "{:?}", attempts[0].outcome);
     let durations: Vec<i64> = attempts[0].launches.iter().map(|launch| launch.duration.0).collect();
     assert_eq!(durations, [1020, 1020, 1060, 1020, 1020, 1020, 1020, 1020, 1020, 1020]);
     assert_eq!(attempts[0].launched, 10);
@@ -376,7 +376,7 @@ fn launches_of_every_rank_must_be_recorded() {
         change(&mut collection, &mut journals);
         let attempts = assessed(&collection, &journals);
         let outcome_text = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
-        attempts.into_iter().map(|attempt| outcome_text(attempt.finding)).collect::<Vec<_>>()
+        attempts.into_iter().map(|attempt| outcome_text(attempt.outcome)).collect::<Vec<_>>()
     };
     let ok = "ok (every launch recorded)";
     assert_eq!(outcomes(&|_, _| {}), [ok, ok]);
