@@ -4,7 +4,7 @@
 //! Layer 5: imports `stats`, `domain`, `config`, `catalogue`, `profile` and `render`.
 //!
 //! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the
-//! manifest; [`timing`] states the model of durations; profile folders have the layout of the real msprof. The output
+//! manifest; `timing` states the model of durations; profile folders have the layout of the real msprof. The output
 //! is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and `info.json` contains
 //! `rehearsal`.
 //!
