@@ -226,7 +226,7 @@ fn wait_for_a_launch(context: &Context) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let replay = |path: &PathBuf| path.ends_with("launched.jsonl");
     while !context.snapshot("db").keys().any(replay) {
-        assert!(Instant::now() < deadline, "no collection began");
+        assert!(Instant::now() < deadline, "no collection started");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -116,7 +116,7 @@ impl Stage {
             fs::remove_file(entry.expect("listed").path()).expect("removed");
         }
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
-        fs::write(self.host.join("faults/began"), now).expect("written");
+        fs::write(self.host.join("faults/started"), now).expect("written");
     }
 
     fn own(&self) -> PathBuf {
