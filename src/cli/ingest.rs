@@ -11,8 +11,8 @@ use crate::{
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DiscoveredProfiles, ProfileFile, ReadOptions, RecordGroup, RecordGroups, add_attributes, add_table,
-        stack_of_profile,
+        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroup, RecordGroups,
+        add_attributes, add_table, stack_of_profile,
     },
     report::{print_data, print_note},
     session::CommandError,
@@ -58,6 +58,9 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
         add_table(&mut groups, &file.0, number, read)?;
+        if groups.has_replay_sentinels() {
+            return Err(ProfileError::Replay(file.0.clone()).into());
+        }
     }
     let records = groups.records;
     let mut skipped = skipped(&groups);

@@ -22,6 +22,9 @@ const DEEPEST: usize = 12;
 /// Maximum number of folders between a profile's root and its tables.
 const HIGHEST: usize = 4;
 
+/// Folder of a database that contains the profiles of its replays.
+const STATE_FOLDER: &str = ".npubench";
+
 /// Forms of a profile, the preferred first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProfileFormat {
@@ -69,12 +72,16 @@ pub struct SkippedPath {
 impl ProfileFile {
     /// Finds the tables of some paths: given files, and of every profile below a folder its tables in one form, from
     /// the newest export by msprof. A profile that is given in several forms, exports or paths is read once. Symbolic
-    /// links below folders are not followed. A folder without tables is an error.
+    /// links below folders are not followed. State folders of databases, which contain profiles of replays, are left
+    /// out. A folder without tables is an error, and so is a database folder or a path in one.
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
         let mut search = ProfileSearch::default();
         let resolve = |path: &Path| resolve_path(path).map_err(|source| io_error(path, source));
         let resolved = paths.iter().map(|path| Ok((path.as_ref(), resolve(path.as_ref())?)));
         let resolved: Vec<(&Path, PathBuf)> = resolved.collect::<Result<_, ProfileError>>()?;
+        if let Some((given, _)) = resolved.iter().find(|(_, path)| is_in_database(path)) {
+            return Err(ProfileError::DatabaseFolder((*given).to_owned()));
+        }
         // Folders first, outer ones before inner ones, which add nothing then.
         let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
         folders.sort_by_key(|(_, path)| path);
@@ -99,6 +106,11 @@ fn resolve_path(path: &Path) -> io::Result<PathBuf> {
     } else {
         Err(io::Error::other("it is neither a file nor a folder"))
     }
+}
+
+/// Returns true for the folder of a database, and for a path in its state folder.
+fn is_in_database(path: &Path) -> bool {
+    path.join("database.yaml").is_file() || path.iter().any(|part| part == STATE_FOLDER)
 }
 
 fn io_error(path: &Path, source: io::Error) -> ProfileError {
@@ -176,6 +188,9 @@ impl ProfileSearch {
         let below = around.enter_folder(folder, holds);
         for entry in entries {
             let kind = entry.file_type()?;
+            if kind.is_dir() && entry.file_name() == STATE_FOLDER {
+                continue;
+            }
             if kind.is_dir() && around.depth < DEEPEST {
                 self.walk_folder(&entry.path(), &below)?;
             } else if kind.is_file()

@@ -136,6 +136,12 @@ pub enum ProfileError {
         /// Position of the record.
         place: RecordPosition,
     },
+    /// Profile of a replay script, whose durations are not those of production.
+    #[error("`{}` is the profile of a replay by npubench, not of production", .0.display())]
+    Replay(PathBuf),
+    /// Folder of a database, or a path in its state folder.
+    #[error("`{}` belongs to a database, not to a profile", .0.display())]
+    DatabaseFolder(PathBuf),
     /// File named like a database that is none.
     #[error("`{}` is not an SQLite database", .0.display())]
     NotDatabase(PathBuf),
@@ -254,6 +260,10 @@ impl ProfileError {
             Self::Cell { .. } => "export the profile again",
             Self::DumpLine { .. } => "fix or remove the line; docs/attention.md describes the fields",
             Self::EmptyDump(_) => "load the dump's patch before the first call, see docs/attention.md",
+            Self::Replay(_) => {
+                "give profiles of the model itself; `npubench run` writes the results of replays"
+            }
+            Self::DatabaseFolder(_) => "give the folder of the profile; `--db DIR` names the database",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

@@ -231,6 +231,21 @@ impl RecordGroups {
         }
     }
 
+    /// Returns true if the records contain the launches that replay scripts add: `Neg` on INT32 vectors, of length 1 for
+    /// padding and of lengths 2 and 3 around the first case (`render::SentinelLengths`).
+    pub fn has_replay_sentinels(&self) -> bool {
+        const PADDING: usize = 16;
+        let launches = |length: u64| -> usize {
+            let is_sentinel = |group: &&RecordGroup| {
+                group.case.kernel.as_str().starts_with("Neg")
+                    && matches!(group.case.inputs.as_slice(), [Some(tensor)]
+                        if tensor.dtype.as_str() == "INT32" && *tensor.dims == [length])
+            };
+            self.groups.iter().filter(is_sentinel).map(RecordGroup::record_count).sum()
+        };
+        launches(1) >= PADDING && launches(2) > 0 && launches(3) > 0
+    }
+
     /// Returns the groups by kernel, in the order of their signatures. Cells that differ only in spelling are one
     /// group.
     pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {

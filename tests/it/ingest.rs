@@ -1,6 +1,6 @@
 //! `npubench ingest` on profiles made up for the purpose.
 
-use std::process::Stdio;
+use std::{fs, process::Stdio};
 
 use crate::context::{ADD, Context, SWIGLU, profile};
 
@@ -245,5 +245,66 @@ fn ingest_counts_profile_in_several_forms_once() {
         assert_eq!(ran.stderr, said, "{more}");
         let given_first = context.run(&["ingest", more, "t", "--db", &database]);
         assert!(given_first.stdout.contains(" 0 rows added, 0 updated"), "{}", given_first.stdout);
+    }
+}
+
+/// The folder of a user holds the profile and the database, whose runs contain the profiles of replays.
+#[test]
+fn replays_below_a_database_are_no_production_profiles() {
+    let context = Context::new();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
+    context.write("profile/kernel_details.csv", &fs::read_to_string(profile).expect("it ships"));
+    let ingest =
+        |path: &str, database: &str| context.run(&["ingest", path, "--db", database, "--kind", "rehearsal"]);
+    assert_eq!(ingest("profile", "db").code, 0);
+    assert_eq!(ingest("profile", "alone").code, 0);
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // A tree with a database gives the rows of the profile alone.
+    let ran = ingest(".", "new");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = |database: &str| -> Vec<_> {
+        context
+            .snapshot(database)
+            .into_iter()
+            .map(|(path, text)| (path.file_name().map(ToOwned::to_owned), text))
+            .collect()
+    };
+    assert_eq!(rows("new"), rows("alone"));
+    for path in ["db", "db/.npubench", "db/.npubench/runs"] {
+        let before = context.snapshot("alone");
+        let ran = ingest(path, "alone");
+        assert_eq!(
+            (ran.code, ran.stderr.contains("belongs to a database")),
+            (3, true),
+            "{path}: {}",
+            ran.stderr
+        );
+        assert_eq!(context.snapshot("alone"), before);
+    }
+}
+
+/// A replay's table that was copied out of the database is recognised by its sentinels, also without the mark of the
+/// rehearsal host.
+#[test]
+fn copied_table_of_a_replay_is_refused_on_any_kind() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]).code, 0);
+    let tables: Vec<_> = context
+        .snapshot("db/.npubench/runs")
+        .into_iter()
+        .filter(|(path, _)| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("op_summary"))
+        })
+        .collect();
+    assert!(!tables.is_empty());
+    let text = String::from_utf8(tables[0].1.clone()).expect("text").replace("rehearsal_", "");
+    context.write("copy/op_summary_20260101000000.csv", &text);
+    for kind in ["npu", "rehearsal"] {
+        let ran = context.run(&["ingest", "copy", "--db", "new", "--kind", kind]);
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(ran.stderr.contains("is the profile of a replay by npubench"), "{}", ran.stderr);
+        assert!(!context.path("new").exists());
     }
 }
