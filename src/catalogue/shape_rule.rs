@@ -1,7 +1,7 @@
-//! Shape rules: patterns of the input shapes of a kernel, and its output shapes, in the syntax of the shape cells of the
-//! CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any number of dimensions, a number itself, and `-` an
-//! empty slot. On the right each term is an expression or `*B`; a single name that the inputs leave open is bound by the
-//! recorded output.
+//! Shape rules: patterns of the input shapes of a kernel, and its output shapes, in the syntax of the shape cells of
+//! the CSV: `M,K;N,K -> M,N`. On the left a name is a dimension, `*B` any number of dimensions, a number itself, and
+//! `-` an empty slot. On the right each term is an expression or `*B`; a single name that the inputs leave open is
+//! bound by the recorded output.
 //!
 //! Rules are generic over the number: on `i64` they check a case, on nodes of compiled expressions they collect the
 //! conditions over the numbers of a candidate (see [`require`]).

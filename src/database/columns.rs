@@ -1,5 +1,5 @@
-//! Names and order of the columns of a kernel's CSV. The counters are in the order of `profile/columns.rs`; existing files
-//! keep the order that they have.
+//! Names and order of the columns of a kernel's CSV. The counters are in the order of `profile/columns.rs`; existing
+//! files keep the order that they have.
 
 use std::sync::LazyLock;
 

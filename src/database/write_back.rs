@@ -1,6 +1,6 @@
 //! Write-back of results into the rows of their cases.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns,
@@ -19,6 +19,8 @@ pub(crate) struct WriteBackReport {
     pub changed: usize,
     /// Rows that keep a measurement with more samples than the result has.
     pub kept: usize,
+    /// Results whose rows are no longer in the table.
+    pub missing: usize,
 }
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
@@ -29,16 +31,19 @@ pub(super) fn write_back(
     results: &HashMap<CaseId, RowResult>,
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
+    let mut found = HashSet::new();
     for row in row_cases(kernel, table)? {
         let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
+        found.insert(&result.case);
         if row.shown.is_some_and(|shown| !result.replaces_shown(shown, row.samples)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
         written.changed += usize::from(table.update_row(row.row, &result_cells(result))?);
     }
+    written.missing = results.values().filter(|result| !found.contains(&result.case)).count();
     Ok(written)
 }
 

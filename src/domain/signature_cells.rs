@@ -1,5 +1,6 @@
-//! The three CSV cells (shapes, types, formats) of a kernel's inputs or outputs. An empty shape with a type is a scalar,
-//! a slot with an undefined type an omitted input. The profiler's literal quotes are stripped here and nowhere else.
+//! The three CSV cells (shapes, types, formats) of a kernel's inputs or outputs. An empty shape with a type is a
+//! scalar, a slot with an undefined type an omitted input. The profiler's literal quotes are stripped here and
+//! nowhere else.
 
 use super::{Dtype, Slot, Tensor, TensorFormat};
 

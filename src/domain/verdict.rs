@@ -1,6 +1,7 @@
 //! Verdicts: the final state of a case in a run, best first, and which of them are worth a retry.
 //!
-//! `verify/ranks.rs` orders them by blame among the ranks of a gang, `sched/on_finished.rs` decides on new attempts.
+//! `verify/collection.rs` assigns most of them, `verify/ranks.rs` orders them by blame among the ranks of a gang,
+//! `sched/on_finished.rs` decides on new attempts.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};

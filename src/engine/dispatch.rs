@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -38,6 +39,8 @@ use crate::{
 const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 /// Interval at which timers, free disk space and paused devices are checked.
 const TICK: Duration = Duration::from_millis(500);
+/// Interval at which rows of kernels with open cases are written, so that a user sees results during a long run.
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Database and ledger of a run, and the rows to write.
 pub(super) struct RunStore<'a> {
@@ -66,6 +69,11 @@ pub(super) struct Dispatcher<'a> {
     /// Ledger keys of running collections, by collection number.
     ledger_keys: BTreeMap<u32, i64>,
     outcomes: Vec<Option<CaseOutcome>>,
+    /// Kernels with rows that keep an earlier measurement, each reported once.
+    kept: BTreeSet<KernelName>,
+    /// Problems of the tables that could not be written.
+    unwritten: BTreeMap<KernelName, String>,
+    rows_written_at: Instant,
     started: Instant,
     timer_at: Option<Seconds>,
     stop_requests: u32,
@@ -92,6 +100,9 @@ impl<'a> Dispatcher<'a> {
             lanes,
             state,
             ledger_keys: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            unwritten: BTreeMap::new(),
+            rows_written_at: Instant::now(),
             started: Instant::now(),
             timer_at: None,
             stop_requests: 0,
@@ -143,6 +154,9 @@ impl<'a> Dispatcher<'a> {
 
     fn on_tick(&mut self) -> Result<(), EngineError> {
         self.poll_host()?;
+        if self.rows_written_at.elapsed() >= WRITE_INTERVAL {
+            self.write_pending_rows()?;
+        }
         if self.timer_at.is_some_and(|at| at <= self.elapsed()) {
             self.timer_at = None;
             self.on_event(SchedEvent::TimerFired)?;
@@ -321,21 +335,51 @@ impl<'a> Dispatcher<'a> {
         if is_last { self.write_rows(&case.kernel) } else { Ok(()) }
     }
 
+    /// Writes the rows of a kernel. A table that cannot be written does not end the run: its results are in the ledger,
+    /// and it is tried again later.
     fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
         let RunStore { database, ledger, rows, .. } = &mut self.store;
-        let written = rows.write_kernel(kernel, database, ledger)?;
-        if written != WriteBackReport::default() {
-            let path = database.kernel_path(kernel);
-            let WriteBackReport { changed: rows, kept } = written;
-            (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path });
+        let path = database.kernel_path(kernel);
+        let report = match rows.write_kernel(kernel, database, ledger) {
+            Ok(report) => report,
+            Err(EngineError::Database(error)) => {
+                self.report_unwritten(kernel, path, error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let WriteBackReport { changed: rows, kept, missing } = report;
+        if rows > 0 || (kept > 0 && self.kept.insert(kernel.clone())) {
+            (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path: path.clone() });
+        }
+        if missing > 0 {
+            let problem = format!("`{}` has no row of {missing} of the cases", path.display());
+            self.report_unwritten(kernel, path, format!("{problem} that the run measured"));
+        } else {
+            self.unwritten.remove(kernel);
         }
         Ok(())
     }
 
-    fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
-        for kernel in self.store.rows.pending_kernels() {
-            self.write_rows(&kernel)?;
+    /// Emits an event for a table that cannot be written, once per problem.
+    fn report_unwritten(&mut self, kernel: &KernelName, path: PathBuf, problem: String) {
+        if self.unwritten.get(kernel) != Some(&problem) {
+            self.unwritten.insert(kernel.clone(), problem.clone());
+            (self.emit)(&RunEvent::RowsNotWritten { kernel: kernel.clone(), path, problem });
         }
+    }
+
+    /// Writes the results of all kernels that have some.
+    fn write_pending_rows(&mut self) -> Result<(), EngineError> {
+        self.rows_written_at = Instant::now();
+        self.store.rows.pending_kernels().iter().try_for_each(|kernel| self.write_rows(kernel))
+    }
+
+    fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
+        self.write_pending_rows()?;
+        // A second pass finds tables that were replaced, damaged or deleted since their rows were written.
+        self.store.rows.reopen_written();
+        self.write_pending_rows()?;
         let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let outcomes: Vec<(IdentifiedCase, CaseOutcome)> = measured
             .map(|(PlannedCase { case, .. }, outcome)| {
@@ -350,7 +394,10 @@ impl<'a> Dispatcher<'a> {
             ExitStatus::Interrupted
         } else if self.state.gave_up() {
             ExitStatus::CannotMeasure
-        } else if count(Verdict::Ok) == outcomes.len() && self.store.unreadable_rows == 0 {
+        } else if count(Verdict::Ok) == outcomes.len()
+            && self.store.unreadable_rows == 0
+            && self.unwritten.is_empty()
+        {
             ExitStatus::Done
         } else {
             ExitStatus::SomeNotOk
@@ -365,7 +412,11 @@ impl<'a> Dispatcher<'a> {
             seconds,
             folder: settings.folder.clone(),
         });
-        Ok(RunOutcome { outcomes, exit })
+        Ok(RunOutcome {
+            outcomes,
+            exit,
+            unwritten: std::mem::take(&mut self.unwritten).into_keys().collect(),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::CollectionSettings;
 use crate::{
     database::Database,
-    domain::{CaseId, CaseOutcome, IdentifiedCase},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName},
     exit::ExitStatus,
     ledger::Ledger,
     plan::RunPlan,
@@ -49,4 +49,6 @@ pub(crate) struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
     pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
     pub exit: ExitStatus,
+    /// Kernels with results that are in the ledger alone, because their tables could not be written.
+    pub unwritten: Vec<KernelName>,
 }

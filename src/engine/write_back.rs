@@ -1,4 +1,4 @@
-//! Writes the rows of a kernel once all its cases have a verdict.
+//! Writes the rows of a kernel once all its cases have a verdict, and those of all kernels from time to time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,12 +18,19 @@ pub(super) struct WriteBack {
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
     /// Cases whose rows are to be written; `None` for a result of an earlier run that the row does not show.
     finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    /// Cases whose rows were written.
+    written: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
 }
 
 impl WriteBack {
     /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
     pub(super) fn for_plan(run: &str, plan: &RunPlan) -> Self {
-        let mut rows = Self { run: run.to_owned(), open: BTreeMap::new(), finished: BTreeMap::new() };
+        let mut rows = Self {
+            run: run.to_owned(),
+            open: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            written: BTreeMap::new(),
+        };
         for planned in &plan.cases {
             rows.open.entry(planned.case.kernel.clone()).or_default().insert(planned.case.id().clone());
         }
@@ -49,7 +56,7 @@ impl WriteBack {
         self.finished.keys().cloned().collect()
     }
 
-    /// Writes the rows of a kernel from the ledger.
+    /// Writes the rows of a kernel from the ledger. After an error its results are still pending.
     pub(super) fn write_kernel(
         &mut self,
         kernel: &KernelName,
@@ -57,14 +64,24 @@ impl WriteBack {
         ledger: &Ledger,
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
-        for (case, outcome) in self.finished.remove(kernel).unwrap_or_default() {
-            let evidence = ledger.attempt_samples(&case)?;
-            let row = pool_attempts(&case, &evidence).or_else(|| {
-                let run = self.run.clone();
-                outcome.map(|outcome| RowResult { case: case.clone(), run, outcome, measurement: None })
+        for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
+            let evidence = ledger.attempt_samples(case)?;
+            let row = pool_attempts(case, &evidence).or_else(|| {
+                let (case, run) = (case.clone(), self.run.clone());
+                outcome.clone().map(|outcome| RowResult { case, run, outcome, measurement: None })
             });
-            results.extend(row.map(|row| (case, row)));
+            results.extend(row.map(|row| (case.clone(), row)));
         }
-        Ok(write_back_kernel(database, kernel, &results)?)
+        let report = write_back_kernel(database, kernel, &results)?;
+        let finished = self.finished.remove(kernel).unwrap_or_default();
+        self.written.entry(kernel.clone()).or_default().extend(finished);
+        Ok(report)
+    }
+
+    /// Makes the written cases pending again: a table may have been replaced, or lost rows, after they were written.
+    pub(super) fn reopen_written(&mut self) {
+        for (kernel, cases) in std::mem::take(&mut self.written) {
+            self.finished.entry(kernel).or_default().extend(cases);
+        }
     }
 }

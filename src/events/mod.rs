@@ -134,6 +134,13 @@ pub(crate) enum RunEvent {
         kept: usize,
         path: PathBuf,
     },
+    /// Rows of a kernel could not be written to its CSV; the ledger has the results.
+    RowsNotWritten {
+        kernel: KernelName,
+        path: PathBuf,
+        /// Problem of the table.
+        problem: String,
+    },
     /// The run has ended; all results are stored.
     RunFinished {
         run: String,

@@ -1,5 +1,5 @@
-//! Selection of the candidates of one kernel that become rows: candidates of grid patterns and mutants of cases pass the
-//! same filters, are counted by the same reasons and end up in one result.
+//! Selection of the candidates of one kernel that become rows: candidates of grid patterns and mutants of cases pass
+//! the same filters, are counted by the same reasons and end up in one result.
 
 use std::collections::{BTreeMap, BTreeSet};
 

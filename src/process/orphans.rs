@@ -1,9 +1,9 @@
 //! Orphans: programs of a killed npubench that still run.
 //!
-//! Each program of a run has a record file while it runs: its process id, its start time, the boot id of the host, and
-//! the inode of the file itself. The program and its descendants have the path of the file in an environment variable,
-//! so that a process outside the process group is found too. No other process is ever signalled: a reused process id has
-//! another start time, and the record in a copy of the folder has another inode.
+//! Each program of a run has a record file while it runs: its process id, its start time, the boot id of the host,
+//! and the inode of the file itself. The program and its descendants have the path of the file in an environment
+//! variable, so that a process outside the process group is found too. No other process is ever signalled: a reused
+//! process id has another start time, and the record in a copy of the folder has another inode.
 
 use std::{
     ffi::OsStr,

@@ -2,8 +2,8 @@
 //! multiplications and divisions of IEEE 754 are used.
 //!
 //! A kernel's **base** is `fastest(work) × inefficiency + 1.3 µs`, where `fastest` is the bound of the device profile
-//! and the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for pure data movement, each varied by
-//! up to ±15 % by a hash of the kernel's name.
+//! and the inefficiency is 1.6 on the cube unit, 1.9 on the vector unit and 1.7 for pure data movement, each varied
+//! by up to ±15 % by a hash of the kernel's name.
 //!
 //! | model | duration of a launch |
 //! |---|---|

@@ -212,6 +212,9 @@ impl EventSink for TextReporter {
                     self.print_line(&kept_rows_note(*kept, kernel.as_str()));
                 }
             }
+            RunEvent::RowsNotWritten { kernel, problem, .. } => self.print_line(&format!(
+                "rows of {kernel} are not written yet: {problem}; the results are in the ledger"
+            )),
             RunEvent::RunFinished { .. } => self.print_rejected(),
             other => self.print_host_event(other),
         }

@@ -2,7 +2,7 @@
 //!
 //! The time of a collection has three parts: startup until its script can use the device, its cases, and export and
 //! reading of the profile. They are learned separately: the first and the third depend on the host, the second on the
-//! kernels. The number of completed collections limits the number of cases of the next one.
+//! kernels. A collection has at most 32 cases at first, twice as many after each completed collection.
 
 use super::{CollectionFinished, PriorCosts, SchedCase, Seconds};
 use crate::domain::CollectionPurpose;

@@ -1,6 +1,7 @@
 //! Priority queue of waiting cases: by kernel, the most valuable first, the cheaper of two equals first.
 //!
-//! It also holds the size of collections by kernel: 8 cases at first, one more per success, half after a broken one.
+//! It also holds the limit of cases per kernel and collection: 8 at first, one more per successful case, halved when a
+//! case breaks a collection; `costs.rs` limits all kernels together.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 

@@ -123,10 +123,18 @@ impl RunContext {
             }
             let is_rehearsal = database.kind() == DataKind::Rehearsal;
             let mark = if is_rehearsal { " (rehearsal: simulated durations)" } else { "" };
-            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+            let db = database.folder().display();
+            print_note(&format!("rows are in {db}{mark}"));
+            if !outcome.unwritten.is_empty() {
+                let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
+                print_note(&format!(
+                    "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
+                     writes the results from the ledger",
+                    tables.join(", ")
+                ));
+            }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
             if outcome.exit == ExitStatus::Interrupted {
-                let db = database.folder().display();
                 print_note(&format!("`npubench resume --db {db}` continues this run"));
             }
         }

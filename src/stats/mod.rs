@@ -1,8 +1,8 @@
 //! Robust statistics of repeated measurements: summaries, intervals of the median, outliers.
 //!
-//! Layer 0: imports no module of this crate. Input are slices of integer nanoseconds. No IO, and the same bits on every machine: sums are exact
-//! integers, floats appear only where a result is rounded, and the only function of the platform's maths library is the
-//! square root, which IEEE 754 rounds exactly.
+//! Layer 0: imports no module of this crate. Input are slices of integer nanoseconds. No IO, and the same bits on
+//! every machine: sums are exact integers, floats appear only where a result is rounded, and the only function of the
+//! platform's maths library is the square root, which IEEE 754 rounds exactly.
 
 mod bootstrap;
 mod interval;

@@ -1,4 +1,5 @@
-//! Checks a batch of cases in one Python process; if the process ends early, the remaining cases are checked in another.
+//! Checks a batch of cases in one Python process; if the process ends early, the remaining cases are checked in
+//! another.
 
 use std::{
     collections::BTreeSet,

@@ -3,8 +3,8 @@
 //!
 //! Layer 5: imports `domain`, `config`, `process`, `catalogue`, `render` and `plan`.
 //!
-//! A few Python processes check many cases each, by the same script that a device runs. Nothing is launched, and no case
-//! counts as measured.
+//! A few Python processes check many cases each, by the same script that a device runs. Nothing is launched, and no
+//! case counts as measured.
 
 mod batch;
 mod python;

@@ -1,7 +1,7 @@
 //! Results of the processes of a collection: one, or one per device of a gang, and which rank's verdict is the cause.
 //!
-//! Each process has a journal and the records of its device. The kernel of a gang ends with its slowest rank: a sample is
-//! the maximum of the ranks' durations of one launch.
+//! Each process has a journal and the records of its device. The kernel of a gang ends with its slowest rank: a
+//! sample is the maximum of the ranks' durations of one launch.
 
 use std::borrow::Cow;
 

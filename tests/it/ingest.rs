@@ -71,7 +71,7 @@ fn concurrent_first_ingests_lose_no_rows() {
         assert_eq!(names, 3, "two tables and database.yaml");
     }
     let drafts =
-        std::fs::read_dir(context.path("")).expect("listed").map(|entry| entry.expect("listed").file_name());
+        fs::read_dir(context.path("")).expect("listed").map(|entry| entry.expect("listed").file_name());
     assert!(drafts.filter(|name| name.to_string_lossy().starts_with('.')).count() == 0, "no draft is left");
 }
 
@@ -86,7 +86,7 @@ fn ingest_keeps_foreign_columns_and_rows() {
     context.write("db/SwiGlu.csv", theirs);
     let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
     assert!(ran.stdout.contains("0 rows added, 1 updated"), "{} {}", ran.stdout, ran.stderr);
-    let text = std::fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
+    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("there");
     let lines: Vec<&str> = text.split("\r\n").collect();
     assert!(lines[0].starts_with("\u{feff}Input Shapes,") && lines[0].contains(",my note,Profiling Average"));
     assert!(
@@ -95,8 +95,7 @@ fn ingest_keeps_foreign_columns_and_rows() {
         lines[1]
     );
     assert!(lines[2].contains(",51,mine,59.730000,59.730000,,"), "{}", lines[2]);
-    let database =
-        std::fs::read_to_string(context.path("db/database.yaml")).expect("made at the first write");
+    let database = fs::read_to_string(context.path("db/database.yaml")).expect("made at the first write");
     assert!(database.contains("kind: npu"), "{database}");
 }
 
@@ -206,7 +205,7 @@ fn ingest_refuses_profile_of_other_software() {
     );
     let mixed = context.run(&["ingest", "new", "--db", "db", "--mix-stacks"]);
     assert_eq!(mixed.code, 0, "{}", mixed.stderr);
-    let file = std::fs::read_to_string(context.path("db/database.yaml")).expect("there");
+    let file = fs::read_to_string(context.path("db/database.yaml")).expect("there");
     assert!(file.contains("cann: 8.3.RC1"), "nothing changed, so nothing is written: {file}");
 }
 
@@ -214,7 +213,7 @@ fn ingest_refuses_profile_of_other_software() {
 fn ingest_fills_empty_folder() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU, ADD]));
-    std::fs::create_dir(context.path("here")).expect("created");
+    fs::create_dir(context.path("here")).expect("created");
     let mut command = context.command(&["ingest", "../k.csv", "--db", "."]);
     command.current_dir(context.path("here"));
     let ran = context.ran(&command.output().expect("npubench runs"));

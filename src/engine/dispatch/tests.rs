@@ -20,7 +20,6 @@ use crate::{
         CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
-    files::atomic::faults,
     ledger::NewRun,
     plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select_cases},
     process::ProcessError,
@@ -499,14 +498,63 @@ fn no_collection_is_started_that_would_end_after_the_deadline() {
 }
 
 #[test]
-fn results_survive_a_failed_write_of_the_csv_and_the_next_run_writes_them() {
+fn deleted_rows_are_reported_and_rows_are_written_during_a_long_run() {
+    let fixture = Fixture::new(40);
+    let table = fixture.folder.path().join("Add.csv");
+    let seen = RefCell::new(Vec::new());
+    let observe = |_: &LaneContext, event: &RunEvent| match event {
+        RunEvent::RowsWritten { rows, .. } => {
+            seen.borrow_mut().push(*rows);
+            // The first ten rows are removed once some are written.
+            let text = fs::read_to_string(&table).expect("a table");
+            let kept: Vec<&str> = text
+                .lines()
+                .enumerate()
+                .filter(|(line, _)| !(1..=10).contains(line))
+                .map(|(_, text)| text)
+                .collect();
+            fs::write(&table, kept.join("\n") + "\n").expect("written");
+        }
+        _ => {}
+    };
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond =
+        |context: &LaneContext, _: Seconds, start: &StartCollection| (50.0, success(context, start));
+    let observed = fixture.run(plan, &[0], None, &[], &respond, &observe);
+    assert!(seen.borrow().len() > 1, "{seen:?}");
+    assert_eq!(
+        (observed.exit(), observed.verdicts()),
+        (ExitStatus::SomeNotOk, BTreeMap::from([(Verdict::Ok, 40)]))
+    );
+    let problems: Vec<&str> = observed
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            RunEvent::RowsNotWritten { problem, .. } => Some(problem.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(problems.iter().any(|problem| problem.contains("that the run measured")), "{problems:?}");
+}
+
+#[test]
+fn damaged_table_does_not_end_the_run_and_the_next_run_writes_its_rows() {
     let fixture = Fixture::new(4);
     let before = fixture.csv();
-    faults::fail_after(0);
-    let observed = fixture.run_all(&[0], &|context, _, start| (1.0, success(context, start)));
-    assert!(faults::happened());
-    let error = observed.outcome.expect_err("the run fails");
-    assert_eq!(error.exit_status(), ExitStatus::Interrupted, "{error}");
+    let table = fixture.folder.path().join("Add.csv");
+    let observe = |_: &LaneContext, event: &RunEvent| {
+        // The table is replaced while the run goes on, such as by an editor that saves an empty file.
+        if matches!(event, RunEvent::CollectionStarted { .. }) {
+            fs::write(&table, "").expect("emptied");
+        }
+    };
+    let plan = fixture.plan(&BTreeSet::new());
+    let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| (1.0, success(context, start));
+    let observed = fixture.run(plan, &[0], None, &[], &respond, &observe);
+    fs::write(&table, &before).expect("restored");
+    assert_eq!(observed.exit(), ExitStatus::SomeNotOk);
+    let unwritten = &observed.outcome.as_ref().expect("the run ended").unwritten;
+    assert_eq!(unwritten.iter().map(KernelName::as_str).collect::<Vec<_>>(), ["Add"]);
     assert_eq!(fixture.csv(), before);
     let ledger = fixture.database.ledger().expect("a ledger");
     let run = format!("{RUN}-0");

@@ -1,4 +1,5 @@
-//! A pattern of a grid file, parsed: axes with the source of their values, expressions and slots. All names are checked; no model is bound yet.
+//! A pattern of a grid file, parsed: axes with the source of their values, expressions and slots. All names are
+//! checked; no model is bound yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
-//! Rows of grids and mutations in a database: existing rows are read, the selected candidates of all kernels are appended
-//! in memory, on all cores, and then each kernel's CSV is written as a whole or not at all.
+//! Rows of grids and mutations in a database: existing rows are read, the selected candidates of all kernels are
+//! appended in memory, on all cores, and then each kernel's CSV is written as a whole or not at all.
 
 mod error;
 mod mutation_cases;
