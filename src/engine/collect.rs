@@ -12,7 +12,7 @@ use std::{
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::CatalogueEntry,
-    domain::Attempt,
+    domain::{Attempt, CaseOutcome, Verdict},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
@@ -73,7 +73,14 @@ pub(super) fn run_collection(
         Ok(records) => (records, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
-    let attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end);
+    let mut attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end);
+    if let Some(problem) = &unreadable {
+        let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
+        lost.for_each(|attempt| {
+            let reason = format!("the profile cannot be read: {problem}");
+            attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
+        });
+    }
     let outcome = unreadable.unwrap_or_else(|| match ended {
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
         ExitKind::Exited(_) => {

@@ -63,6 +63,19 @@ pub(crate) const CELLS: [&str; 6] = [
     "Output Formats",
 ];
 
+const NAME: [&str; 2] = ["Name", "Op Name"];
+const STATE: [&str; 1] = ["OP State"];
+const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
+const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
+const DEVICE: [&str; 1] = ["Device_id"];
+
+/// Names of all columns that are read, in any version.
+fn read_columns() -> impl Iterator<Item = &'static str> {
+    let lists: [&[&'static str]; 9] =
+        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &COUNTERS];
+    lists.into_iter().flatten().copied()
+}
+
 impl RecordColumns {
     /// Resolves the header of a kernel table. `row` returns the next row, which shows the reason of missing shapes.
     pub(super) fn resolve_header(
@@ -73,6 +86,11 @@ impl RecordColumns {
         let find = |names: &[&str]| {
             names.iter().find_map(|name| header.iter().position(|cell| cell.trim_ascii() == name.as_bytes()))
         };
+        for name in read_columns() {
+            if header.iter().filter(|cell| cell.trim_ascii() == name.as_bytes()).count() > 1 {
+                return Err(ProfileError::DuplicateColumn { file: file.to_owned(), column: name });
+            }
+        }
         let mut missing: Vec<&'static str> = Vec::new();
         let mut require = |names: &[&'static str]| {
             find(names).unwrap_or_else(|| {
@@ -98,11 +116,11 @@ impl RecordColumns {
             kernel,
             duration,
             cells,
-            name: find(&["Name", "Op Name"]),
-            state: find(&["OP State"]),
-            core: find(&["Accelerator Core", "Task Type"]),
-            start: find(&["Start Time(us)", "Task Start Time(us)"]),
-            device: find(&["Device_id"]),
+            name: find(&NAME),
+            state: find(&STATE),
+            core: find(&CORE),
+            start: find(&START),
+            device: find(&DEVICE),
             counters: COUNTERS.map(|name| find(&[name])),
         })
     }

@@ -136,6 +136,14 @@ pub enum ProfileError {
         /// Position of the record.
         place: RecordPosition,
     },
+    /// Header with a column twice: which one is right is unknown.
+    #[error("`{}` has the column `{column}` twice", .file.display())]
+    DuplicateColumn {
+        /// The file.
+        file: PathBuf,
+        /// The column.
+        column: &'static str,
+    },
     /// Profile of a replay script, whose durations are not those of production.
     #[error("`{}` is the profile of a replay by npubench, not of production", .0.display())]
     Replay(PathBuf),
@@ -260,6 +268,7 @@ impl ProfileError {
             Self::Cell { .. } => "export the profile again",
             Self::DumpLine { .. } => "fix or remove the line; docs/attention.md describes the fields",
             Self::EmptyDump(_) => "load the dump's patch before the first call, see docs/attention.md",
+            Self::DuplicateColumn { .. } => "export the profile again, or remove the wrong column",
             Self::Replay(_) => {
                 "give profiles of the model itself; `npubench run` writes the results of replays"
             }

@@ -307,3 +307,17 @@ fn copied_table_of_a_replay_is_refused_on_any_kind() {
         assert!(!context.path("new").exists());
     }
 }
+
+#[test]
+fn profile_with_a_column_twice_is_refused() {
+    let context = Context::new();
+    let text = profile(&[SWIGLU]);
+    let (header, rows) = text.split_once('\n').expect("a header");
+    context.write("k.csv", &format!("{header},Duration(us)\n{},1.5\n", rows.trim_end()));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @"
+    error: `ROOT/k.csv` has the column `Duration(us)` twice
+    hint: export the profile again, or remove the wrong column
+    ");
+}
