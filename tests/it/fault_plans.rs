@@ -106,6 +106,21 @@ fn each_fault_alone_affects_only_its_cases() {
     }
 }
 
+/// The reason of a row names the table and its fault, not the consequence.
+#[test]
+fn unreadable_table_is_the_reason_of_its_rows() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - ragged_csv: {rows: 2}\n");
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--kernels", "Add"];
+    let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    for row in context.rows("db", "Add") {
+        assert_eq!(row["MicroBench Verdict"], "lost_records");
+        let reason = &row["MicroBench Reason"];
+        assert!(reason.starts_with("the profile cannot be read: ") && reason.contains("op_summary"), "{reason}");
+    }
+}
+
 fn indented(fault: &str) -> String {
     fault.lines().map(|line| format!("  {line}\n")).collect()
 }
