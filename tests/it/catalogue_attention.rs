@@ -407,7 +407,7 @@ fn scenes_of_serving_are_replayed_on_four_devices() {
 }
 
 #[test]
-fn values_mean_something() {
+fn manifest_has_the_fills_of_the_entry() {
     let context = Context::new();
     everything(&context);
     for (kernel, argument, filled) in [
@@ -444,7 +444,7 @@ fn values_mean_something() {
 }
 
 #[test]
-fn what_a_kernel_does_not_take_is_refused_with_the_reason() {
+fn case_outside_the_rule_is_rejected_with_reason() {
     for (case, reason) in WRONG {
         let context = Context::new();
         database(&context, &[record(case)]);

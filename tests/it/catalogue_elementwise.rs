@@ -233,7 +233,7 @@ fn the_vendors_code_accepts_them() {
 }
 
 #[test]
-fn what_is_known_to_be_wrong_is_refused_by_our_own_rules() {
+fn known_invalid_calls_are_rejected_by_the_rules() {
     let context = ran(WRONG.iter().map(|(case, _)| case));
     for ([kernel, shapes, dtypes, output, dtype], said) in WRONG {
         let rows = context.rows("db", kernel);

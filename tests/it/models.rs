@@ -135,7 +135,7 @@ fn queries_without_a_low_rank_are_projected_at_once() {
 }
 
 #[test]
-fn quantisation_spares_what_decides() {
+fn quantisation_skips_router_lm_head_and_latent_products() {
     let layout = ParallelLayout { tp: 8, ep: 8, dp: 1 };
     let types = |quantisation| -> BTreeMap<&str, String> {
         let gemms = model("GLM-5.1").gemms(layout, quantisation).expect("it divides");
@@ -347,7 +347,7 @@ const CONFIGURED: [&str; 9] = [
 ];
 
 #[test]
-fn imports_say_what_the_files_say() {
+fn imported_configs_equal_the_model_files() {
     let context = Context::new();
     for name in CONFIGURED {
         let ours = model(name);
@@ -484,7 +484,7 @@ fn bad_model_files_name_line_and_reason() {
 }
 
 #[test]
-fn a_folder_of_models_stands_in_front() {
+fn asset_folder_overrides_built_in_models() {
     let context = Context::new();
     fs::create_dir_all(context.path("mine/grids/models")).expect("made");
     let text = QWEN3_32B.replace("layers: 64", "layers: 2");
