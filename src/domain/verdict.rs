@@ -76,10 +76,10 @@ impl CaseOutcome {
     /// NUL byte is not a text file.
     pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
         let reason: String = reason.into();
-        let is_raw = |c: char| c.is_control() && c != '\n';
-        if !reason.contains(is_raw) {
+        if !reason.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n') {
             return Self { verdict, reason };
         }
+        let is_raw = |c: char| c.is_ascii_control() && c != '\n';
         let escape = |c: char| if is_raw(c) { c.escape_default().to_string() } else { c.to_string() };
         Self { verdict, reason: reason.chars().map(escape).collect() }
     }

@@ -117,7 +117,10 @@ fn unreadable_table_is_the_reason_of_its_rows() {
     for row in context.rows("db", "Add") {
         assert_eq!(row["MicroBench Verdict"], "lost_records");
         let reason = &row["MicroBench Reason"];
-        assert!(reason.starts_with("the profile cannot be read: ") && reason.contains("op_summary"), "{reason}");
+        assert!(
+            reason.starts_with("the profile cannot be read: ") && reason.contains("op_summary"),
+            "{reason}"
+        );
     }
 }
 
