@@ -502,20 +502,15 @@ fn deleted_rows_are_reported_and_rows_are_written_during_a_long_run() {
     let fixture = Fixture::new(40);
     let table = fixture.folder.path().join("Add.csv");
     let seen = RefCell::new(Vec::new());
-    let observe = |_: &LaneContext, event: &RunEvent| match event {
-        RunEvent::RowsWritten { rows, .. } => {
+    let observe = |_: &LaneContext, event: &RunEvent| {
+        if let RunEvent::RowsWritten { rows, .. } = event {
             seen.borrow_mut().push(*rows);
             // The first ten rows are removed once some are written.
             let text = fs::read_to_string(&table).expect("a table");
-            let kept: Vec<&str> = text
-                .lines()
-                .enumerate()
-                .filter(|(line, _)| !(1..=10).contains(line))
-                .map(|(_, text)| text)
-                .collect();
+            let lines = text.lines().enumerate().filter(|(line, _)| !(1..=10).contains(line));
+            let kept: Vec<&str> = lines.map(|(_, text)| text).collect();
             fs::write(&table, kept.join("\n") + "\n").expect("written");
         }
-        _ => {}
     };
     let plan = fixture.plan(&BTreeSet::new());
     let respond =
