@@ -83,8 +83,8 @@ enum RowChange {
 }
 
 impl MergeReport {
-    fn count_change(&mut self, fate: RowChange) {
-        *match fate {
+    fn count_change(&mut self, change: RowChange) {
+        *match change {
             RowChange::Updated => &mut self.updated,
             RowChange::Same => &mut self.same,
             RowChange::Kept => &mut self.kept,

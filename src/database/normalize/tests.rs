@@ -5,7 +5,7 @@ use super::*;
 const SIGNATURE: &str =
     "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats";
 
-/// Mends a table that needs it, and sees to it that mending again does nothing.
+/// Normalizes a table that needs it, and checks that a second pass changes nothing.
 fn normalized(stem: &str, text: &str) -> (String, NormalizeReport) {
     let name = format!("{stem}.csv");
     let (report, bytes) = normalize_table(&name, stem, DataKind::Npu, text.as_bytes());
