@@ -287,7 +287,7 @@ mod tests {
     fn type_errors_name_position_and_expectation() {
         let other = "correct the file and try again";
         for (text, expected) in [
-            ("kernel: a\ncount: -1\n", "2:8: found `-1`, expected a whole number from 0"),
+            ("kernel: a\ncount: -1\n", "2:8: found `-1`, expected a whole number of at least 0"),
             ("kernel: a\ncount: [1]\n", "2:8: found a list or a mapping, expected a single value"),
             ("kernel: a\nnames: x\n", "2:8: found `x`, expected a list"),
             ("kernel: a\nis_on: yes\n", "2:8: found `yes`, expected `true` or `false`"),
