@@ -31,7 +31,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
                 let object = serde_json::json!({
                     "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
                     "summary": entry.summary, "needs": entry.needs.words(), "check_method": entry.check_method.as_str(),
-                    "rehearsed": entry.can_be_launched(),
+                    "launchable": entry.can_be_launched(),
                     "forms": entry.forms.iter().map(|form| &form.rule.source).collect::<Vec<_>>(),
                 });
                 print_data(&format!("{object}\n"));

@@ -40,14 +40,14 @@ pub(crate) fn verdict_table(findings: &[(IdentifiedCase, CaseOutcome)]) -> Strin
 
 /// Returns a table of the kernels of a catalogue: API, method of the vendor check, rehearsal, requirements.
 pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
-    let mut table = plain_table(["kernel", "launched by", "checked by", "rehearsed", "needs"]);
+    let mut table = plain_table(["kernel", "launched by", "checked by", "launchable", "needs"]);
     for entry in catalogue.entries() {
-        let rehearsed = if entry.can_be_launched() { "yes" } else { "no" };
+        let launchable = if entry.can_be_launched() { "yes" } else { "no" };
         let cells = [
             entry.kernel.as_str().to_owned(),
             entry.api.clone(),
             entry.check_method.as_str().to_owned(),
-            rehearsed.to_owned(),
+            launchable.to_owned(),
             entry.needs.words().join(", "),
         ];
         table.add_row(cells);

@@ -176,8 +176,8 @@ fn add_variants_adds_rows_for_differing_calls() {
         "--format",
         "json",
     ]);
-    let told: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    assert_eq!(told["added"], 2);
+    let summary: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(summary["added"], 2);
     assert_eq!(context.rows("db", "FusedInferAttentionScore").len(), 3);
     let ran = context.run(&["db", "check", "db"]);
     assert!(!ran.stdout.contains("[duplicate]"), "{}", ran.stdout);
@@ -283,8 +283,8 @@ fn check_dump(context: &Context, calls: usize) {
     context.write("k.csv", &profile(&[&decode(2, "50")]));
     context.run(&["ingest", "k.csv", "--db", "db"]);
     let ran = context.run(&["fia-backfill", "--db", "db", "--dump", &dump, "--add-variants"]);
-    let told = format!("0 of 1 rows complete, {calls} added; 0 of {calls} calls match no row\n");
-    assert!(ran.stdout.ends_with(&told), "{}{}", ran.stdout, ran.stderr);
+    let summary = format!("0 of 1 rows complete, {calls} added; 0 of {calls} calls match no row\n");
+    assert!(ran.stdout.ends_with(&summary), "{}{}", ran.stdout, ran.stderr);
     assert_eq!(column(context, 2, "actual_seq_lengths_kv_values"), "1001,130");
     assert_eq!(column(context, 2, "metadata_completeness"), "complete");
 }

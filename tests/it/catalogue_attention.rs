@@ -501,8 +501,8 @@ fn attention_without_its_runtime_values_is_not_guessed() {
     let context = Context::new();
     database(&context, &[Call::decode(2, 1000, 4, 1).record()]);
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    let said = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(said.contains("unsupported: 1 case: `Runtime input_layout` is not known"), "{said}");
+    let output = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(output.contains("unsupported: 1 case: `Runtime input_layout` is not known"), "{output}");
 }
 
 #[test]
@@ -512,14 +512,14 @@ fn the_vendors_code_accepts_every_call() {
     everything(&context);
     for kernel in kernels() {
         vendor::render(&context, kernel);
-        let lines = vendor::judge(&python, &context.path(kernel)).cases;
+        let lines = vendor::check_by_vendor(&python, &context.path(kernel)).cases;
         let expected = match kernel {
             // Of vllm-ascend.
             "AddRmsNormBias"
             | "ApplyTopKTopPCustom"
             | "split_qkv_rmsnorm_rope_kernel"
             | "split_qkv_rmsnorm_rope_kernel_0" => "\"not_in_torch_npu\"",
-            // Names and types of the arguments were judged all the same.
+            // Names and types of the arguments were checked all the same.
             "RINGMLAPrefillBF16Kernel" | "PagedCacheLoadNdKernel" => "\"no_meta\"",
             // Its Meta kernel asks the device how it saturates.
             "FlashAttentionScore" => "aclrtSetDeviceSatMode",

@@ -199,8 +199,8 @@ fn every_accepted_call_runs() {
     let mut rows = 0;
     for kernel in &kernels {
         for row in context.rows("db", kernel) {
-            let said = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
-            assert_eq!(said.0, "ok", "{kernel} {}: {}", row["Input Shapes"], said.1);
+            let message = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
+            assert_eq!(message.0, "ok", "{kernel} {}: {}", row["Input Shapes"], message.1);
             rows += 1;
         }
     }
@@ -222,9 +222,9 @@ fn the_vendors_code_accepts_them() {
         if !collection.join("manifest.json").exists() {
             continue;
         }
-        let judged = vendor::judge(&python, &collection);
-        accepted += judged.accepted();
-        errors.extend(judged.errors);
+        let journal = vendor::check_by_vendor(&python, &collection);
+        accepted += journal.accepted();
+        errors.extend(journal.errors);
     }
     let expected = GOOD.iter().filter(|case| WITHOUT_META.contains(&case[0])).count();
     assert_eq!(errors.len(), expected, "{errors:#?}");
@@ -235,7 +235,7 @@ fn the_vendors_code_accepts_them() {
 #[test]
 fn known_invalid_calls_are_rejected_by_the_rules() {
     let context = ran(WRONG.iter().map(|(case, _)| case));
-    for ([kernel, shapes, dtypes, output, dtype], said) in WRONG {
+    for ([kernel, shapes, dtypes, output, dtype], message) in WRONG {
         let rows = context.rows("db", kernel);
         let row = rows.iter().find(|row| {
             let is = |column: &str, cell: &str| row[column].trim_matches('"') == cell;
@@ -246,6 +246,10 @@ fn known_invalid_calls_are_rejected_by_the_rules() {
         });
         let row = row.unwrap_or_else(|| panic!("{kernel} {shapes} is not in the database"));
         assert_eq!(row["MicroBench Verdict"], "invalid_args", "{kernel} {shapes}");
-        assert!(row["MicroBench Reason"].contains(said), "{kernel} {shapes}: {}", row["MicroBench Reason"]);
+        assert!(
+            row["MicroBench Reason"].contains(message),
+            "{kernel} {shapes}: {}",
+            row["MicroBench Reason"]
+        );
     }
 }

@@ -219,7 +219,7 @@ fn the_vendors_code_accepts_every_call() {
     database(&context, &CASES);
     for kernel in kernels() {
         vendor::render(&context, kernel);
-        let judged = vendor::judge(&python, &context.path(kernel));
+        let judged = vendor::check_by_vendor(&python, &context.path(kernel));
         let count = CASES.iter().filter(|case| case.split(' ').next() == Some(kernel)).count();
         assert_eq!(judged.accepted(), count, "{kernel}: {:?}", judged.errors);
     }

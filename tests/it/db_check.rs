@@ -21,9 +21,9 @@ fn table(columns: &str, rows: &[&str]) -> String {
     format!("{SIGNATURE}{columns}\n{rows}")
 }
 
-/// Checks a folder that holds one file, which must not change; returns what is said but for the columns
+/// Checks a folder that holds one file, which must not change; returns its output without the lines about columns
 /// that short tables lack.
-fn said(file: &str, bytes: &[u8]) -> String {
+fn check_output(file: &str, bytes: &[u8]) -> String {
     let context = Context::new();
     fs::create_dir(context.path("db")).expect("created");
     fs::write(context.path("db").join(file), bytes).expect("written");
@@ -41,19 +41,19 @@ fn said(file: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn db_check_reports_files_that_are_no_tables() {
-    let said = [
-        said("K.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
-        said("op_mapping.yaml", b"version https://git-lfs.github.com/spec/v1\n"),
-        said("K.csv", b""),
-        said("K.csv", b"\xef\xbb\xbf\r\n\r\n"),
-        said("K.csv", b"\xff\xfeI\0n\0"),
-        said("K.csv", b"Input Shapes\n4\n\0\0\0\0"),
-        said("K.csv", b"Input Shapes;Input Data Types\n4;FLOAT\n"),
-        said("K.csv", b"PK\x03\x04\x9c,\x01\n"),
-        said("notes.csv", b"a,b\n1,2\n"),
-        said("database.yaml", b"npubench_database: 1\nkind: nqu\n"),
+    let outputs = [
+        check_output("K.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n"),
+        check_output("op_mapping.yaml", b"version https://git-lfs.github.com/spec/v1\n"),
+        check_output("K.csv", b""),
+        check_output("K.csv", b"\xef\xbb\xbf\r\n\r\n"),
+        check_output("K.csv", b"\xff\xfeI\0n\0"),
+        check_output("K.csv", b"Input Shapes\n4\n\0\0\0\0"),
+        check_output("K.csv", b"Input Shapes;Input Data Types\n4;FLOAT\n"),
+        check_output("K.csv", b"PK\x03\x04\x9c,\x01\n"),
+        check_output("notes.csv", b"a,b\n1,2\n"),
+        check_output("database.yaml", b"npubench_database: 1\nkind: nqu\n"),
     ];
-    insta::assert_snapshot!(said.join("--\n"), @r"
+    insta::assert_snapshot!(outputs.join("--\n"), @r"
     db/K.csv:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
     --
     db/op_mapping.yaml:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
@@ -83,22 +83,25 @@ fn db_check_reports_files_that_are_no_tables() {
 #[test]
 fn db_check_reports_invalid_rows() {
     let double = format!("{SIGNATURE},Note,Note, Note ,\n{ROW},,,,\n");
-    let said = [
-        said("K.csv", double.as_bytes()),
-        said("K.csv", table(",Note", &["4,FLOAT", &format!("{ROW},a,b"), &format!("{ROW},")]).as_bytes()),
-        said("K.csv", &[table(",Note", &[]).as_bytes(), ROW.as_bytes(), b",\xb2\xe2\n"].concat()),
-        said(
+    let outputs = [
+        check_output("K.csv", double.as_bytes()),
+        check_output(
+            "K.csv",
+            table(",Note", &["4,FLOAT", &format!("{ROW},a,b"), &format!("{ROW},")]).as_bytes(),
+        ),
+        check_output("K.csv", &[table(",Note", &[]).as_bytes(), ROW.as_bytes(), b",\xb2\xe2\n"].concat()),
+        check_output(
             "K.csv",
             table("", &["6k,FLOAT,ND,4,FLOAT,ND", "4;4,FLOAT,ND,,,", "N/A,N/A,N/A,,,", ",,,,,"]).as_bytes(),
         ),
-        said(
+        check_output(
             "K.csv",
             table("", &[ROW, OTHER, "\"\"\"4;\"\"\",FLOAT;DT_UNDEFINED,ND,4,DT_FLOAT,ND", OTHER]).as_bytes(),
         ),
-        said("K.csv", table("", &[ROW, &ROW.replacen(",ND", ",\"ND", 1)]).as_bytes()),
-        said("K.csv", format!("\u{feff}{SIGNATURE}\r\n{ROW}\r\n\n{OTHER}\n").as_bytes()),
-        said("K.csv", table(",MicroBench Duration(us)", &[&format!("{ROW},3.5")]).as_bytes()),
-        said(
+        check_output("K.csv", table("", &[ROW, &ROW.replacen(",ND", ",\"ND", 1)]).as_bytes()),
+        check_output("K.csv", format!("\u{feff}{SIGNATURE}\r\n{ROW}\r\n\n{OTHER}\n").as_bytes()),
+        check_output("K.csv", table(",MicroBench Duration(us)", &[&format!("{ROW},3.5")]).as_bytes()),
+        check_output(
             "K.csv",
             table(
                 ",Average Duration(us),Std Duration(us)",
@@ -107,7 +110,7 @@ fn db_check_reports_invalid_rows() {
             .as_bytes(),
         ),
     ];
-    insta::assert_snapshot!(said.join("--\n"), @r#"
+    insta::assert_snapshot!(outputs.join("--\n"), @r#"
     db/K.csv:1: error: `Note` is the name of columns 7 and 8 [double-column]
     db/K.csv:1: error: `Note` is the name of columns 7 and 9 [double-column]
     db/K.csv:1: note: not in the contract, kept as they are: `Note`, `Note`, `Note`, `` [own-column]
@@ -150,7 +153,7 @@ fn db_check_reports_invalid_numbers() {
             .map(|(cells, size)| format!("{size},FLOAT,ND,4,FLOAT,ND,{cells}"))
             .collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    insta::assert_snapshot!(said("K.csv", table(columns, &rows).as_bytes()), @r"
+    insta::assert_snapshot!(check_output("K.csv", table(columns, &rows).as_bytes()), @r"
     db/K.csv:2: error: `Average Duration(us)` is `-1`, which is negative [number]
     db/K.csv:3: error: `Average Duration(us)` is `nan`, which is not finite [number]
     db/K.csv:4: error: `Average Duration(us)` is `inf`, which is not finite [number]
@@ -166,15 +169,15 @@ fn db_check_reports_invalid_numbers() {
 #[test]
 fn db_check_reports_invalid_collectives() {
     let good = "1024,16,DT_FP16,1,3.5,0.29";
-    let said = [
-        said("hcom_allReduce_.csv", format!("{COLLECTIVE}\n{good}\n").as_bytes()),
-        said("hcom_allReduce_.csv", b"message_bytes,dtype,Duration(us),Note\n1024,DT_FP16,3.5,\n"),
-        said(
+    let outputs = [
+        check_output("hcom_allReduce_.csv", format!("{COLLECTIVE}\n{good}\n").as_bytes()),
+        check_output("hcom_allReduce_.csv", b"message_bytes,dtype,Duration(us),Note\n1024,DT_FP16,3.5,\n"),
+        check_output(
             "hcom_allReduce_.csv",
             format!("{COLLECTIVE}\n{good}\n1k,16.5,DT_FP16,N/A,-1,\n1024,16,DT_FP16,1,3.6,0.3\n").as_bytes(),
         ),
     ];
-    insta::assert_snapshot!(said.join("--\n"), @r"
+    insta::assert_snapshot!(outputs.join("--\n"), @r"
     --
     db/hcom_allReduce_.csv:1: error: the header lacks `num_devices`, `topology_tier`, `bandwidth_gbps` [no-column]
     db/hcom_allReduce_.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
@@ -191,14 +194,14 @@ fn db_check_reports_invalid_collectives() {
 #[test]
 fn db_check_reports_names_of_no_kernel() {
     let good = table("", &[ROW]);
-    let said = [
-        said("%ZZ.csv", good.as_bytes()),
-        said("a b.csv", good.as_bytes()),
-        said("con.csv", good.as_bytes()),
-        said("K\n\u{1b}[31m.csv", good.as_bytes()),
-        said(".npubench-x1.tmp", b""),
+    let outputs = [
+        check_output("%ZZ.csv", good.as_bytes()),
+        check_output("a b.csv", good.as_bytes()),
+        check_output("con.csv", good.as_bytes()),
+        check_output("K\n\u{1b}[31m.csv", good.as_bytes()),
+        check_output(".npubench-x1.tmp", b""),
     ];
-    insta::assert_snapshot!(said.join("--\n"), @r"
+    insta::assert_snapshot!(outputs.join("--\n"), @r"
     db/%ZZ.csv:1: error: `%ZZ` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits [file-name]
     --
     db/a b.csv:1: error: is read as kernel `a b`, whose file is `a%20b.csv` [file-name]

@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use crate::kill_resume::{ingested, processes_in};
 
 /// A fault plan, and the kernels that do not end `ok` with their verdicts.
-type Guilty = &'static [(&'static str, &'static str)];
+type ExpectedFailures = &'static [(&'static str, &'static str)];
 
 /// Repeated and single faults, with the expected verdicts.
-const ALONE: [(&str, &str, Guilty); 19] = [
+const ALONE: [(&str, &str, ExpectedFailures); 19] = [
     ("exit code", "- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
     (
         "killed",
@@ -63,10 +63,14 @@ fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) 
         "--rehearsal-faults",
         "plan.yaml",
     ]);
-    let said = format!("{plan}\n{}{}", ran.stdout, ran.stderr);
-    assert!(matches!(ran.code, 0 | 1), "{}: {said}", ran.code);
-    assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "{said}");
-    assert_eq!(fs::read_dir(context.path("db/.npubench/processes")).map_or(0, Iterator::count), 0, "{said}");
+    let output = format!("{plan}\n{}{}", ran.stdout, ran.stderr);
+    assert!(matches!(ran.code, 0 | 1), "{}: {output}", ran.code);
+    assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "{output}");
+    assert_eq!(
+        fs::read_dir(context.path("db/.npubench/processes")).map_or(0, Iterator::count),
+        0,
+        "{output}"
+    );
     let ledger = Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
     let mut query = ledger
         .prepare(
@@ -80,12 +84,12 @@ fn verdicts(plan: &str, model: &str) -> (BTreeMap<String, Vec<String>>, String) 
         let (kernel, verdict) = row.expect("every case has a verdict");
         verdicts.entry(kernel).or_default().push(verdict);
     }
-    assert_eq!(verdicts.values().map(Vec::len).sum::<usize>(), 20, "{said}");
-    (verdicts, said)
+    assert_eq!(verdicts.values().map(Vec::len).sum::<usize>(), 20, "{output}");
+    (verdicts, output)
 }
 
 fn check(plan: &str, expected: &[(&str, &str)]) {
-    let (verdicts, said) = verdicts(plan, "lifelike");
+    let (verdicts, output) = verdicts(plan, "lifelike");
     for (kernel, found) in verdicts {
         // A case that crashes and runs out of memory gets one of both verdicts.
         let ends = expected.iter().filter(|(expected, _)| *expected == kernel).map(|(_, verdict)| *verdict);
@@ -95,7 +99,7 @@ fn check(plan: &str, expected: &[(&str, &str)]) {
             ends = vec!["ok", "noisy"];
         }
         let fits = |verdict: &String| ends.contains(&verdict.as_str());
-        assert!(found.iter().all(fits), "{kernel} is {found:?}, expected {ends:?}: {said}");
+        assert!(found.iter().all(fits), "{kernel} is {found:?}, expected {ends:?}: {output}");
     }
 }
 

@@ -138,7 +138,7 @@ fn table(rows: usize, newline: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What a table says of each kernel: records, the sum of their durations, and of their counters.
+/// Totals of each kernel in a table: records, the sum of their durations, and of their counters.
 type Sums = BTreeMap<String, (usize, f64, f64)>;
 /// Records of each kernel, and the sum of their durations.
 type Counts = BTreeMap<String, (usize, f64)>;
@@ -171,7 +171,7 @@ fn by_records(path: &Path) -> Result<(u64, Counts), String> {
     let mut reader = RecordReader::open(path).map_err(|error| error.to_string())?;
     while let Some(record) = reader.read_record().map_err(|error| error.to_string())? {
         records += 1;
-        if let Some((kernel, duration)) = judged(&record)? {
+        if let Some((kernel, duration)) = accepted_duration(&record)? {
             let sum = sums.entry(kernel).or_default();
             sum.0 += 1;
             sum.1 += duration;
@@ -181,7 +181,7 @@ fn by_records(path: &Path) -> Result<(u64, Counts), String> {
 }
 
 /// Kernel and duration of a record that counts.
-fn judged(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
+fn accepted_duration(record: &KernelRow<'_>) -> Result<Option<(String, f64)>, String> {
     if matches!(record.signature_cells()[0].trim_ascii(), b"" | b"N/A" | b"NA")
         || matches!(record.kernel(), b"" | b"N/A" | b"NA")
     {
@@ -387,7 +387,7 @@ fn undamaged_fuzz_database_is_read() {
     assert_eq!((records, sums["Mul"].0), (249, 200), "200 kernels and 49 collectives");
 }
 
-/// What stands behind a quote that is not closed is not taken into memory.
+/// Text behind an open quote is not taken into memory.
 #[test]
 fn row_without_end_is_refused_at_its_start() {
     let (_folder, path) = written("kernel_details.csv", &table(3, "\n"));

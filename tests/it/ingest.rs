@@ -236,12 +236,12 @@ fn ingest_counts_profile_in_several_forms_once() {
         let database = format!("db{number}");
         let ran = context.run(&["ingest", "t", more, "--db", &database]);
         assert!(ran.stdout.starts_with("2 records of 1 file in "), "{more}: {}{}", ran.stdout, ran.stderr);
-        let said = if more == summary {
+        let message = if more == summary {
             format!("`{summary}` is left out: `ROOT/{csv}` is an export of the same profile\n")
         } else {
             String::new()
         };
-        assert_eq!(ran.stderr, said, "{more}");
+        assert_eq!(ran.stderr, message, "{more}");
         let given_first = context.run(&["ingest", more, "t", "--db", &database]);
         assert!(given_first.stdout.contains(" 0 rows added, 0 updated"), "{}", given_first.stdout);
     }

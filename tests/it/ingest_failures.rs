@@ -1,7 +1,7 @@
 //! Ingest into a database that is there, with the program killed, or the disk full, at any call.
 //!
 //! Whatever happens: each table is the old or the new one, byte for byte; nothing else is touched; the same
-//! command ends in the bytes of an undisturbed one; and what an interrupted one left is told by `db check`.
+//! command ends in the bytes of an undisturbed one; and what an interrupted one left is reported by `db check`.
 
 use std::{
     collections::BTreeMap,
@@ -96,8 +96,8 @@ impl Story {
             }
         }
         assert!(self.old.keys().all(|name| files.contains_key(name)), "{when}: a file is gone");
-        let told = self.context.run(&["db", "check", "db"]);
-        assert_eq!(told.stdout.matches("left-behind").count(), left_behind, "{when}: {}", told.stdout);
+        let checked = self.context.run(&["db", "check", "db"]);
+        assert_eq!(checked.stdout.matches("left-behind").count(), left_behind, "{when}: {}", checked.stdout);
         let again = self.context.run(&["ingest", "next.csv", "--db", "db"]);
         assert_eq!(again.code, 0, "{when}: {}", again.stderr);
         let (ended, undisturbed) = (self.files(), &self.new);
@@ -119,7 +119,7 @@ fn tables(files: &Files) -> impl Iterator<Item = (&PathBuf, &Vec<u8>)> {
     visible(files).filter(|(name, _)| name.extension().is_some_and(|extension| extension == "csv"))
 }
 
-/// What is not hidden.
+/// Names of the files that are not hidden.
 fn visible(files: &Files) -> impl Iterator<Item = (&PathBuf, &Vec<u8>)> {
     files
         .iter()
@@ -294,7 +294,7 @@ fn ingest_on_full_disk_leaves_complete_tables() {
     let mut failed = 0;
     for blocks in 0..=largest + 1 {
         story.set_up();
-        // Without the trap the program would be killed and not be told.
+        // Without the trap the program would be killed instead of receiving the error.
         let limited = shell(&format!("trap '' XFSZ; ulimit -f {blocks}"), &story.ingest()).status();
         let code = limited.expect("a shell").code();
         let left: Vec<PathBuf> =

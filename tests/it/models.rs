@@ -272,7 +272,7 @@ proptest! {
     }
 }
 
-/// What of a `config.json` speaks of sizes, for the models that ship.
+/// Keys of a `config.json` that state sizes, for the embedded models.
 fn config(name: &str) -> Value {
     match name {
         "Qwen3-32B" => json!({
@@ -433,18 +433,18 @@ fn bad_imports_name_file_and_key() {
         without("GLM-5.1", "index_topk", None),
         without("GLM-5.1", "hidden_size", Some(json!(18_446_744_073_709_551_615_u64))),
     ];
-    let mut said = String::new();
+    let mut message = String::new();
     for text in texts {
         context.write("config.json", &text);
         let path = context.path("config.json");
         let error = LlmModel::from_hugging_face(&path).expect_err(&text);
         assert_eq!(error.file, path);
         let text = error.to_string().replace(path.to_str().expect("UTF-8"), "config.json");
-        let _ = writeln!(said, "{text}\n  hint: {}", error.hint);
+        let _ = writeln!(message, "{text}\n  hint: {}", error.hint);
     }
     let missing = LlmModel::from_hugging_face(Path::new("nowhere/config.json")).expect_err("not there");
-    let _ = writeln!(said, "{missing}\n  hint: {}", missing.hint);
-    insta::assert_snapshot!(said);
+    let _ = writeln!(message, "{missing}\n  hint: {}", missing.hint);
+    insta::assert_snapshot!(message);
 }
 
 #[test]
@@ -475,12 +475,12 @@ fn bad_model_files_name_line_and_reason() {
         changed(DEEPSEEK_V3, "mla:", "gqa: {heads: 8, kv_heads: 8, head_dim: 64}\nmla:"),
         "model: a\nhidden_size: 1\nlayers: 1\nvocab_size: 1\nintermediate_size: 1\n".to_owned(),
     ];
-    let mut said = String::new();
+    let mut message = String::new();
     for text in texts {
         let error = LlmModel::parse(Path::new("m.yaml"), &text).expect_err(&text);
-        let _ = writeln!(said, "{error}\n  hint: {}", error.hint);
+        let _ = writeln!(message, "{error}\n  hint: {}", error.hint);
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(message);
 }
 
 #[test]

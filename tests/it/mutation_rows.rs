@@ -173,8 +173,8 @@ fn vendor_code_accepts_mutants() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let mut verdicts = BTreeMap::new();
     for line in ran.stdout.lines() {
-        let judged: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        let text = |key: &str| judged[key].as_str().expect("text").to_owned();
+        let check: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let text = |key: &str| check[key].as_str().expect("text").to_owned();
         *verdicts.entry((text("kernel"), text("verdict"))).or_insert(0) += 1;
     }
     // npu_slice has no Meta kernel. QuantBatchMatmulV3 is what the mutation `int8` makes of a product.

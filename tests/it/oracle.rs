@@ -1,4 +1,4 @@
-//! What must hold of a case by the meaning of its kernel, said without the catalogue.
+//! Requirements of a case by the meaning of its kernel, stated without the catalogue.
 
 use npubench::domain::{Case, Dtype, Slot, Tensor};
 
@@ -16,7 +16,7 @@ fn matrix(tensor: &Tensor) -> (u64, u64) {
     }
 }
 
-/// What must hold of a case by the meaning of its kernel, said without the catalogue.
+/// Requirements of a case by the meaning of its kernel, stated without the catalogue.
 pub(crate) fn assert_consistent(case: &Case) {
     let shown = format!("{} {}", case.kernel, case.shapes());
     let input = |slot: usize| dims(case.inputs.get(slot));
@@ -79,17 +79,17 @@ pub(crate) fn assert_consistent(case: &Case) {
 
 fn assert_attention(case: &Case, shown: &str) {
     let input = |slot: usize| dims(case.inputs.get(slot));
-    let said =
+    let message =
         |column: &str| case.attributes.get(&format!("Runtime {column}")).unwrap_or_default().to_owned();
     let numbers = |column: &str| -> Vec<u64> {
-        said(column).split(',').map(|number| number.parse().expect("a number")).collect()
+        message(column).split(',').map(|number| number.parse().expect("a number")).collect()
     };
     let (query, key, table) = (input(0), input(1), input(14));
     let (ends, keys) = (numbers("actual_seq_lengths_values"), numbers("actual_seq_lengths_kv_values"));
     let batch = ends.len();
     assert_eq!((keys.len(), input(5), input(6)), (batch, vec![batch as u64], vec![batch as u64]), "{shown}");
     assert_eq!(input(1), input(2), "{shown}: keys and values are alike");
-    let queries: Vec<u64> = if said("input_layout") == "TND" {
+    let queries: Vec<u64> = if message("input_layout") == "TND" {
         assert_eq!(*ends.last().unwrap(), query[0], "{shown}: queries end with the last sequence");
         assert_eq!(numbers("num_heads"), [query[1]], "{shown}");
         assert_eq!(dims(case.outputs.first()), query, "{shown}");
@@ -115,11 +115,11 @@ fn assert_attention(case: &Case, shown: &str) {
         queries.iter().zip(&keys).all(|(queries, keys)| queries <= keys),
         "{shown}: keys for all queries"
     );
-    if !said("block_table_valid_blocks").is_empty() {
+    if !message("block_table_valid_blocks").is_empty() {
         assert_eq!(numbers("block_table_valid_blocks"), used, "{shown}");
     }
-    if !said("avg_seq_len").is_empty() {
+    if !message("avg_seq_len").is_empty() {
         let mean = keys.iter().sum::<u64>() as f64 / batch as f64;
-        assert!((said("avg_seq_len").parse::<f64>().unwrap() - mean).abs() < 1e-5, "{shown}");
+        assert!((message("avg_seq_len").parse::<f64>().unwrap() - mean).abs() < 1e-5, "{shown}");
     }
 }

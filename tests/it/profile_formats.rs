@@ -51,7 +51,7 @@ const RUNS: [Run; 9] = [
 struct Style {
     newline: &'static str,
     mark: &'static str,
-    /// What a collective's Task Type is.
+    /// Task Type of a collective.
     collective: &'static str,
     /// Whole microseconds without a tab behind them, and formats as they were called in 2023.
     of_2023: bool,
@@ -288,14 +288,14 @@ fn profile_without_shapes_is_refused_with_reason() {
     // `--task-time=l0` of msprof: the columns are there, and nothing is in them.
     let shapeless: Vec<Run> = RUNS.map(|run| Run { cells: ABSENT, ..run }).to_vec();
     context.write("l0/op_summary_20251127100000.csv", &table(&op_summary("Dim", &[]), &shapeless, STYLE));
-    for (folder, said) in [
+    for (folder, message) in [
         ("level0", "has no shape columns: it was taken at profiler level 0\n"),
         ("comm", "has no shape columns: it holds collectives and no other kernel\n"),
         ("l0", "none of the 9 records has input shapes\n"),
     ] {
         let ran = context.run(&["ingest", folder, "--db", "db"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{folder}");
-        assert!(ran.stderr.contains(said), "{folder}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{folder}: {}", ran.stderr);
         assert!(!context.path("db").exists(), "{folder}");
     }
 }
@@ -356,7 +356,7 @@ fn other_profiler_tables_are_recognized() {
     let context = Context::new();
     let operators = "Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us)";
     let of_database = format!("OP State,Accelerator Core,{CELLS},Average Duration(us)");
-    for (text, said, hint) in [
+    for (text, message, hint) in [
         (
             "Device_id,OP Type,Core Type,Count,Total Time(us),Ratio(%)",
             "sums per kernel",
@@ -374,7 +374,7 @@ fn other_profiler_tables_are_recognized() {
         context.write("table.csv", &format!("{text}\n"));
         let ran = context.run(&["ingest", "table.csv", "--db", "db"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{text}");
-        assert!(ran.stderr.contains(said) && ran.stderr.contains(hint), "{text}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message) && ran.stderr.contains(hint), "{text}: {}", ran.stderr);
     }
 }
 

@@ -161,14 +161,14 @@ fn unreadable_profiler_databases_are_refused_without_writes() {
     let level0 = rusqlite::Connection::open(context.path("level0.db")).expect("created");
     level0.execute_batch("CREATE TABLE TASK (startNs, endNs, globalTaskId)").expect("valid");
     drop(level0);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for name in ["empty.db", "text.db", "cut.db", "level0.db"] {
         let ran = context.run(&["ingest", name, "--db", "db"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{name}");
-        said.push(ran.stderr);
+        output.push(ran.stderr);
     }
     assert!(!context.path("db").exists());
-    insta::assert_snapshot!(said.join("\n"), @"
+    insta::assert_snapshot!(output.join("\n"), @"
     error: `ROOT/empty.db` is empty
     hint: the profiler did not finish writing it; export the profile again
 

@@ -72,7 +72,7 @@ fn ingest_of_llm_training_step_agrees_with_independent_computation() {
 fn real_tables_are_read_or_refused_with_reason() {
     let Some(real) = shared("real") else { return };
     let context = Context::new();
-    for (name, code, said) in [
+    for (name, code, expected) in [
         ("cnn_level1_rank0", 0, "records of 1 file"),
         ("excerpts/kernel_details_910b_fractal_nz.csv", 0, "19 records"),
         ("excerpts/op_summary_a2_dsa.csv", 0, "10 records"),
@@ -86,7 +86,7 @@ fn real_tables_are_read_or_refused_with_reason() {
             context.run(&["ingest", &real.join(name).to_string_lossy(), "--db", &name.replace('/', "_")]);
         assert_eq!(ran.code, code, "{name}: {}{}", ran.stdout, ran.stderr);
         assert!(
-            ran.stdout.contains(said) || ran.stderr.contains(said),
+            ran.stdout.contains(expected) || ran.stderr.contains(expected),
             "{name}: {}{}",
             ran.stdout,
             ran.stderr

@@ -30,7 +30,7 @@ use crate::{
 const KERNEL: &str = "RmsNorm";
 
 /// A collection of the three `RmsNorm` of a decoder layer on device 0, and a host to run it on.
-struct Stage {
+struct CollectionFixture {
     context: Context,
     host: PathBuf,
     manifest: Manifest,
@@ -38,8 +38,8 @@ struct Stage {
     catalogue: Catalogue,
 }
 
-/// What a collection left.
-struct Left {
+/// Log, journal and attempts of a collection.
+struct CollectionResult {
     log: String,
     /// The exit code of the script, as msprof gives it.
     ended: ExitKind,
@@ -50,7 +50,7 @@ struct Left {
     attempts: Vec<Attempt>,
 }
 
-impl Left {
+impl CollectionResult {
     fn verdicts(&self) -> Vec<Verdict> {
         self.attempts.iter().map(|attempt| attempt.outcome.verdict).collect()
     }
@@ -65,7 +65,7 @@ impl Left {
     }
 }
 
-impl Stage {
+impl CollectionFixture {
     fn new() -> Self {
         let context = Context::new();
         decoder_layer(&context, "db");
@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Runs the collection; ends it, as a time limit does, once that is so.
-    fn collect_until(&self, is_over: impl Fn() -> bool + Sync) -> Left {
+    fn collect_until(&self, is_over: impl Fn() -> bool + Sync) -> CollectionResult {
         let folder = self.own();
         let _ = fs::remove_dir_all(folder.join("profile"));
         let _ = fs::remove_file(folder.join("launched.jsonl"));
@@ -165,11 +165,11 @@ impl Stage {
     }
 
     /// Runs the collection.
-    fn collect_again(&self) -> Left {
+    fn collect_again(&self) -> CollectionResult {
         self.collect_until(|| false)
     }
 
-    fn left(&self, ended: ExitKind, end: CollectionTermination, seconds: f64) -> Left {
+    fn left(&self, ended: ExitKind, end: CollectionTermination, seconds: f64) -> CollectionResult {
         let folder = self.own();
         let journal = read_journal(&folder.join("launched.jsonl"));
         let (records, unreadable) = match read_records(&folder.join("profile")) {
@@ -189,10 +189,10 @@ impl Stage {
         let attempts =
             assess_collection(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
-        Left { log, ended, seconds, journal, unreadable, attempts }
+        CollectionResult { log, ended, seconds, journal, unreadable, attempts }
     }
 
-    fn collect(&self, plan: &str) -> Left {
+    fn collect(&self, plan: &str) -> CollectionResult {
         self.plan(plan);
         self.collect_again()
     }
@@ -215,35 +215,40 @@ impl Stage {
     }
 }
 
-use Verdict::{Crashed, Hung, Implausible, InvalidArgs, LostRecords, NotRun, Ok as Fine, Oom};
+use Verdict::{Crashed, Hung, Implausible, InvalidArgs, LostRecords, NotRun, Ok as VerdictOk, Oom};
 
 #[test]
 fn plan_without_faults_measures_all_cases() {
-    let stage = Stage::new();
-    let left = stage.collect("{}");
+    let fixture = CollectionFixture::new();
+    let left = fixture.collect("{}");
     assert_eq!(
         (left.verdicts(), left.ended, left.journal.is_done),
-        (vec![Fine; 3], ExitKind::Exited(0), true)
+        (vec![VerdictOk; 3], ExitKind::Exited(0), true)
     );
-    assert_eq!(stage.npu_smi().chips.len(), 16);
+    assert_eq!(fixture.npu_smi().chips.len(), 16);
     assert!(!left.log.contains("[WARNING]") && !left.log.contains("[ERROR]"), "{}", left.log);
 }
 
-/// Whether cases ended so. What is said of one behind a crash, which was not reached, is not the host's.
-fn assert_matches(left: &Left, verdicts: [Verdict; 3], fault: &str) {
+/// Compares the verdicts of the cases. The verdict of a case behind a crash, which was not reached, is left open.
+fn assert_matches(left: &CollectionResult, verdicts: [Verdict; 3], fault: &str) {
     let found = left.verdicts();
     let reached = if verdicts[1] == Crashed { 2 } else { 3 };
     assert_eq!(found[..reached], verdicts[..reached], "{fault}: {}", left.log);
-    assert!(reached == 3 || found[2] != Fine, "{fault}");
+    assert!(reached == 3 || found[2] != VerdictOk, "{fault}");
 }
 
 #[test]
 fn fault_of_a_case_affects_only_that_case() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     let table = [
-        ("crash: {exit: 3}", [Fine, Crashed, NotRun], "the process ended while it ran", "No such process."),
-        ("crash: {launch: 7}", [Fine, Crashed, NotRun], "the process ended while it ran", "signal 11."),
-        ("crash: {signal: SIGKILL}", [Fine, Crashed, NotRun], "the process ended", "signal 9."),
+        (
+            "crash: {exit: 3}",
+            [VerdictOk, Crashed, NotRun],
+            "the process ended while it ran",
+            "No such process.",
+        ),
+        ("crash: {launch: 7}", [VerdictOk, Crashed, NotRun], "the process ended while it ran", "signal 11."),
+        ("crash: {signal: SIGKILL}", [VerdictOk, Crashed, NotRun], "the process ended", "signal 9."),
         (
             "crash: {signal: SIGABRT, records: last_second_lost}",
             [LostRecords, Crashed, NotRun],
@@ -258,34 +263,34 @@ fn fault_of_a_case_affects_only_that_case() {
         ),
         (
             "out_of_memory:",
-            [Fine, Oom, Fine],
+            [VerdictOk, Oom, VerdictOk],
             "OutOfMemoryError: NPU out of memory. Tried to allocate 16.00 MiB",
             "",
         ),
-        ("out_of_memory: {at: launch}", [Fine, Oom, Fine], "; 0 bytes free; ", ""),
+        ("out_of_memory: {at: launch}", [VerdictOk, Oom, VerdictOk], "; 0 bytes free; ", ""),
         (
             "device_error:",
-            [Fine, Crashed, NotRun],
+            [VerdictOk, Crashed, NotRun],
             "error code is 507015 [ERROR] ERR00100",
             "Operation not permitted",
         ),
         (
             "device_error: {code: 507035}",
-            [Fine, Crashed, NotRun],
+            [VerdictOk, Crashed, NotRun],
             "The vector core execution is abnormal.",
             "",
         ),
         (
             "clock_jump: {seconds: -10}",
-            [Fine, LostRecords, Fine],
+            [VerdictOk, LostRecords, VerdictOk],
             "their sentinels are not in the profile",
             "",
         ),
-        ("clock_jump: {seconds: 9}", [Fine, Fine, Fine], "every launch recorded", ""),
-        ("hang: {seconds: 0.2}", [Fine, Fine, Fine], "every launch recorded", ""),
+        ("clock_jump: {seconds: 9}", [VerdictOk, VerdictOk, VerdictOk], "every launch recorded", ""),
+        ("hang: {seconds: 0.2}", [VerdictOk, VerdictOk, VerdictOk], "every launch recorded", ""),
     ];
     for (fault, verdicts, reason, log) in table {
-        let left = stage.collect(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n"));
+        let left = fixture.collect(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n"));
         assert_matches(&left, verdicts, fault);
         assert!(left.reason(1).contains(reason), "{fault}: {}", left.reason(1));
         assert!(left.log.contains(log), "{fault}: {}", left.log);
@@ -299,31 +304,31 @@ fn fault_of_a_case_affects_only_that_case() {
 
 #[test]
 fn fault_with_a_limit_does_not_affect_the_retry() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     for (fault, verdict) in [("crash:", Crashed), ("out_of_memory:", Oom)] {
         for times in ["times: 1", "times_each: 1"] {
-            stage.plan(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n  {times}\n"));
-            assert_eq!(stage.collect_again().verdicts()[1], verdict, "{fault} {times}");
-            assert_eq!(stage.collect_again().verdicts(), [Fine; 3], "{fault} {times}");
+            fixture.plan(&format!("faults:\n- {fault}\n  where: {{ordinal: 1}}\n  {times}\n"));
+            assert_eq!(fixture.collect_again().verdicts()[1], verdict, "{fault} {times}");
+            assert_eq!(fixture.collect_again().verdicts(), [VerdictOk; 3], "{fault} {times}");
         }
     }
 }
 
 #[test]
 fn crash_at_exit_keeps_all_results() {
-    let left = Stage::new().collect("faults:\n- crash: {at: exit}\n  where: {kernel: RmsNorm}\n");
-    assert_eq!((left.verdicts(), left.journal.is_done), (vec![Fine; 3], true));
+    let left = CollectionFixture::new().collect("faults:\n- crash: {at: exit}\n  where: {kernel: RmsNorm}\n");
+    assert_eq!((left.verdicts(), left.journal.is_done), (vec![VerdictOk; 3], true));
     assert!(left.log.contains("return code: killed by signal 11."), "{}", left.log);
 }
 
 #[test]
 fn records_and_tables_are_damaged_as_planned() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     let lost = [LostRecords; 3];
     let table = [
-        ("lost_records: {head: 10, tail: 10}", [Fine; 3], ""),
-        ("lost_records: {head: 30}", [LostRecords, Fine, Fine], ""),
-        ("lost_records: {tail: 30}", [Fine, Fine, LostRecords], ""),
+        ("lost_records: {head: 10, tail: 10}", [VerdictOk; 3], ""),
+        ("lost_records: {head: 30}", [LostRecords, VerdictOk, VerdictOk], ""),
+        ("lost_records: {tail: 30}", [VerdictOk, VerdictOk, LostRecords], ""),
         ("lost_records: {tail: 1000}", lost, ""),
         ("truncated_csv:", lost, "fields, the header has 46"),
         ("truncated_csv: {keeps: 0}", lost, "is empty"),
@@ -333,50 +338,53 @@ fn records_and_tables_are_damaged_as_planned() {
         ("disk_full: {keeps: 0.5}", lost, "fields, the header has 46"),
     ];
     for (fault, verdicts, unreadable) in table {
-        let left = stage.collect(&format!("faults:\n- {fault}\n"));
+        let left = fixture.collect(&format!("faults:\n- {fault}\n"));
         assert_eq!(left.verdicts(), verdicts, "{fault}");
         assert_eq!((left.ended, left.journal.is_done), (ExitKind::Exited(0), true), "{fault}");
-        let said = left.unreadable.unwrap_or_default();
-        assert!(said.contains(unreadable) && said.is_empty() == unreadable.is_empty(), "{fault}: {said}");
+        let message = left.unreadable.unwrap_or_default();
+        assert!(
+            message.contains(unreadable) && message.is_empty() == unreadable.is_empty(),
+            "{fault}: {message}"
+        );
         assert_eq!(left.log.contains("No space left on device"), fault.starts_with("disk_full"), "{fault}");
     }
-    let left = stage.collect("faults:\n- wrong_device_id: {shows: 7}\n");
+    let left = fixture.collect("faults:\n- wrong_device_id: {shows: 7}\n");
     assert_eq!(left.reason(0), "launched on device 0, recorded on device 7");
 }
 
 #[test]
 fn failed_export_can_be_repeated() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     for (fault, is_there_later) in [
         ("missing_output:", true),
         ("missing_output: {second_export: false}", false),
         ("disk_full: {second_export: true}", true),
         ("disk_full:", false),
     ] {
-        let left = stage.collect(&format!("faults:\n- {fault}\n"));
+        let left = fixture.collect(&format!("faults:\n- {fault}\n"));
         assert_eq!((left.verdicts(), left.ended), (vec![LostRecords; 3], ExitKind::Exited(0)), "{fault}");
-        let folder = stage.profile_folder().expect("a folder");
+        let folder = fixture.profile_folder().expect("a folder");
         let is_missing = fault.starts_with("missing");
         assert_eq!(folder.join("mindstudio_profiler_output").exists(), !is_missing, "{fault}");
         // Exports are named by the second.
         std::thread::sleep(Duration::from_millis(1_100));
         let output = format!("--output={}", folder.display());
-        let (code, said) = stage.program("msprof", &["--export=on", &output]);
-        assert_eq!((code, said.contains("[ERROR]")), (Some(0), !is_there_later), "{fault}: {said}");
-        let left = stage.left(left.ended, CollectionTermination::Exited, 0.0);
-        let expected = if is_there_later { Fine } else { LostRecords };
-        assert_eq!(left.verdicts(), [expected; 3], "{fault}: {said}");
+        let (code, message) = fixture.program("msprof", &["--export=on", &output]);
+        assert_eq!((code, message.contains("[ERROR]")), (Some(0), !is_there_later), "{fault}: {message}");
+        let left = fixture.left(left.ended, CollectionTermination::Exited, 0.0);
+        let expected = if is_there_later { VerdictOk } else { LostRecords };
+        assert_eq!(left.verdicts(), [expected; 3], "{fault}: {message}");
     }
-    let left = stage.collect("faults:\n- missing_output: {folder: false, second_export: false}\n");
-    assert_eq!((left.ended, stage.profile_folder()), (ExitKind::Exited(0), None));
-    let output = format!("--output={}", stage.own().join("profile").display());
-    assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(255));
+    let left = fixture.collect("faults:\n- missing_output: {folder: false, second_export: false}\n");
+    assert_eq!((left.ended, fixture.profile_folder()), (ExitKind::Exited(0), None));
+    let output = format!("--output={}", fixture.own().join("profile").display());
+    assert_eq!(fixture.program("msprof", &["--export=on", &output]).0, Some(255));
     // The parent of a whole profile is exported anew, and read once.
-    let before = stage.collect("{}");
+    let before = fixture.collect("{}");
     std::thread::sleep(Duration::from_millis(1_100));
-    assert_eq!(stage.program("msprof", &["--export=on", &output]).0, Some(0));
-    let after = stage.left(before.ended, CollectionTermination::Exited, 0.0);
-    assert_eq!((after.verdicts(), after.launches(0)), (vec![Fine; 3], before.launches(0)));
+    assert_eq!(fixture.program("msprof", &["--export=on", &output]).0, Some(0));
+    let after = fixture.left(before.ended, CollectionTermination::Exited, 0.0);
+    assert_eq!((after.verdicts(), after.launches(0)), (vec![VerdictOk; 3], before.launches(0)));
 }
 
 /// Process ids of `sleep` for so many seconds.
@@ -390,7 +398,7 @@ fn sleep_processes(seconds: f64) -> Vec<i32> {
 
 #[test]
 fn hang_blocks_the_process() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     let own = f64::from(std::process::id() % 10_000) / 1e4;
     for (number, (more, survivors)) in (1_u32..).zip([
         ("", 0),
@@ -402,9 +410,9 @@ fn hang_blocks_the_process() {
         // Every grandchild has a time of its own, by which it is found.
         let seconds = f64::from(100 + number) + own;
         let fault = format!("faults:\n- hang: {{seconds: {seconds}{more}}}\n  where: {{ordinal: 1}}\n");
-        stage.plan(&fault);
-        let journal = stage.own().join("launched.jsonl");
-        let left = stage.collect_until(|| {
+        fixture.plan(&fault);
+        let journal = fixture.own().join("launched.jsonl");
+        let left = fixture.collect_until(|| {
             let is_reached = read_journal(&journal).lines.contains_key(&0)
                 && (!more.contains("grandchild") || !sleep_processes(seconds).is_empty());
             std::thread::sleep(Duration::from_millis(if is_reached { 300 } else { 0 }));
@@ -428,91 +436,92 @@ fn hang_blocks_the_process() {
 
 #[test]
 fn throttled_device_is_hot_and_its_kernels_are_slow() {
-    let stage = Stage::new();
-    let cool = stage.collect("{}");
+    let fixture = CollectionFixture::new();
+    let cool = fixture.collect("{}");
     let hot =
-        stage.collect("faults:\n- throttling: {factor: 1.5, temperature: 101}\n  where: {devices: 0}\n");
-    assert_eq!(hot.verdicts(), [Fine; 3]);
+        fixture.collect("faults:\n- throttling: {factor: 1.5, temperature: 101}\n  where: {devices: 0}\n");
+    assert_eq!(hot.verdicts(), [VerdictOk; 3]);
     for ((_, before), (_, after)) in cool.launches(0).into_iter().zip(hot.launches(0)) {
         let expected = before.seconds() * 1.5;
         assert!((after.seconds() - expected).abs() <= 11e-9, "{before:?} {after:?}");
     }
     // As many cycles as before, in more time: 5 is the vector cores' time, 6 their cycles.
-    let counters = |left: &Left| left.attempts[0].counters.clone();
-    let cycles = |left: &Left| counters(left)[14].expect("a number");
+    let counters = |left: &CollectionResult| left.attempts[0].counters.clone();
+    let cycles = |left: &CollectionResult| counters(left)[14].expect("a number");
     assert!((cycles(&hot) / cycles(&cool) - 1.0).abs() < 1e-3, "{} {}", cycles(&hot), cycles(&cool));
-    let time = |left: &Left| counters(left)[13].expect("a number");
+    let time = |left: &CollectionResult| counters(left)[13].expect("a number");
     assert!((time(&hot) / time(&cool) - 1.5).abs() < 1e-2);
-    let chips = stage.npu_smi().chips;
+    let chips = fixture.npu_smi().chips;
     assert_eq!(chips[0].temperature_c, Some(101));
     assert!(chips[1].temperature_c < Some(60));
 }
 
 #[test]
 fn slow_device_takes_longer_with_equal_durations() {
-    let stage = Stage::new();
-    let usual = stage.collect("{}");
-    let slow = stage.collect("faults:\n- slow_device: {factor: 8}\n");
-    assert_eq!(slow.verdicts(), [Fine; 3]);
-    let durations = |left: &Left| left.launches(2).into_iter().map(|launch| launch.1).collect::<Vec<_>>();
+    let fixture = CollectionFixture::new();
+    let usual = fixture.collect("{}");
+    let slow = fixture.collect("faults:\n- slow_device: {factor: 8}\n");
+    assert_eq!(slow.verdicts(), [VerdictOk; 3]);
+    let durations =
+        |left: &CollectionResult| left.launches(2).into_iter().map(|launch| launch.1).collect::<Vec<_>>();
     assert_eq!(durations(&slow), durations(&usual));
     // The quicker of two, because other tests run meanwhile.
-    let quick = usual.seconds.min(stage.collect("{}").seconds);
+    let quick = usual.seconds.min(fixture.collect("{}").seconds);
     assert!(slow.seconds > 2.5 * quick, "{} {quick}", slow.seconds);
 }
 
 #[test]
 fn lost_device_is_not_listed_and_cannot_be_used() {
-    let stage = Stage::new();
-    let left = stage.collect("faults:\n- device_lost:\n  where: {devices: [0, 4, 5]}\n");
+    let fixture = CollectionFixture::new();
+    let left = fixture.collect("faults:\n- device_lost:\n  where: {devices: [0, 4, 5]}\n");
     assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false));
     assert!(left.log.contains("c10_npu::SetDevice(device_id_), error code is 507033"), "{}", left.log);
-    let devices: Vec<u32> = stage.npu_smi().chips.iter().map(|chip| chip.device).collect();
+    let devices: Vec<u32> = fixture.npu_smi().chips.iter().map(|chip| chip.device).collect();
     assert_eq!(devices, [1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-    let list = stage.program("npu-smi", &["info", "-l"]).1;
+    let list = fixture.program("npu-smi", &["info", "-l"]).1;
     assert!(list.contains(": 7\n") && !list.contains("NPU ID                         : 2\n"), "{list}");
 }
 
 #[test]
 fn device_lost_during_a_case_crashes_that_case() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     let plan = "costs: {case: 2}\nfaults:\n- device_lost:\n  when: {from: 4}\n";
-    let left = stage.collect(plan);
+    let left = fixture.collect(plan);
     let verdicts = left.verdicts();
     let affected = verdicts.iter().position(|verdict| *verdict == Crashed).expect("one of them");
     assert!(left.reason(affected).contains("error code is 507033"), "{}", left.reason(affected));
-    assert!(verdicts[..affected].iter().all(|v| *v == Fine), "{verdicts:?}");
-    assert!(verdicts[affected + 1..].iter().all(|v| *v != Fine), "{verdicts:?}");
+    assert!(verdicts[..affected].iter().all(|v| *v == VerdictOk), "{verdicts:?}");
+    assert!(verdicts[affected + 1..].iter().all(|v| *v != VerdictOk), "{verdicts:?}");
 }
 
 #[test]
 fn leftover_process_occupies_the_device() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     for (holds, error) in [("memory", "NPU out of memory. Tried to allocate"), ("device", "EL0005")] {
         let fault = format!("leftover_process: {{holds: {holds}, pid: 4711, name: vllm}}");
-        let left = stage.collect(&format!("faults:\n- {fault}\n  where: {{devices: 0}}\n"));
+        let left = fixture.collect(&format!("faults:\n- {fault}\n  where: {{devices: 0}}\n"));
         assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false), "{holds}");
         assert!(left.log.contains(error), "{}", left.log);
-        let info = stage.npu_smi();
+        let info = fixture.npu_smi();
         assert_eq!(info.processes.len(), 1);
         assert_eq!((info.processes[0].pid, info.processes[0].name.as_str()), (4711, "vllm"));
         assert!(info.chips[0].memory_used_mb > Some(60_000) && info.chips[1].memory_used_mb < Some(4_000));
     }
-    let left = stage.collect("faults:\n- leftover_process: {seconds: 0.001}\n");
-    assert_eq!(left.verdicts(), [Fine; 3], "it has gone");
-    assert_eq!(stage.npu_smi().processes, []);
-    let left = stage.collect("faults:\n- leftover_process: {free_mb: 1}\n");
+    let left = fixture.collect("faults:\n- leftover_process: {seconds: 0.001}\n");
+    assert_eq!(left.verdicts(), [VerdictOk; 3], "it has gone");
+    assert_eq!(fixture.npu_smi().processes, []);
+    let left = fixture.collect("faults:\n- leftover_process: {free_mb: 1}\n");
     assert_eq!(left.verdicts(), [Oom; 3], "there is room for little");
     assert!(left.verdicts().iter().all(|verdict| *verdict != InvalidArgs));
 }
 
 #[test]
 fn simulated_costs_are_divided_by_the_speed() {
-    let stage = Stage::new();
+    let fixture = CollectionFixture::new();
     let costs = "{start: 20, init: 10, case: 10, launch: 0.2, export: 15}";
     // 20 + 10 + 3 × 10 + 3 × 25 × 0.2 + 15 = 90 simulated seconds.
-    let left = stage.collect(&format!("speed: 100\ncosts: {costs}\n"));
-    assert_eq!(left.verdicts(), [Fine; 3]);
+    let left = fixture.collect(&format!("speed: 100\ncosts: {costs}\n"));
+    assert_eq!(left.verdicts(), [VerdictOk; 3]);
     assert!((0.9..45.0).contains(&left.seconds), "{} s, of which 0.9 are simulated", left.seconds);
 }
 

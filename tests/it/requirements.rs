@@ -1,4 +1,4 @@
-//! What some tests need from the machine: shared data, the vendor's Python, permissions. A test that lacks one of these
+//! Requirements of some tests: shared data, the vendor's Python, permissions. A test that lacks one of these
 //! ends early through this module and no other way.
 //!
 //! Where [`NO_SKIPPED_TESTS`] is set, as in `.ci/run`, such a test fails.

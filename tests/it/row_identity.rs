@@ -76,7 +76,7 @@ fn expert_rank_count_can_be_added_and_corrected() {
     assert_eq!(sizes(&context), ["16"], "the open row has it now");
     let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", "8"]);
     assert!(ran.stdout.contains("1 rows added"), "{}", ran.stdout);
-    assert_eq!(sizes(&context), ["16", "8"], "what was said is kept");
+    assert_eq!(sizes(&context), ["16", "8"], "recorded values are kept");
 }
 
 #[test]

@@ -16,21 +16,21 @@ pub(crate) fn render(context: &Context, kernel: &str) {
 }
 
 /// Journal of a script that the vendor's code checked.
-pub(crate) struct Judged {
+pub(crate) struct VendorJournal {
     /// Lines of the cases.
     pub(crate) cases: Vec<String>,
     /// Lines with the reason why a case was not accepted.
     pub(crate) errors: Vec<String>,
 }
 
-impl Judged {
+impl VendorJournal {
     pub(crate) fn accepted(&self) -> usize {
         self.cases.iter().filter(|line| line.contains("\"verdict\": \"accepted\"")).count()
     }
 }
 
 /// Checks script and manifest of a folder by the vendor's code; fails unless the script ends normally.
-pub(crate) fn judge(python: &OsString, folder: &Path) -> Judged {
+pub(crate) fn check_by_vendor(python: &OsString, folder: &Path) -> VendorJournal {
     let output = Command::new(python)
         .args(["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"])
         .current_dir(folder)
@@ -41,7 +41,7 @@ pub(crate) fn judge(python: &OsString, folder: &Path) -> Judged {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(journal.contains("\"done\": true"), "{}: {errors}", folder.display());
     let lines = |what: &str| journal.lines().filter(|line| line.contains(what)).map(str::to_owned).collect();
-    Judged { cases: lines("\"ordinal\""), errors: lines("\"message\"") }
+    VendorJournal { cases: lines("\"ordinal\""), errors: lines("\"message\"") }
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn vendor_accepts_every_call_of_the_decoder_layer() {
         }
         kernels += 1;
         render(&context, kernel);
-        let judged = judge(&python, &context.path(kernel));
-        let errors = &judged.errors;
+        let check = check_by_vendor(&python, &context.path(kernel));
+        let errors = &check.errors;
         // The vendor has no Meta kernel for npu_slice; its schema is checked nevertheless.
         let allowed = kernel == "Slice" && errors.iter().all(|error| error.contains("NotImplementedError"));
         assert!(errors.is_empty() || allowed, "{kernel}: {errors:?}");

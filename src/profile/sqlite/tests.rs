@@ -29,12 +29,12 @@ const RECORDS: &str = "
         (1736410576375330000, 1736410576375331000, 0, 23, 0), (1736410576375330000, 1736410576375331000, 0, 99, 0);
     INSERT INTO TASK_PMU_INFO VALUES (20, 11, 800.5), (22, 11, 5000), (20, 12, 0.25), (20, 13, 7), (77, 11, 1);";
 
-struct Made {
+struct ProfilerDatabase {
     folder: TempDir,
     path: PathBuf,
 }
 
-fn made(sql: &[&str]) -> Made {
+fn create_database(sql: &[&str]) -> ProfilerDatabase {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("msprof_20250109161616.db");
     let connection = Connection::open(&path).expect("created");
@@ -42,17 +42,17 @@ fn made(sql: &[&str]) -> Made {
         connection.execute_batch(batch).expect("valid");
     }
     connection.close().expect("closed");
-    Made { folder, path }
+    ProfilerDatabase { folder, path }
 }
 
-fn read_as(made: &Made, accept_rehearsed: bool) -> Result<RecordGroups, ProfileError> {
+fn read_as(database: &ProfilerDatabase, accept_rehearsed: bool) -> Result<RecordGroups, ProfileError> {
     let mut groups = RecordGroups::default();
     let options = ReadOptions { accept_rehearsed, workers: None };
-    add_table(&mut groups, &made.path, 0, options).map(|()| groups)
+    add_table(&mut groups, &database.path, 0, options).map(|()| groups)
 }
 
-fn read(made: &Made) -> Result<RecordGroups, ProfileError> {
-    read_as(made, false)
+fn read(database: &ProfilerDatabase) -> Result<RecordGroups, ProfileError> {
+    read_as(database, false)
 }
 
 /// The only group of `Add`, which must be the only kernel.
@@ -70,15 +70,15 @@ fn counters(statistics: &GroupStatistics) -> BTreeMap<&'static str, f64> {
         .collect()
 }
 
-fn error(made: &Made) -> String {
-    let error = read(made).expect_err("refused");
+fn error(database: &ProfilerDatabase) -> String {
+    let error = read(database).expect_err("refused");
     assert!(!error.hint().is_empty());
-    error.to_string().replace(&*made.folder.path().to_string_lossy(), "DIR")
+    error.to_string().replace(&*database.folder.path().to_string_lossy(), "DIR")
 }
 
 #[test]
 fn kernels_have_their_times_names_and_counters() {
-    let groups = read(&made(&[TABLES, RECORDS])).expect("read");
+    let groups = read(&create_database(&[TABLES, RECORDS])).expect("read");
     assert_eq!(groups.records, 4);
     assert_eq!(groups.without_shapes, BTreeMap::from([("Add".to_owned(), 1)]));
     let group = add(groups);
@@ -97,7 +97,7 @@ fn times_may_be_text_and_columns_may_be_renamed() {
     let text = TABLES.replace("startNs INTEGER, endNs INTEGER", "start_ns TEXT, endNs TEXT");
     let text = text.replace("globalTaskId INTEGER, depth", "globalTaskId TEXT, depth");
     let text = text.replace("blockDim INTEGER", "block_num INTEGER");
-    let group = add(read(&made(&[&text, RECORDS])).expect("read"));
+    let group = add(read(&create_database(&[&text, RECORDS])).expect("read"));
     assert_eq!(group.record_count(), 3);
     assert_eq!(group.into_statistics().durations.expect("some").mean, 3000.0);
 }
@@ -106,7 +106,7 @@ fn times_may_be_text_and_columns_may_be_renamed() {
 fn group_state_is_that_of_earliest_record() {
     let states = "INSERT INTO STRING_IDS VALUES (30, 'dynamic'), (31, 'static');
         ALTER TABLE COMPUTE_TASK_INFO ADD COLUMN opState INTEGER DEFAULT 30;";
-    let group = add(read(&made(&[
+    let group = add(read(&create_database(&[
         TABLES,
         RECORDS,
         states,
@@ -120,7 +120,7 @@ fn group_state_is_that_of_earliest_record() {
 fn one_id_may_run_several_times() {
     let again = "INSERT INTO TASK VALUES (1736410576375326000, 1736410576375330000, 0, 20, 0);
         INSERT INTO TASK_PMU_INFO VALUES (20, 11, 2199.5);";
-    let group = add(read(&made(&[TABLES, RECORDS, again])).expect("read"));
+    let group = add(read(&create_database(&[TABLES, RECORDS, again])).expect("read"));
     assert_eq!(group.record_count(), 4);
     let statistics = group.into_statistics();
     assert_eq!(statistics.durations.as_ref().expect("some").mean, 3250.0);
@@ -135,7 +135,7 @@ const COLLECTIVES: &str = "
 #[test]
 fn collectives_are_counted_as_in_a_csv() {
     let counted = |change: &str| {
-        let groups = read(&made(&[TABLES, RECORDS, COLLECTIVES, change])).expect("read");
+        let groups = read(&create_database(&[TABLES, RECORDS, COLLECTIVES, change])).expect("read");
         assert_eq!(groups.records, 7);
         let counts = groups.without_shapes.clone();
         assert_eq!(add(groups).record_count(), 3, "kernels are read beside them");
@@ -150,27 +150,30 @@ fn collectives_are_counted_as_in_a_csv() {
     );
     assert_eq!(nameless, [("N/A".to_owned(), 3)]);
     let rehearsed = "UPDATE STRING_IDS SET value = 'rehearsal_hcom' WHERE id = 42";
-    let told = error(&made(&[TABLES, RECORDS, COLLECTIVES, rehearsed]));
+    let told = error(&create_database(&[TABLES, RECORDS, COLLECTIVES, rehearsed]));
     assert!(told.contains("(COMMUNICATION_OP, opId 2): a record of the rehearsal host"), "{told}");
 }
 
 #[test]
 fn database_without_kernels_reports_its_content() {
-    let alone = error(&made(&[TABLES, COLLECTIVES, "DROP TABLE COMPUTE_TASK_INFO"]));
+    let alone = error(&create_database(&[TABLES, COLLECTIVES, "DROP TABLE COMPUTE_TASK_INFO"]));
     assert!(alone.contains("`COMPUTE_TASK_INFO`: it holds collectives and no other kernel"), "{alone}");
-    let analysis = error(&made(&["CREATE TABLE StepTraceTime (step, computing)"]));
+    let analysis = error(&create_database(&["CREATE TABLE StepTraceTime (step, computing)"]));
     assert!(analysis.contains("`TASK`: it holds an analysis of steps and communication"), "{analysis}");
 }
 
 #[test]
 fn missing_optional_tables_and_names_are_tolerated() {
-    let without_counters = add(read(&made(&[TABLES, RECORDS, "DROP TABLE TASK_PMU_INFO"])).expect("read"));
+    let without_counters =
+        add(read(&create_database(&[TABLES, RECORDS, "DROP TABLE TASK_PMU_INFO"])).expect("read"));
     assert!(counters(&without_counters.into_statistics()).is_empty());
-    let dangling = read(&made(&[TABLES, RECORDS, "DELETE FROM STRING_IDS WHERE id = 6"])).expect("read");
+    let dangling =
+        read(&create_database(&[TABLES, RECORDS, "DELETE FROM STRING_IDS WHERE id = 6"])).expect("read");
     assert_eq!(dangling.without_shapes, BTreeMap::from([("Add".to_owned(), 4)]));
-    let unrun = read(&made(&[TABLES, RECORDS, "DELETE FROM TASK WHERE globalTaskId = 21"])).expect("read");
+    let unrun =
+        read(&create_database(&[TABLES, RECORDS, "DELETE FROM TASK WHERE globalTaskId = 21"])).expect("read");
     assert_eq!(unrun.without_duration, BTreeMap::from([("Add".to_owned(), 1)]));
-    let open = read(&made(&[TABLES, RECORDS, "UPDATE TASK SET endNs = NULL"])).expect("read");
+    let open = read(&create_database(&[TABLES, RECORDS, "UPDATE TASK SET endNs = NULL"])).expect("read");
     assert_eq!(open.without_duration, BTreeMap::from([("Add".to_owned(), 3)]));
 }
 
@@ -203,32 +206,33 @@ fn invalid_cells_are_reported_with_column() {
             "(globalTaskId 20): a record of the rehearsal",
         ),
     ] {
-        let told = error(&made(&[TABLES, RECORDS, change]));
+        let told = error(&create_database(&[TABLES, RECORDS, change]));
         assert!(told.contains(said), "{change}: {told}");
     }
     let shapeless = TABLES.replace("Formats INTEGER", "A INTEGER");
     let shapeless =
         shapeless.replace("DataTypes INTEGER", "B INTEGER").replace("Shapes INTEGER", "C INTEGER");
-    assert!(error(&made(&[&shapeless])).contains("taken at profiler level 0"));
+    assert!(error(&create_database(&[&shapeless])).contains("taken at profiler level 0"));
 }
 
 #[test]
 fn rehearsed_records_need_permission() {
-    let made = made(&[TABLES, RECORDS, "UPDATE STRING_IDS SET value = 'rehearsal_Add' WHERE id = 1"]);
-    assert!(matches!(read(&made), Err(ProfileError::Rehearsed { place: RecordPosition::Task(20), .. })));
-    assert_eq!(add(read_as(&made, true).expect("read")).record_count(), 3);
+    let database =
+        create_database(&[TABLES, RECORDS, "UPDATE STRING_IDS SET value = 'rehearsal_Add' WHERE id = 1"]);
+    assert!(matches!(read(&database), Err(ProfileError::Rehearsed { place: RecordPosition::Task(20), .. })));
+    assert_eq!(add(read_as(&database, true).expect("read")).record_count(), 3);
 }
 
 #[test]
 fn long_call_stacks_in_string_table_are_ignored() {
     let stacks = "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 130)
         INSERT INTO STRING_IDS SELECT i, hex(zeroblob(1000000)) FROM n";
-    assert_eq!(add(read(&made(&[TABLES, RECORDS, stacks])).expect("read")).record_count(), 3);
+    assert_eq!(add(read(&create_database(&[TABLES, RECORDS, stacks])).expect("read")).record_count(), 3);
 }
 
 #[test]
 fn invalid_database_files_are_classified() {
-    let whole = made(&[TABLES, RECORDS]);
+    let whole = create_database(&[TABLES, RECORDS]);
     let bytes = fs::read(&whole.path).expect("there");
     for (content, said) in [
         (&b""[..], "is empty"),
@@ -252,7 +256,7 @@ fn invalid_database_files_are_classified() {
 /// MindStudio Insight leaves them in WAL mode, and profiles are often mounted read-only.
 #[test]
 fn database_in_wal_mode_is_read_without_new_files() {
-    let wal = made(&["PRAGMA journal_mode=WAL", TABLES, RECORDS]);
+    let wal = create_database(&["PRAGMA journal_mode=WAL", TABLES, RECORDS]);
     let odd = wal.folder.path().join("a?b#c%41 d/e;f&g=h");
     fs::create_dir_all(&odd).expect("created");
     let path = odd.join("msprof_1.db");
@@ -260,7 +264,7 @@ fn database_in_wal_mode_is_read_without_new_files() {
     let bytes = fs::read(&path).expect("there");
     assert_eq!(bytes[18..20], [2, 2], "WAL mode");
     fs::set_permissions(&odd, fs::Permissions::from_mode(0o555)).expect("read-only");
-    let wal = Made { folder: wal.folder, path };
+    let wal = ProfilerDatabase { folder: wal.folder, path };
     assert_eq!(add(read(&wal).expect("read")).record_count(), 3);
     assert_eq!(fs::read_dir(&odd).expect("listed").count(), 1, "nothing beside it");
     assert_eq!(fs::read(&wal.path).expect("there"), bytes);
@@ -281,7 +285,7 @@ proptest! {
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
         thread_local! {
-            static WHOLE: Vec<u8> = fs::read(made(&[TABLES, RECORDS]).path).expect("there");
+            static WHOLE: Vec<u8> = fs::read(create_database(&[TABLES, RECORDS]).path).expect("there");
         }
         let mut bytes = WHOLE.with(Clone::clone);
         // Most of a small database is unused, and damage there changes nothing.
@@ -295,14 +299,14 @@ proptest! {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.db");
         fs::write(&path, &bytes).expect("written");
-        let made = Made { folder, path };
-        match read(&made) {
+        let database = ProfilerDatabase { folder, path };
+        match read(&database) {
             Ok(groups) => {
                 let groups = groups.into_kernels().into_values().flatten();
                 groups.for_each(|group| drop(group.into_statistics()));
             }
             Err(error) => prop_assert!(error.to_string().contains("x.db")),
         }
-        prop_assert_eq!(fs::read_dir(made.folder.path()).expect("listed").count(), 1);
+        prop_assert_eq!(fs::read_dir(database.folder.path()).expect("listed").count(), 1);
     }
 }

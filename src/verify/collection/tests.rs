@@ -29,7 +29,7 @@ struct Collection {
 }
 
 impl Collection {
-    fn good() -> Self {
+    fn without_faults() -> Self {
         let cases = vec![case(16), case(32)];
         let listed = cases.iter().zip(0..).map(|(case, ordinal)| ManifestCase {
             ordinal,
@@ -116,7 +116,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
 
 /// Returns the outcome of the first case after a change; the second case must stay `ok`.
 fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     change(&mut collection);
     let [first, second] = <[CaseOutcome; 2]>::try_from(collection.outcomes()).expect("two cases");
     assert_eq!(second.verdict, Verdict::Ok, "the other case is healthy: {}", second.reason);
@@ -125,7 +125,7 @@ fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
 
 #[test]
 fn complete_collection_is_ok() {
-    let attempts = Collection::good().attempts();
+    let attempts = Collection::without_faults().attempts();
     for attempt in &attempts {
         assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
         assert_eq!(attempt.launches.len(), (WARM_UP + MEASURED) as usize);
@@ -137,10 +137,10 @@ fn complete_collection_is_ok() {
 
 #[test]
 fn order_of_records_in_the_file_does_not_matter() {
-    let mut shuffled = Collection::good();
+    let mut shuffled = Collection::without_faults();
     shuffled.records.reverse();
     shuffled.records.sort_by_key(|record| record.start);
-    assert_eq!(shuffled.outcomes(), Collection::good().outcomes());
+    assert_eq!(shuffled.outcomes(), Collection::without_faults().outcomes());
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn lost_sentinel_is_lost_records() {
 
 #[test]
 fn empty_profile_is_lost_records() {
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     collection.records.clear();
     for outcome in collection.outcomes() {
         assert_eq!(outcome, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
@@ -233,7 +233,7 @@ fn wide_spread_is_noisy_and_still_measured() {
 
 #[test]
 fn severe_outlier_is_labelled_counted_and_left_out() {
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     collection.own(0).nth(5).expect("a launch").duration = Nanos(90_000);
     let attempts = collection.attempts();
     assert_eq!(attempts[0].outcome.reason, "every launch recorded; 1 severe outlier left out");
@@ -270,7 +270,7 @@ fn exception_decides_the_verdict() {
 #[test]
 fn launches_without_exported_records_are_not_run_after_a_time_limit() {
     for end in [CollectionTermination::TimedOut, CollectionTermination::Stopped] {
-        let mut collection = Collection::good();
+        let mut collection = Collection::without_faults();
         collection.records.clear();
         collection.end = end;
         for outcome in collection.outcomes() {
@@ -296,19 +296,19 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
         (CollectionTermination::TimedOut, Verdict::Hung),
         (CollectionTermination::Stopped, Verdict::NotRun),
     ] {
-        let mut collection = Collection::good();
+        let mut collection = Collection::without_faults();
         collection.journal = LaunchJournal { is_started: true, ..LaunchJournal::default() };
         collection.end = end;
         let findings = collection.outcomes();
         assert_eq!(findings[0].verdict, verdict);
         assert_eq!(findings[1], CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn"));
     }
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     collection.journal = LaunchJournal::default();
     for outcome in collection.outcomes() {
         assert_eq!(outcome.verdict, Verdict::NotRun, "a script that never began blames no case");
     }
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     collection.journal.lines.remove(&1);
     assert_eq!(collection.outcomes()[0].verdict, Verdict::Ok);
     assert_eq!(collection.outcomes()[1].verdict, Verdict::Crashed);
@@ -317,7 +317,7 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
 
 /// Output of a gang of devices 3 and 6; durations on the second device are `longer` nanoseconds more.
 fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
-    let mut collection = Collection::good();
+    let mut collection = Collection::without_faults();
     collection.manifest.gang = vec![3, 6];
     let others = collection.records.iter().cloned().map(|record| RawRecord {
         device: Some(6),
