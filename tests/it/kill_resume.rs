@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use crate::context::{Context, Ran};
 
-const RUN: [&str; 9] =
+pub(crate) const RUN: [&str; 9] =
     ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
 
 /// Number of killed runs; an environment variable raises it.
@@ -29,7 +29,7 @@ pub(crate) fn ingested() -> Context {
 }
 
 /// Names and texts of a database's tables, without the ids of runs.
-fn tables(context: &Context) -> Vec<(String, String)> {
+pub(crate) fn tables(context: &Context) -> Vec<(String, String)> {
     let entries =
         fs::read_dir(context.path("db")).expect("listed").map(|entry| entry.expect("listed").path());
     let mut tables: Vec<(String, String)> = entries
@@ -52,12 +52,12 @@ fn without_run(text: &str) -> String {
     })
 }
 
-fn ledger(context: &Context) -> Option<Connection> {
+pub(crate) fn ledger(context: &Context) -> Option<Connection> {
     let path = context.path("db/.npubench/ledger.db");
     path.exists().then(|| Connection::open(path).expect("a ledger"))
 }
 
-fn number(ledger: &Connection, sql: &str) -> i64 {
+pub(crate) fn number(ledger: &Connection, sql: &str) -> i64 {
     ledger.query_row(sql, [], |row| row.get(0)).expect(sql)
 }
 

@@ -3,6 +3,7 @@
 mod attention;
 mod audit;
 mod bad_input;
+mod campaigns;
 mod catalogue_attention;
 mod catalogue_elementwise;
 mod catalogue_matmul;
