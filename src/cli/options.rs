@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use strum::VariantNames as _;
 
 pub(super) use crate::report::OutputFormat;
 use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::search_path,
-    domain::{DataKind, KernelName},
+    domain::{AicMetrics, DataKind, KernelName, ProfilerSettings},
     plan::UpdateMode,
     process::find_program,
     session::{CommandError, DeadlineOptions},
@@ -72,6 +76,24 @@ pub(super) struct SkewOption {
     /// Skew of the distribution of tokens over experts: the n-th expert has a share of n^-S; 0 is even
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_skew)]
     pub(super) expert_skew: f64,
+}
+
+/// Settings of msprof.
+#[derive(Debug, Args)]
+pub(super) struct ProfilerOptions {
+    /// Group of counters that msprof reads; `none` reads no counters. The database has columns for PipeUtilization
+    #[arg(long, value_name = "NAME", default_value = "PipeUtilization", value_parser = aic_metrics_parser())]
+    aic_metrics: AicMetrics,
+}
+
+fn aic_metrics_parser() -> impl TypedValueParser<Value = AicMetrics> {
+    PossibleValuesParser::new(AicMetrics::VARIANTS).try_map(|name| name.parse::<AicMetrics>())
+}
+
+impl ProfilerOptions {
+    pub(super) fn settings(&self) -> ProfilerSettings {
+        ProfilerSettings { aic_metrics: self.aic_metrics, ..ProfilerSettings::default() }
+    }
 }
 
 /// The Python interpreter of replays and checks.

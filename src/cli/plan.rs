@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    options::{AssetOptions, OutputFormat, OutputOptions, PythonOption, SelectionOptions},
+    options::{AssetOptions, OutputFormat, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions},
     run::{LAUNCHES, WARM_UP},
 };
 use crate::{
@@ -29,6 +29,8 @@ pub(super) struct PlanOptions {
     #[command(flatten)]
     selection: SelectionOptions,
     #[command(flatten)]
+    profiler: ProfilerOptions,
+    #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
     output: OutputOptions,
@@ -46,6 +48,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         update: selection.update,
         python: options.python.program()?,
         weight_column: selection.weight_column.clone(),
+        profiler: options.profiler.settings(),
         ..RunOptions::default()
     };
     let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;

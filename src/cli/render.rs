@@ -6,9 +6,9 @@ use super::options::{AssetOptions, DatabaseFolder, SkewOption};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
-    domain::{IdentifiedCase, KernelName},
+    domain::{IdentifiedCase, KernelName, ProfilerSettings},
     exit::ExitStatus,
-    render::{Manifest, ManifestCase, SentinelLengths, replay_script},
+    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
     report::{print_data, print_note},
     session::CommandError,
 };
@@ -87,6 +87,8 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
         expert_skew: options.skew.expert_skew,
+        profiler: ProfilerSettings::default(),
+        environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
         cases,
     };

@@ -7,7 +7,9 @@ use std::{
 
 use clap::Args;
 
-use super::options::{AssetOptions, DataKindArg, OutputOptions, PythonOption, SelectionOptions, SkewOption};
+use super::options::{
+    AssetOptions, DataKindArg, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions, SkewOption,
+};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
@@ -55,6 +57,8 @@ pub(super) struct RunCommandOptions {
     warm_up: u32,
     #[command(flatten)]
     python: PythonOption,
+    #[command(flatten)]
+    profiler: ProfilerOptions,
     /// Also launch cases that `npubench check` found rejected by the vendor's code
     #[arg(long)]
     ignore_check: bool,
@@ -87,6 +91,8 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         ignore_check: options.ignore_check,
         weight_column: selection.weight_column.clone(),
         busy: options.busy,
+        profiler: options.profiler.settings(),
+        environment: None,
         faults,
     };
     let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;

@@ -15,7 +15,10 @@ use crate::{
     domain::{Attempt, CaseOutcome, Verdict},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
-    render::{CollectScript, Manifest, ManifestCase, SentinelLengths, collect_script, files, replay_script},
+    render::{
+        CollectScript, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, collect_script, files,
+        replay_script,
+    },
     sched::{CollectionExit, StartCollection},
     verify::{
         CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, read_journal,
@@ -236,6 +239,8 @@ fn collection_manifest(
         warm_up: settings.warm_up,
         measured: settings.measured,
         expert_skew: settings.expert_skew,
+        profiler: settings.profiler.clone(),
+        environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
         cases: listed.collect(),
     };
@@ -270,6 +275,8 @@ fn write_folder(
         collection: manifest.collection,
         python: &settings.python,
         environment: &settings.environment,
+        pinned: &manifest.environment,
+        profiler: &manifest.profiler,
         ranks: Some(manifest.gang.len()).filter(|ranks| *ranks > 0),
     };
     let collect = collect_script(&settings.assets, &script)?;

@@ -10,7 +10,7 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     device::DeviceLeases,
-    domain::{DataKind, Nanos},
+    domain::{DataKind, Nanos, ProfilerSettings},
     plan::{InitialCosts, PlannedCase},
 };
 
@@ -27,6 +27,7 @@ pub(crate) struct CollectionSettings {
     /// Python interpreter, as a name or a path.
     pub python: String,
     pub environment: Vec<(String, String)>,
+    pub profiler: ProfilerSettings,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
     pub leases: PathBuf,

@@ -1,7 +1,7 @@
 //! The shell script that starts msprof on a collection. A person can run it again by hand.
 
-use super::{RenderError, files, replay::render};
-use crate::config::AssetFiles;
+use super::{PinnedEnvironment, RenderError, files, replay::render};
+use crate::{config::AssetFiles, domain::ProfilerSettings};
 
 /// Values of the script.
 #[derive(Clone, Debug)]
@@ -11,6 +11,9 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) python: &'a str,
     /// Environment variables; `PATH` is put in front of the present one.
     pub(crate) environment: &'a [(String, String)],
+    /// Variables with fixed values, which follow those of `environment`.
+    pub(crate) pinned: &'a PinnedEnvironment,
+    pub(crate) profiler: &'a ProfilerSettings,
     /// Number of processes that torchrun starts; `None` for a script without torchrun.
     pub(crate) ranks: Option<usize>,
 }
@@ -20,12 +23,14 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
         name => format!("export {name}={}", shell_quoted(value)),
     });
+    let exports = exports.chain(script.pinned.shell_lines());
     let context = serde_json::json!({
         "run": script.run,
         "collection": script.collection,
         "python": shell_quoted(script.python),
         "exports": exports.collect::<Vec<_>>(),
         "profile": files::PROFILE,
+        "profiler": script.profiler.options().join(" "),
         "replay": files::REPLAY,
         "manifest": files::MANIFEST,
         "ranks": script.ranks,

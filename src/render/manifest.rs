@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::PinnedEnvironment;
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
-    domain::{CaseId, DataKind, Dtype, IdentifiedCase, Tensor, TensorFormat},
+    domain::{CaseId, DataKind, Dtype, IdentifiedCase, ProfilerSettings, Tensor, TensorFormat},
 };
 
 /// Everything that one collection launches.
@@ -28,6 +29,12 @@ pub struct Manifest {
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
     #[serde(default, skip_serializing_if = "is_even")]
     pub(crate) expert_skew: f64,
+    /// Settings of msprof.
+    #[serde(default)]
+    pub(crate) profiler: ProfilerSettings,
+    /// Variables and switches of torch_npu with fixed values.
+    #[serde(default)]
+    pub(crate) environment: PinnedEnvironment,
     /// The launches that bracket each case.
     pub(crate) sentinels: SentinelLengths,
     /// The cases, in launch order.

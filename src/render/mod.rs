@@ -7,6 +7,7 @@
 
 mod collect;
 mod manifest;
+mod pinned_environment;
 mod replay;
 
 pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
@@ -14,6 +15,8 @@ pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
 pub(crate) use manifest::ExpectedRecord;
 pub use manifest::{Manifest, ManifestCase};
 pub(crate) use manifest::{RecordedTensor, SentinelLengths};
+pub use pinned_environment::PinnedEnvironment;
+pub(crate) use pinned_environment::overridden_variables;
 pub use replay::RenderError;
 pub(crate) use replay::{call_digest, replay_script};
 

@@ -18,6 +18,7 @@ use crate::{
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
+    render::{PinnedEnvironment, overridden_variables},
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
@@ -81,6 +82,10 @@ impl RunContext {
         let Self { database, assets, catalogue, info, chips, .. } = self;
         let folder = database.run_folder(&run);
         let mut ledger = database.ledger()?;
+        options.environment = Some(PinnedEnvironment::default());
+        for line in overridden_variables(|name| std::env::var(name).ok()) {
+            print_note(&line);
+        }
         options.devices = chips.iter().map(|chip| chip.device).collect();
         let settings = CollectionSettings {
             kind: database.kind(),
@@ -91,6 +96,7 @@ impl RunContext {
             warm_up: options.warm_up,
             measured: options.launches,
             python: options.python.clone(),
+            profiler: options.profiler.clone(),
             leases: lease_folder(&database),
             processes: database.state_folder().join("processes"),
             expert_skew: options.expert_skew,

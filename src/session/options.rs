@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::{plan::UpdateMode, rehearsal, rehearsal::fault_plan::FaultPlan};
+use crate::{
+    domain::ProfilerSettings, plan::UpdateMode, rehearsal, rehearsal::fault_plan::FaultPlan,
+    render::PinnedEnvironment,
+};
 
 /// Deadline of a run.
 #[derive(Debug, Default, Args)]
@@ -74,6 +77,11 @@ pub(crate) struct RunOptions {
     pub(crate) weight_column: Option<String>,
     #[serde(default)]
     pub(crate) busy: BusyArg,
+    #[serde(default)]
+    pub(crate) profiler: ProfilerSettings,
+    /// Pinned variables and switches of the last start; `None` in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) environment: Option<PinnedEnvironment>,
     /// Faults of the rehearsal host.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,

@@ -19,10 +19,10 @@ use serde::Deserialize;
 
 use super::{CheckError, CheckSettings, python::last_line};
 use crate::{
-    domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind},
+    domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind, ProfilerSettings},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
-    render::{Manifest, ManifestCase, SentinelLengths, replay_script},
+    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
 };
 
 /// Time without output after which a process is ended; a case takes about a millisecond.
@@ -165,6 +165,8 @@ fn write_scripts(
         warm_up: 0,
         measured: 1,
         expert_skew: 0.0,
+        profiler: ProfilerSettings::default(),
+        environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
         cases: indices
             .iter()

@@ -27,6 +27,7 @@ mod models;
 mod mutation_rows;
 mod mutations;
 mod oracle;
+mod pinned_environment;
 mod plan;
 mod previous_version;
 mod profile_formats;

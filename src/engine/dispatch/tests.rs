@@ -15,7 +15,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     device::{DeviceLease, DeviceLeases},
-    domain::{CaseId, DataKind, Launch, Nanos},
+    domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings},
     engine::{
         CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
@@ -135,6 +135,7 @@ impl Fixture {
             measured: 10,
             python: "python3".to_owned(),
             environment: Vec::new(),
+            profiler: ProfilerSettings::default(),
             expert_skew: 0.0,
             leases: self.folder.path().join("leases"),
             processes: self.folder.path().join("processes"),

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    domain::{CaseId, DataKind as HostKind},
+    domain::{CaseId, DataKind as HostKind, ProfilerSettings},
     rehearsal::fault_plan::ValidNames,
-    render::{ExpectedRecord, SentinelLengths},
+    render::{ExpectedRecord, PinnedEnvironment, SentinelLengths},
 };
 
 const VALID_NAMES: ValidNames<'_> = ValidNames { kernels: &["Add", "Mul"], devices: 16 };
@@ -37,6 +37,8 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
         warm_up: 1,
         measured: 1,
         expert_skew: 0.0,
+        profiler: ProfilerSettings::default(),
+        environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
         cases: (0..).zip(ids).map(|(ordinal, id)| case(ordinal, *id)).collect(),
     };

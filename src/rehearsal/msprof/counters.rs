@@ -1,7 +1,9 @@
-//! Counters of the cores: 25 columns that hang together as real ones do, and mean nothing.
+//! Counters of the cores, which are consistent with each other as real ones are, and contain no information.
 
 use crate::{
     config::DeviceProfile,
+    domain::AicMetrics,
+    profile::COUNTERS,
     rehearsal::{
         npu::{LoggedLaunch, TaskEngine},
         timing,
@@ -25,8 +27,66 @@ pub(super) fn blocks(profile: &DeviceProfile, launch: &LoggedLaunch) -> u64 {
     written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
 }
 
-/// The 25 cells, joined by commas. All N/A where the task has no counters.
-pub(super) fn cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
+/// Columns of a group of counters, in the order of the real tables on A2 and A3.
+fn columns(metrics: AicMetrics) -> Vec<&'static str> {
+    let text = match metrics {
+        AicMetrics::PipeUtilization => return COUNTERS.to_vec(),
+        AicMetrics::Disabled => return Vec::new(),
+        AicMetrics::ArithmeticUtilization => {
+            "aicore_time(us),aic_total_cycles,aic_mac_fp16_ratio,aic_mac_int8_ratio,aic_cube_fops,\
+             aiv_time(us),aiv_total_cycles,aiv_vec_fp32_ratio,aiv_vec_fp16_ratio,aiv_vec_int32_ratio,aiv_vec_misc_ratio,\
+             aiv_vector_fops"
+        }
+        AicMetrics::Memory => {
+            "aicore_time(us),aic_total_cycles,aic_l1_read_bw(GB/s),aic_l1_write_bw(GB/s),\
+             aic_main_mem_read_bw(GB/s),aic_main_mem_write_bw(GB/s),aic_l2_read_bw(GB/s),aic_l2_write_bw(GB/s),\
+             aiv_time(us),aiv_total_cycles,aiv_ub_read_bw(GB/s),aiv_ub_write_bw(GB/s),aiv_main_mem_read_bw(GB/s),\
+             aiv_main_mem_write_bw(GB/s),aiv_l2_read_bw(GB/s),aiv_l2_write_bw(GB/s)"
+        }
+        AicMetrics::MemoryL0 => {
+            "aicore_time(us),aic_total_cycles,aic_l0a_read_bw(GB/s),aic_l0a_write_bw(GB/s),aic_l0b_read_bw(GB/s),\
+             aic_l0b_write_bw(GB/s),aic_l0c_read_bw_cube(GB/s),aic_l0c_write_bw_cube(GB/s),aiv_time(us),aiv_total_cycles,\
+             aiv_l0c_read_bw(GB/s),aiv_l0c_write_bw(GB/s)"
+        }
+        AicMetrics::MemoryUb => {
+            "aicore_time(us),aic_total_cycles,aic_ub_read_bw_scalar(GB/s),aic_ub_write_bw_scalar(GB/s),\
+             aiv_time(us),aiv_total_cycles,aiv_ub_read_bw_vector(GB/s),aiv_ub_write_bw_vector(GB/s),\
+             aiv_ub_read_bw_scalar(GB/s),aiv_ub_write_bw_scalar(GB/s)"
+        }
+        AicMetrics::L2Cache => {
+            "aicore_time(us),aic_total_cycles,aic_write_cache_hit,aic_write_cache_miss_allocate,aic_r0_read_cache_hit,\
+             aic_r0_read_cache_miss_allocate,aic_r1_read_cache_hit,aic_r1_read_cache_miss_allocate,aiv_time(us),\
+             aiv_total_cycles,aiv_write_cache_hit,aiv_write_cache_miss_allocate,aiv_r0_read_cache_hit,\
+             aiv_r0_read_cache_miss_allocate,aiv_r1_read_cache_hit,aiv_r1_read_cache_miss_allocate"
+        }
+        AicMetrics::ResourceConflictRatio => {
+            "aicore_time(us),aic_total_cycles,aiv_time(us),aiv_total_cycles,aiv_vec_bankgroup_cflt_ratio,\
+             aiv_vec_bank_cflt_ratio,aiv_vec_resc_cflt_ratio"
+        }
+        AicMetrics::MemoryAccess => {
+            "aicore_time(us),aic_total_cycles,aic_read_main_memory_datas(KB),aic_write_main_memory_datas(KB),\
+             aiv_time(us),aiv_total_cycles,aiv_read_main_memory_datas(KB),aiv_write_main_memory_datas(KB)"
+        }
+    };
+    text.split(',').collect()
+}
+
+/// Names of the columns, each preceded by a comma.
+pub(super) fn header(metrics: AicMetrics) -> String {
+    columns(metrics).iter().map(|name| format!(",{name}")).collect()
+}
+
+/// Cells of the columns, each preceded by a comma; zero for counters without a model.
+pub(super) fn cells(profile: &DeviceProfile, launch: &LoggedLaunch, metrics: AicMetrics) -> String {
+    let all = pipe_cells(profile, launch);
+    let known: Vec<(&str, &str)> = COUNTERS.into_iter().zip(all.split(',')).collect();
+    let absent = if launch.operation.task == TaskEngine::Random { "N/A" } else { "0.000" };
+    let cell = |name: &str| known.iter().find(|(known, _)| *known == name).map_or(absent, |(_, cell)| *cell);
+    columns(metrics).into_iter().map(|name| format!(",{}", cell(name))).collect()
+}
+
+/// The 25 cells of PipeUtilization, joined by commas. All N/A where the task has no counters.
+fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
     let idle_cube = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0";
     let idle_vector = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0";
     // Start and stop of the cores take what is left of the duration.

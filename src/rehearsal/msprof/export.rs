@@ -11,7 +11,7 @@ use serde_json::json;
 use super::op_summary;
 use crate::{
     config::DeviceProfile,
-    domain::Nanos,
+    domain::{AicMetrics, Nanos},
     rehearsal::{npu::LoggedLaunch, timing},
 };
 
@@ -50,14 +50,18 @@ pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
 pub(super) type ExportedTable = (&'static str, String);
 
 /// Returns the tables of the launches; none without launches.
-pub(super) fn tables(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> Vec<ExportedTable> {
+pub(super) fn tables(
+    profile: &DeviceProfile,
+    launches: &[LoggedLaunch],
+    metrics: AicMetrics,
+) -> Vec<ExportedTable> {
     if launches.is_empty() {
         return Vec::new();
     }
     vec![
         ("op_statistic", op_summary::op_statistic(launches)),
         ("task_time", op_summary::task_time(launches)),
-        (OP_SUMMARY, op_summary::op_summary(profile, launches)),
+        (OP_SUMMARY, op_summary::op_summary(profile, launches, metrics)),
     ]
 }
 
@@ -67,6 +71,7 @@ pub(super) fn write(
     name: &str,
     profile: &DeviceProfile,
     collected: &ProgramRecords,
+    metrics: AicMetrics,
 ) -> Result<PathBuf, ExportError> {
     let root = parent.join(name);
     create_folder(&root)?;
@@ -80,7 +85,7 @@ pub(super) fn write(
     create_folder(&host.join("data"))?;
     create_folder(&host.join("sqlite"))?;
     write_text(&host.join("info.json"), &info(profile, collected, None))?;
-    write_text(&host.join("sample.json"), SAMPLE)?;
+    write_text(&host.join("sample.json"), &sample(metrics))?;
     span(&host.join("start_info"), collected.started)?;
     span(&host.join("end_info"), collected.ended)?;
     write_text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
@@ -90,7 +95,7 @@ pub(super) fn write(
         create_folder(&folder.join("sqlite"))?;
         let numbered = |name: &str| folder.join(format!("{name}.{device}"));
         write_text(&numbered("info.json"), &info(profile, collected, Some(device)))?;
-        write_text(&folder.join("sample.json"), SAMPLE)?;
+        write_text(&folder.join("sample.json"), &sample(metrics))?;
         span(&numbered("start_info"), collected.started)?;
         span(&numbered("end_info"), collected.ended)?;
     }
@@ -153,8 +158,12 @@ pub(super) const OP_SUMMARY: &str = "op_summary";
 /// Written in place of a table where none can be exported.
 const NOT_EXPORTABLE: &str = "not_exportable";
 const OUTPUT: &str = "mindstudio_profiler_output";
-const SAMPLE: &str =
-    r#"{"ai_core_metrics":"PipeUtilization","ai_core_profiling_mode":"task-based","taskTime":"l1"}"#;
+
+/// Settings of the collection; without counters there is no group.
+fn sample(metrics: AicMetrics) -> String {
+    let group = if metrics == AicMetrics::Disabled { "" } else { metrics.as_str() };
+    json!({ "ai_core_metrics": group, "ai_core_profiling_mode": "task-based", "taskTime": "l1" }).to_string()
+}
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
 fn info(profile: &DeviceProfile, collected: &ProgramRecords, device: Option<u32>) -> String {
@@ -243,8 +252,9 @@ mod tests {
             DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
         let collected = ProgramRecords { devices: vec![3], launches, started: START, ended: START };
         let name = folder_name(START, 7);
-        let root = write(parent.path(), &name, &profile, &collected).expect("written");
-        export(&root, &tables(&profile, &collected.launches), START).expect("exported");
+        let metrics = AicMetrics::default();
+        let root = write(parent.path(), &name, &profile, &collected, metrics).expect("written");
+        export(&root, &tables(&profile, &collected.launches, metrics), START).expect("exported");
         (parent, root)
     }
 

@@ -155,9 +155,9 @@ fn report(
         print_line("[INFO] Profiling finished.");
         return Ok(());
     }
-    let mut tables = export::tables(profile, &collected.launches);
+    let mut tables = export::tables(profile, &collected.launches, start.metrics);
     corrupt::corrupt_tables(&mut tables, &outcome.faults);
-    let written = export::write(&parent, &folder, profile, collected)?;
+    let written = export::write(&parent, &folder, profile, collected, start.metrics)?;
     print_line(&format!("[INFO] Start export data in {folder}."));
     match export_fault {
         ExportFault::Deferred { later } => {
@@ -263,6 +263,7 @@ fn warning(status: ExitStatus) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::AicMetrics;
 
     #[test]
     fn exit_statuses_are_read_as_errno() {
@@ -278,7 +279,8 @@ mod tests {
     fn applications_are_checked_as_the_real_one_does() {
         let refused = |program: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let start = MsprofCollection { output: None, program: program.to_owned(), arguments };
+            let metrics = AicMetrics::default();
+            let start = MsprofCollection { output: None, metrics, program: program.to_owned(), arguments };
             check_application(&start).err().map(|failure| failure.to_string())
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::counters;
 use crate::{
     config::DeviceProfile,
-    domain::{Dims, Nanos, Slot, Tensor},
-    profile::{COUNTERS, REHEARSAL_PREFIX},
+    domain::{AicMetrics, Dims, Nanos, Slot, Tensor},
+    profile::REHEARSAL_PREFIX,
     rehearsal::npu::{LoggedLaunch, TaskEngine},
 };
 
@@ -19,8 +19,8 @@ const COLUMNS: &str = "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP S
 const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
 
-pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> String {
-    let mut text = format!("{COLUMNS},{}\n", COUNTERS.join(","));
+pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch], metrics: AicMetrics) -> String {
+    let mut text = format!("{COLUMNS}{}\n", counters::header(metrics));
     let mut previous_end = None;
     for launch in sorted(launches) {
         let operation = &launch.operation;
@@ -39,7 +39,7 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> 
             signature(&operation.inputs)
         };
         text.push_str(&format!(
-            "{},{SINGLE_OPERATOR},{},{STREAM},{REHEARSAL_PREFIX}{},{},dynamic,{},{}\t,{},{wait},{},0,NO,{inputs},{},N/A,{}\n",
+            "{},{SINGLE_OPERATOR},{},{STREAM},{REHEARSAL_PREFIX}{},{},dynamic,{},{}\t,{},{wait},{},0,NO,{inputs},{},N/A{}\n",
             launch.device,
             launch.task_id,
             operation.name,
@@ -49,7 +49,7 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch]) -> 
             launch.duration,
             counters::blocks(profile, launch),
             signature(&operation.outputs.iter().cloned().map(Some).collect::<Vec<_>>()),
-            counters::cells(profile, launch),
+            counters::cells(profile, launch, metrics),
         ));
     }
     text
@@ -169,7 +169,7 @@ mod tests {
     fn lines(launches: &[LoggedLaunch]) -> Vec<String> {
         let profile =
             DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
-        op_summary(&profile, launches).lines().map(str::to_owned).collect()
+        op_summary(&profile, launches, AicMetrics::default()).lines().map(str::to_owned).collect()
     }
 
     #[test]

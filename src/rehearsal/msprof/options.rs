@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use strum::VariantNames as _;
+
+use crate::domain::AicMetrics;
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MsprofCommand {
     Help,
@@ -17,6 +21,8 @@ pub(super) enum MsprofCommand {
 pub(super) struct MsprofCollection {
     /// The folder that gets the `PROF_*` folder; the working folder by default.
     pub(super) output: Option<PathBuf>,
+    /// Counters; `Disabled` with `--ai-core=off`.
+    pub(super) metrics: AicMetrics,
     pub(super) program: String,
     pub(super) arguments: Vec<String>,
 }
@@ -25,20 +31,20 @@ pub(super) const USAGE: &str = "\
 Usage: msprof [options] <app> [args]
        msprof [options] --application=\"<app> args\"
        msprof --export=on --output=DIR     exports a PROF_* folder, or those in a folder, once more
-Rehearsal: the stand-in collects at task-time l1 with metric PipeUtilization, and nothing else.
+Rehearsal: the stand-in collects at task-time l1, and nothing but the tasks and their counters.
    --output=DIR             where the PROF_* folder goes
    --application=\"APP\"      the program, split at blanks
-   --type=text  --task-time=l1|on  --ai-core=on  --aic-mode=task-based  --aic-metrics=PipeUtilization
+   --type=text  --task-time=l1|on  --ai-core=on|off  --aic-mode=task-based
+   --aic-metrics=PipeUtilization|ArithmeticUtilization|Memory|MemoryL0|MemoryUB|L2Cache|ResourceConflictRatio
+                 |MemoryAccess
    --ascendcl=on|off  --runtime-api=on|off  --aicpu=on|off  --hccl=on|off  --model-execution=on|off
    --help";
 
 /// Options without an effect here, with the values for which that is true.
-const ACCEPTED: [(&str, &[&str]); 12] = [
+const ACCEPTED: [(&str, &[&str]); 10] = [
     ("type", &["text"]),
     ("task-time", &["l1", "on"]),
-    ("ai-core", &["on"]),
     ("aic-mode", &["task-based"]),
-    ("aic-metrics", &["PipeUtilization"]),
     ("ascendcl", &["on", "off"]),
     ("runtime-api", &["on", "off"]),
     ("aicpu", &["on", "off"]),
@@ -54,6 +60,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
     let mut output = None;
     let mut application = None;
     let mut exports = false;
+    let (mut counts, mut metrics) = (true, AicMetrics::default());
     let mut rest = arguments;
     while let [word, after @ ..] = rest {
         let Some(option) = word.strip_prefix("--") else { break };
@@ -73,6 +80,11 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             }
             "output" => output = Some(PathBuf::from(value)),
             "export" if value == "on" || value == "off" => exports = value == "on",
+            "ai-core" if value == "on" || value == "off" => counts = value == "on",
+            "aic-metrics" => match parse_metrics(value) {
+                Some(parsed) => metrics = parsed,
+                None => return wrong(invalid_metrics(value)),
+            },
             "application" => application = Some(value.to_owned()),
             _ => match ACCEPTED.iter().find(|(known, _)| *known == name) {
                 Some((_, values)) if values.contains(&value) => {}
@@ -90,15 +102,37 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             _ => wrong("--export=on takes no program"),
         };
     }
-    start_command(output, application, rest)
+    let metrics = if counts { metrics } else { AicMetrics::Disabled };
+    start_command(output, metrics, application, rest)
 }
 
-fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[String]) -> MsprofCommand {
+/// The groups of an A2 or A3; other chips lack some of them.
+fn parse_metrics(value: &str) -> Option<AicMetrics> {
+    value.parse().ok().filter(|metrics| *metrics != AicMetrics::Disabled)
+}
+
+/// The message of the real one.
+fn invalid_metrics(value: &str) -> String {
+    let known: Vec<&str> =
+        AicMetrics::VARIANTS.iter().copied().filter(|name| parse_metrics(name).is_some()).collect();
+    format!(
+        "Argument --aic-metrics: invalid value:{value}. Please input in the range of '{}'",
+        known.join("|")
+    )
+}
+
+fn start_command(
+    output: Option<PathBuf>,
+    metrics: AicMetrics,
+    application: Option<String>,
+    rest: &[String],
+) -> MsprofCommand {
     match (application, rest) {
         (None, []) => MsprofCommand::Usage(None),
         (Some(_), [_, ..]) => wrong("both --application and a program are given"),
         (None, [program, arguments @ ..]) => MsprofCommand::Start(MsprofCollection {
             output,
+            metrics,
             program: program.clone(),
             arguments: arguments.to_vec(),
         }),
@@ -110,6 +144,7 @@ fn start_command(output: Option<PathBuf>, application: Option<String>, rest: &[S
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
             MsprofCommand::Start(MsprofCollection {
                 output,
+                metrics,
                 program: program.clone(),
                 arguments: parts.collect(),
             })
@@ -133,6 +168,7 @@ mod tests {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
         MsprofCommand::Start(MsprofCollection {
             output: output.map(PathBuf::from),
+            metrics: AicMetrics::default(),
             program: program.to_owned(),
             arguments,
         })
@@ -152,12 +188,32 @@ mod tests {
     }
 
     #[test]
+    fn counters_are_those_of_the_options() {
+        let metrics = |words: &[&str]| match parsed(words) {
+            MsprofCommand::Start(start) => start.metrics,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(metrics(&["app"]), AicMetrics::PipeUtilization);
+        assert_eq!(metrics(&["--ai-core=on", "--aic-metrics=MemoryUB", "app"]), AicMetrics::MemoryUb);
+        assert_eq!(metrics(&["--ai-core=off", "--aic-metrics=MemoryUB", "app"]), AicMetrics::Disabled);
+    }
+
+    #[test]
     fn unsupported_options_print_the_usage() {
         assert_eq!(parsed(&["--help"]), MsprofCommand::Help);
         assert_eq!(parsed(&[]), MsprofCommand::Usage(None));
         assert_eq!(parsed(&["--export=on", "--output=/x"]), MsprofCommand::Export("/x".into()));
-        let wrong =
-            ["--task-time=l0", "--outptu=x", "--output", "--output=a;b", "--export=on", "--application="];
+        let wrong = [
+            "--aic-metrics=none",
+            "--aic-metrics=PipeUtilisation",
+            "--ai-core=maybe",
+            "--task-time=l0",
+            "--outptu=x",
+            "--output",
+            "--output=a;b",
+            "--export=on",
+            "--application=",
+        ];
         for word in wrong {
             let named = word.trim_start_matches("--").split('=').next().unwrap_or_default();
             let found = parsed(&[word, "app"]);

@@ -21,6 +21,7 @@ pub(super) fn call(
         "torch.npu.synchronize" | "torch.npu.empty_cache" | "torch.npu.manual_seed" | "torch.manual_seed" => {
             Ok(ApiReply::Nothing)
         }
+        "torch.npu.set_compile_mode" => set_compile_mode(arguments),
         "torch.npu.device_count" => Ok(ApiReply::Int(u64::from(session.devices))),
         "torch.npu.current_device" => Ok(ApiReply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(ApiReply::Bool(session.devices > 0)),
@@ -50,6 +51,11 @@ fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRe
     check_device(session, device)?;
     session.current = device;
     session.log.open(device);
+    Ok(ApiReply::Nothing)
+}
+
+fn set_compile_mode(arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    bind_signature("set_compile_mode(*, bool jit_compile) -> ()", arguments, &[])?;
     Ok(ApiReply::Nothing)
 }
 
@@ -99,7 +105,10 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
         if let ([length], Dtype::Int32) = (tensor.dims.as_slice(), &tensor.dtype) {
             session.log.sentinel(*length);
         }
-        session.log.launch(device, plain_operation("aclnnNeg_Neg_Neg", "Neg", vec![tensor], output));
+        // A fused kernel has the name of the generator of fused kernels.
+        let is_fused = session.environment.fuses_elementwise;
+        let (name, kernel) = if is_fused { ("dvm_fused_0", "DvmFused") } else { ("aclnnNeg_Neg_Neg", "Neg") };
+        session.log.launch(device, plain_operation(name, kernel, vec![tensor], output));
     }
     session.memory.tensor_reply(result)
 }

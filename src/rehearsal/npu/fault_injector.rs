@@ -30,6 +30,10 @@ pub(super) struct FaultInjector {
     collection_faults: Option<Vec<FaultKind>>,
     /// Code of a kernel's error. It is raised late, and stays.
     error: Option<u32>,
+    /// An error of a call that is raised at the next synchronize, and stays.
+    deferred: Option<PyError>,
+    /// True if errors of workspace memory are deferred.
+    pub(super) has_deferred_errors: bool,
     /// Action of the Python process after the next answer.
     pub(super) action: Option<PyAction>,
     slowness: f64,
@@ -68,6 +72,8 @@ impl FaultInjector {
             case_faults: Vec::new(),
             collection_faults: None,
             error: None,
+            deferred: None,
+            has_deferred_errors: false,
             action: None,
             slowness: 1.0,
             records: RecordsKept::Kept,
@@ -88,6 +94,9 @@ impl FaultInjector {
         match api {
             SET_DEVICE => self.latency.add(self.faults.plan.costs.init),
             SYNCHRONIZE => {
+                if let Some(error) = &self.deferred {
+                    return Err(error.clone());
+                }
                 if let Some(code) = self.error {
                     return Err(device_error(code, "synchronize", self.faults.device));
                 }
@@ -183,7 +192,13 @@ impl FaultInjector {
                     log.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
-                FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => memory.is_exhausted = true,
+                FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => {
+                    if self.has_deferred_errors {
+                        self.deferred = Some(memory.out_of_memory_error(self.faults.device, 1 << 20, 0));
+                    } else {
+                        memory.is_exhausted = true;
+                    }
+                }
                 _ => {}
             }
         }

@@ -18,6 +18,7 @@ mod session;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod torch_npu_environment;
 
 pub(super) use fault_injector::ScriptOutcome;
 #[cfg(test)]

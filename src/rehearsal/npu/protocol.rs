@@ -29,6 +29,9 @@ pub(super) struct ApiRequest {
     /// Tensors freed by Python since the last call.
     #[serde(default)]
     pub(super) freed: Vec<TensorHandle>,
+    /// Variables of torch_npu in the environment of the process; sent with its first call.
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, String>,
 }
 
 /// One argument as Python gave it.

@@ -11,6 +11,7 @@ use super::{
     process_group::ProcessGroup,
     protocol::{ApiRequest, answer},
     tensors::TensorMemory,
+    torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
     catalogue::Catalogue,
@@ -30,6 +31,7 @@ pub(in crate::rehearsal) struct ApiSession {
     pub(super) memory: TensorMemory,
     pub(super) log: LaunchLog,
     injector: FaultInjector,
+    pub(super) environment: TorchNpuEnvironment,
     pub(super) catalogue: Arc<Catalogue>,
     /// State shared by the processes of a gang.
     group: Arc<Mutex<ProcessGroup>>,
@@ -55,6 +57,7 @@ impl ApiSession {
             memory,
             log,
             injector: FaultInjector::new(faults),
+            environment: TorchNpuEnvironment::default(),
             catalogue: Arc::new(Catalogue::load(&assets)?),
             group: Arc::default(),
             common_calls: 0,
@@ -65,12 +68,17 @@ impl ApiSession {
     pub(super) fn answer(&mut self, line: &str) -> (String, Duration) {
         let result = ApiRequest::parse(line).and_then(|mut request| {
             request.freed.iter().for_each(|handle| self.memory.free(*handle));
+            if !request.environment.is_empty() {
+                self.environment = TorchNpuEnvironment::from_variables(&request.environment);
+                self.injector.has_deferred_errors = self.environment.has_deferred_errors;
+            }
             let arguments = request.arguments();
             self.injector.before_call(&request.call, &mut self.log, &mut self.memory)?;
             let reply = self.call(&request.call, &arguments);
             self.injector.after_call(&request.call, &mut self.log, &mut self.memory);
             reply
         });
+        let result = result.map_err(|error| self.environment.raised(error));
         (answer(&result, self.injector.action.take()), self.injector.latency.take_pending())
     }
 

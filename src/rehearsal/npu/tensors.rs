@@ -113,13 +113,19 @@ impl TensorMemory {
         if bytes <= free {
             return Ok(());
         }
+        Err(self.out_of_memory_error(device, bytes, free))
+    }
+
+    /// Returns torch_npu's error for an allocation of `bytes` with `free` bytes left.
+    pub(super) fn out_of_memory_error(&self, device: u32, bytes: u64, free: u64) -> PyError {
+        let used = self.used.get(&device).copied().unwrap_or_default();
         let [bytes, capacity, used, free] = [bytes, self.capacity, used, free].map(size);
         let message = format!(
             "NPU out of memory. Tried to allocate {bytes} (NPU {device}; {capacity} total capacity; {used} already \
              allocated; {used} current active; {free} free; {used} reserved in total by PyTorch) If reserved memory is \
              >> allocated memory try setting max_split_size_mb to avoid fragmentation."
         );
-        Err(PyError::new(PyErrorClass::OutOfMemoryError, message))
+        PyError::new(PyErrorClass::OutOfMemoryError, message)
     }
 
     pub(super) fn allocate(

@@ -7,10 +7,11 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     domain::{
-        Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, Nanos, Slot, Tensor, TensorFormat,
+        Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, Nanos, ProfilerSettings, Slot,
+        Tensor, TensorFormat,
     },
     rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
-    render::{Manifest, ManifestCase, SentinelLengths},
+    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths},
 };
 
 const START: Nanos = Nanos(1_764_246_877_073_569_650);
@@ -53,6 +54,8 @@ fn session(cases: &[&str]) -> ApiSession {
         warm_up: 1,
         measured: 1,
         expert_skew: 0.0,
+        profiler: ProfilerSettings::default(),
+        environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
         cases: (0..).zip(cases).map(case).collect(),
     };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    domain::{CaseAttributes, CaseId, DataKind, KernelName, Tensor},
-    render::{ExpectedRecord, SentinelLengths},
+    domain::{CaseAttributes, CaseId, DataKind, KernelName, ProfilerSettings, Tensor},
+    render::{ExpectedRecord, PinnedEnvironment, SentinelLengths},
     verify::journal::PythonException,
 };
 
@@ -52,6 +52,8 @@ impl Collection {
             warm_up: WARM_UP,
             measured: MEASURED,
             expert_skew: 0.0,
+            profiler: ProfilerSettings::default(),
+            environment: PinnedEnvironment::default(),
             sentinels: SentinelLengths::default(),
             cases: listed.collect(),
         };

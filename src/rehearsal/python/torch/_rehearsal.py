@@ -13,6 +13,8 @@ import time
 
 DTYPES = {}
 _SOCKET = "NPUBENCH_REHEARSAL_SOCKET"
+# Variables of torch_npu that change its behaviour.
+_VARIABLES = ("TASK_QUEUE_ENABLE", "TORCH_NPU_COMPACT_ERROR_OUTPUT", "TORCH_NPU_LAZY_FUSION")
 _lock = threading.Lock()
 _stream = None
 _freed = []
@@ -98,6 +100,8 @@ def call(path, args, kwargs):
         "kwargs": {name: _encode(value, given) for name, value in kwargs.items()},
     }
     with _lock:
+        if _stream is None:
+            request["environment"] = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
         request["freed"] = [_freed.pop() for _ in range(len(_freed))]
         stream = _connected()
         try:
