@@ -16,7 +16,7 @@ use crate::{
     exit::ExitStatus,
     report::print_data,
     session::CommandError,
-    vendor_check::{installed_software, package_folders},
+    vendor_check::{counted_devices, installed_software, package_folders},
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix
@@ -40,7 +40,8 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
     let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
-    let mut points = vec![diagnosis::check_devices(&device::query_npu_smi(&[], scratch.path()))];
+    let host = device::query_host_devices(&[], scratch.path());
+    let mut points = vec![diagnosis::check_devices(&host)];
     points.extend(diagnosis::check_cann(variable));
     points.push(match installed_software(&options.python.python) {
         Ok(versions) => DoctorCheck {
@@ -59,6 +60,10 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
             fix: "install torch_npu, or give the Python that has it with `--python`".to_owned(),
         },
     });
+    if let Ok(host) = &host {
+        let counted = counted_devices(&options.python.python, &[]).map_err(|error| error.to_string());
+        points.push(diagnosis::check_numbering(host, counted));
+    }
     let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
     let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();

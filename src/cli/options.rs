@@ -57,7 +57,7 @@ pub(super) struct SelectionOptions {
     pub(super) database: DatabaseFolder,
     #[command(flatten)]
     pub(super) kernels: KernelFilter,
-    /// Devices to use, such as `0-3,8`; by default those of this host
+    /// Devices to use, by the numbers of `npu-smi info`, such as `0-3,8`; by default all of this host
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     pub(super) devices: Option<DeviceList>,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub(super) struct UnpauseOptions {
 struct DeviceSelection {
     #[command(flatten)]
     database: DatabaseFolder,
-    /// Devices, such as `0-3,8`; by default all
+    /// Devices, by the numbers of `npu-smi info`, such as `0-3,8`; by default all
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     devices: Option<DeviceList>,
 }

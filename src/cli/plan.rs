@@ -98,7 +98,7 @@ fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32
         hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),
         exit: ExitStatus::CannotMeasure,
     })?;
-    Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.device).collect())
+    Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }
 
 /// A line of JSON per case: scheduled cases in the order of the plan, then rejected ones.

@@ -6,9 +6,9 @@ use super::options::{AssetOptions, DatabaseFolder, SkewOption};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
-    domain::{IdentifiedCase, KernelName, ProfilerSettings},
+    domain::{IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings},
     exit::ExitStatus,
-    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
+    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
     report::{print_data, print_note},
     session::CommandError,
 };
@@ -81,8 +81,9 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         run: "by hand".to_owned(),
         collection: 0,
         kind: database.kind(),
-        device: 0,
+        device: LogicalDeviceId(0),
         gang: Vec::new(),
+        host_numbers: HostNumbers::default(),
         seed: options.seed,
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
@@ -93,7 +94,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         cases,
     };
     let ranks = manifest.group_size().and_then(|ranks| u32::try_from(ranks).ok()).unwrap_or_default();
-    manifest.set_gang(&(0..ranks).collect::<Vec<u32>>());
+    manifest.set_gang(&(0..ranks).map(LogicalDeviceId).collect::<Vec<_>>());
     print_data(&(serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n"));
     Ok(ExitStatus::Done)
 }

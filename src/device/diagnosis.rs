@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::{CustomOperators, DeviceError, VISIBLE, describe_health, search_path};
-use crate::{process::find_program, profile::npu_smi::NpuSmiInfo};
+use super::{
+    CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health, search_path,
+};
+use crate::process::find_program;
 
 /// Result of a check, with its text in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
@@ -39,10 +41,10 @@ fn doctor_check(name: &'static str, status: CheckStatus, found: impl Into<String
 const FREE_DISK: u64 = 50 << 30;
 
 /// Checks the devices listed by `npu-smi`.
-pub(crate) fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorCheck {
-    let info = match info {
-        Ok(info) => info,
-        Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), error.hint()),
+pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCheck {
+    let info = match host {
+        Ok(host) => &host.info,
+        Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), &error.hint()),
     };
     let Some(first) = info.chips.first() else {
         let fix = "load the driver, or map devices into the container";
@@ -58,6 +60,32 @@ pub(crate) fn check_devices(info: &Result<NpuSmiInfo, DeviceError>) -> DoctorChe
     doctor_check("devices", CheckStatus::Warning, found, "they are left out; reset them")
 }
 
+/// Compares the logical numbers of the listed devices with the number of devices that torch counts.
+pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) -> DoctorCheck {
+    const NAME: &str = "devices of torch";
+    let numbering = DeviceNumbering::of_listed(&host.info);
+    let fix = "map the same devices for `npu-smi` and torch, and compare `npu-smi info -m`";
+    let count = match counted {
+        Ok(count) => count,
+        Err(error) => return doctor_check(NAME, CheckStatus::Missing, error, "check the driver and CANN"),
+    };
+    let resolved = if numbering.has_gaps() {
+        numbering.resolve_gaps(count).map_err(|error| error.to_string())
+    } else {
+        numbering.mismatch(count).map_or(Ok(numbering), Err)
+    };
+    match resolved {
+        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem, fix),
+        Ok(numbering) => {
+            let remark = numbering.remark(host);
+            let remark = remark.unwrap_or_else(|| "numbered as in `npu-smi info`".to_owned());
+            let status =
+                if host.without_chip_map.is_some() { CheckStatus::Warning } else { CheckStatus::Passed };
+            doctor_check(NAME, status, format!("{count}; {remark}"), "update the driver's npu-smi")
+        }
+    }
+}
+
 /// Checks CANN, device numbering and msprof in the environment.
 pub(crate) fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
     let cann = match variable("ASCEND_HOME_PATH") {
@@ -70,8 +98,9 @@ pub(crate) fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<Docto
     let visible = match variable(VISIBLE) {
         None => doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), ""),
         Some(value) => {
-            let found = format!("{VISIBLE}={value}, which the profiler does not support");
-            let fix = "unset it and choose devices with `--devices`";
+            let found =
+                format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler");
+            let fix = "unset it, and select devices with `--devices` and the numbers of `npu-smi info`";
             doctor_check("device numbers", CheckStatus::Missing, found, fix)
         }
     };

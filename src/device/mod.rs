@@ -5,10 +5,11 @@
 mod custom_operators;
 pub(crate) mod diagnosis;
 mod lease;
+mod numbering;
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs, io, iter,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
     time::Duration,
@@ -18,11 +19,12 @@ pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_en
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
+pub(crate) use numbering::DeviceNumbering;
 use serde::Serialize;
 
 use crate::{
     process::{self, CommandSpec, ExitKind, ProcessError},
-    profile::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_info},
+    profile::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
 };
 
 /// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
@@ -46,9 +48,14 @@ pub enum DeviceError {
     /// Every selected device is in use by other programs.
     #[error("no device is free: {0}")]
     Busy(String),
-    /// The environment renumbers devices.
-    #[error("`{VISIBLE}` is set, which the profiler does not support")]
-    Renamed,
+    /// The environment renumbers devices for torch.
+    #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
+    Renumbered {
+        /// Value of the variable.
+        value: String,
+        /// Option that selects the same devices.
+        option: String,
+    },
     /// The lease of the device is held.
     #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
     InUse {
@@ -66,6 +73,14 @@ pub enum DeviceError {
         #[source]
         source: io::Error,
     },
+    /// `npu-smi` and torch count different devices, so that the numbers of the devices are not known.
+    #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
+    Miscounted {
+        /// Devices that torch counts.
+        counted: u32,
+        /// Devices that `npu-smi` lists.
+        listed: u32,
+    },
     /// A selected device does not exist.
     #[error("this host has no device {device}; it has {known}")]
     Unknown {
@@ -78,32 +93,84 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// Returns the advice printed with the error.
-    pub const fn hint(&self) -> &'static str {
-        match self {
-            Self::Unknown { .. } => "select from these with `--devices`",
+    pub fn hint(&self) -> String {
+        let advice = match self {
+            Self::Renumbered { option, .. } => return format!("unset it, and select devices with {option}"),
+            Self::Unknown { .. } => {
+                "select from these with `--devices`; they are numbered as in `npu-smi info`"
+            }
             Self::Busy(_) => "wait for them with `--busy wait`, or name others with `--devices`",
             Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
-            Self::Renamed => "unset it and choose devices with `--devices`",
             Self::InUse { .. } => "`fuser` on that file names the processes; wait for them or end them",
             Self::Lease { .. } => "check permissions and free space there",
+            Self::Miscounted { .. } => {
+                "compare `npu-smi info -m` with `torch.npu.device_count()`; map the same devices for both"
+            }
             _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
+        };
+        advice.to_owned()
+    }
+}
+
+/// Variable that renumbers devices for programs. The runtime numbers the devices of its list from 0 for
+/// `set_device`, and reports the number before that to the profiler (`MsprofNotifySetDevice` has the driver's number),
+/// so that a record's `Device_id` is not the number of torch.
+const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+
+/// Rejects an environment in which torch and the profiler number devices differently.
+pub(crate) fn check_environment(numbering: &DeviceNumbering) -> Result<(), DeviceError> {
+    match std::env::var(VISIBLE) {
+        Err(std::env::VarError::NotPresent) => Ok(()),
+        value => {
+            let value = value.unwrap_or_default();
+            let option = numbering.option_for_visible(&value);
+            Err(DeviceError::Renumbered { value, option })
         }
     }
 }
 
-/// Variable that renumbers devices for programs, but not for the profiler.
-const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
-
-/// Rejects an environment in which torch and the profiler number devices differently.
-pub(crate) fn check_environment() -> Result<(), DeviceError> {
-    if std::env::var_os(VISIBLE).is_some() { Err(DeviceError::Renamed) } else { Ok(()) }
-}
-
-/// Runs `npu-smi info`; its output is written to the folder `scratch`.
+/// Runs `npu-smi info`; its output is written to the folder `scratch`. The logical numbers of the chips are their
+/// positions in the table.
 pub(crate) fn query_npu_smi(
     environment: &[(String, String)],
     scratch: &Path,
 ) -> Result<NpuSmiInfo, DeviceError> {
+    Ok(parse_info(&run_npu_smi(&["info"], environment, scratch)?)?)
+}
+
+/// Chips of the host with their logical numbers.
+#[derive(Debug)]
+pub(crate) struct HostDevices {
+    pub(crate) info: NpuSmiInfo,
+    /// Reason why `npu-smi info -m` gives no logical numbers; `None` if it does.
+    pub(crate) without_chip_map: Option<String>,
+}
+
+/// Runs `npu-smi info` and `npu-smi info -m`. Without a usable answer of the second, the positions of the chips in the
+/// table are their logical numbers.
+pub(crate) fn query_host_devices(
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<HostDevices, DeviceError> {
+    let mut info = query_npu_smi(environment, scratch)?;
+    let mut apply = || {
+        let text = run_npu_smi(&["info", "-m"], environment, scratch)?;
+        Ok::<_, DeviceError>(info.apply_chip_map(&parse_chip_map(&text)?)?)
+    };
+    let without_chip_map = apply().err().map(|error| match error {
+        DeviceError::Unreadable(error) => error.to_string(),
+        DeviceError::Failed(reason) => reason,
+        other => other.to_string(),
+    });
+    Ok(HostDevices { info, without_chip_map })
+}
+
+/// Runs `npu-smi` and returns its output, which is written to the folder `scratch`, too.
+fn run_npu_smi(
+    arguments: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<String, DeviceError> {
     let log = scratch.join("npu-smi.txt");
     // The PATH of the collection scripts comes before our own.
     let path = search_path(environment);
@@ -113,7 +180,7 @@ pub(crate) fn query_npu_smi(
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));
     let job = CommandSpec {
-        command: vec![program.into_os_string(), "info".into()],
+        command: iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
         folder: scratch,
         environment: &environment,
         log: &log,
@@ -125,7 +192,7 @@ pub(crate) fn query_npu_smi(
     let ended = process::run_command(&job, &AtomicBool::new(false))?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
-        ExitKind::Exited(0) => Ok(parse_info(&text)?),
+        ExitKind::Exited(0) => Ok(text),
         ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
         other => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
@@ -155,14 +222,14 @@ pub(crate) fn select_devices(
     info: &NpuSmiInfo,
     wanted: Option<&[u32]>,
 ) -> Result<SelectedDevices, DeviceError> {
-    let devices: Vec<u32> = info.chips.iter().map(|chip| chip.device).collect();
+    let devices: Vec<u32> = info.chips.iter().map(|chip| chip.physical_id).collect();
     if let Some(&device) = wanted.unwrap_or_default().iter().find(|device| !devices.contains(device)) {
         let known: Vec<String> = devices.iter().map(u32::to_string).collect();
         return Err(DeviceError::Unknown { device, known: known.join(", ") });
     }
     let mut chips = info.chips.clone();
-    chips.retain(|chip| wanted.is_none_or(|wanted| wanted.contains(&chip.device)));
-    chips.sort_by_key(|chip| chip.device);
+    chips.retain(|chip| wanted.is_none_or(|wanted| wanted.contains(&chip.physical_id)));
+    chips.sort_by_key(|chip| chip.physical_id);
     let (chips, unhealthy): (Vec<NpuChip>, Vec<NpuChip>) =
         chips.into_iter().partition(|chip| chip.health == "OK");
     let left_out: Vec<String> = unhealthy.iter().map(describe_health).collect();
@@ -173,7 +240,7 @@ pub(crate) fn select_devices(
 }
 
 fn describe_health(chip: &NpuChip) -> String {
-    format!("the health of device {} is `{}`", chip.device, chip.health)
+    format!("the health of device {} is `{}`", chip.physical_id, chip.health)
 }
 
 /// Leaves out devices on which other processes run. It is an error if none is left.
@@ -187,7 +254,7 @@ pub(crate) fn leave_out_busy(
         chips.into_iter().partition(|chip| user(chip).is_some());
     left_out.extend(busy.iter().filter_map(|chip| {
         let process = user(chip)?;
-        Some(format!("device {} is used by process {} ({})", chip.device, process.pid, process.name))
+        Some(format!("device {} is used by process {} ({})", chip.physical_id, process.pid, process.name))
     }));
     if chips.is_empty() {
         return Err(DeviceError::Busy(left_out.join(", ")));
@@ -218,7 +285,7 @@ impl HostFingerprint {
         Self {
             host: host.to_string_lossy().into_owned(),
             npu_smi: info.version.clone(),
-            chips: chips.iter().map(|chip| (chip.device, chip.name.clone())).collect(),
+            chips: chips.iter().map(|chip| (chip.physical_id, chip.name.clone())).collect(),
             environment: FINGERPRINT_VARIABLES
                 .into_iter()
                 .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))

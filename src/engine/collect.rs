@@ -12,12 +12,12 @@ use std::{
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::CatalogueEntry,
-    domain::{Attempt, CaseOutcome, Verdict},
+    domain::{Attempt, CaseOutcome, LogicalDeviceId, Verdict},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{
-        CollectScript, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, collect_script, files,
-        replay_script,
+        CollectScript, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths,
+        collect_script, files, replay_script,
     },
     sched::{CollectionExit, StartCollection},
     verify::{
@@ -84,7 +84,8 @@ pub(super) fn run_collection(
             attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
         });
     }
-    let outcome = unreadable.unwrap_or_else(|| match ended {
+    let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
+    let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
         ExitKind::Exited(_) => {
             format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
@@ -100,7 +101,7 @@ pub(super) fn run_collection(
         seconds: seconds.collect(),
         startup: journal.started_at.and_then(|at| seconds_since(started, at)),
         exit: collection_exit(&journal, collection_end),
-        failed_devices: failed_devices(manifest.devices(), &folder.join(files::LOG)),
+        failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
     })
 }
@@ -142,7 +143,7 @@ fn read_profile(profile: &Path) -> Result<Vec<RawRecord>, String> {
 }
 
 fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
-    let is_silent = |device: &u32| !records.iter().any(|record| record.device == Some(*device));
+    let is_silent = |device: &LogicalDeviceId| !records.iter().any(|record| record.device == Some(*device));
     records.is_empty() || (manifest.devices().len() > 1 && manifest.devices().iter().any(is_silent))
 }
 
@@ -229,12 +230,19 @@ fn collection_manifest(
         .iter()
         .zip(0..)
         .map(|(planned, ordinal)| ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed));
+    let numbering = &settings.numbering;
+    let devices: Vec<LogicalDeviceId> = start.devices.iter().map(|id| numbering.logical_id(*id)).collect();
     let mut manifest = Manifest {
         run: settings.run.clone(),
         collection: start.collection,
         kind: settings.kind,
-        device: start.devices.first().copied().unwrap_or_default(),
+        device: devices.first().copied().unwrap_or_default(),
         gang: Vec::new(),
+        host_numbers: HostNumbers {
+            devices: start.devices.clone(),
+            listed: numbering.listed(),
+            is_exact: numbering.is_exact(),
+        },
         seed: settings.seed,
         warm_up: settings.warm_up,
         measured: settings.measured,
@@ -244,7 +252,7 @@ fn collection_manifest(
         sentinels: SentinelLengths::default(),
         cases: listed.collect(),
     };
-    manifest.set_gang(&start.devices);
+    manifest.set_gang(&devices);
     manifest
 }
 

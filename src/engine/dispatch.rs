@@ -136,7 +136,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Stores the readings of the devices, and updates which devices are in use by other processes.
     pub(super) fn on_device_snapshot(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
-        let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.device));
+        let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.physical_id));
         let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
         self.store.ledger.add_readings(&self.context.settings.run, &readings)?;
         for reading in readings {
@@ -429,7 +429,7 @@ impl Drop for Dispatcher<'_> {
 
 fn device_reading(chip: &NpuChip) -> DeviceReading {
     DeviceReading {
-        device: chip.device,
+        device: chip.physical_id,
         at: unix_time(),
         health: chip.health.clone(),
         temperature: chip.temperature_c,

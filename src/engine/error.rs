@@ -59,7 +59,7 @@ impl EngineError {
             Self::Render(error) => error.hint().to_owned(),
             Self::Profile(error) => error.hint().to_owned(),
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
-            Self::Device(error) => error.hint().to_owned(),
+            Self::Device(error) => error.hint(),
             Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
             Self::Process(_) | Self::System { .. } => {
                 "committed results are kept; `npubench resume` continues the run".to_owned()

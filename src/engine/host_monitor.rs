@@ -90,7 +90,7 @@ impl HostMonitor {
     /// Updates the usable devices from the output of `npu-smi`; collections of this run are on the `busy` devices.
     pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
-            let chip = info.chips.iter().find(|chip| chip.device == *device);
+            let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
             let reason = match chip {
                 None => Some("`npu-smi` no longer lists it".to_owned()),
                 Some(chip) if chip.health != "OK" => Some(format!("its health is `{}`", chip.health)),

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    device::DeviceLeases,
+    device::{DeviceLeases, DeviceNumbering},
     domain::{DataKind, Nanos, ProfilerSettings},
     plan::{InitialCosts, PlannedCase},
 };
@@ -31,6 +31,8 @@ pub(crate) struct CollectionSettings {
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
     pub leases: PathBuf,
+    /// Logical numbers of the devices.
+    pub numbering: DeviceNumbering,
     /// Folder of the records of running programs.
     pub processes: PathBuf,
     pub costs: InitialCosts,

@@ -1,5 +1,5 @@
 //! Parser of the table of `npu-smi info`, in its layouts from the 310P to the Ascend 950: chips of a host, their state,
-//! and the processes that use them.
+//! and the processes that use them. Its submodule [`chip_map`] parses `npu-smi info -m`, the numbers of the chips.
 //!
 //! Every layout prints two lines for each chip under two lines of titles, then a table of processes. Cells are
 //! separated by `|`, the values inside a cell by the titles above them: the n-th value belongs to the n-th title.
@@ -7,17 +7,25 @@
 //! never a guess, because a shifted value would pass for a measurement and a shifted index would measure on another
 //! user's device.
 
+mod chip_map;
+
 use std::{fmt, str::FromStr};
 
+pub use chip_map::LogicalIdSource;
+pub(crate) use chip_map::parse_chip_map;
 use serde::Serialize;
+
+use crate::domain::LogicalDeviceId;
 
 /// Content of `npu-smi info`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NpuSmiInfo {
     /// Version of `npu-smi`, such as `25.0.rc1`; empty if the text starts below that line.
     pub version: String,
-    /// The chips, in the order of the table; never empty, and no two have the same `device`.
+    /// The chips, in the order of the table; never empty, and no two have the same `physical_id`.
     pub chips: Vec<NpuChip>,
+    /// Source of the logical numbers of the chips.
+    pub logical_ids: LogicalIdSource,
     /// The processes that use chips, in the order of the table.
     pub processes: Vec<NpuProcess>,
 }
@@ -29,9 +37,13 @@ pub struct NpuChip {
     pub npu: u32,
     /// Chip on its card, the argument of `npu-smi -c`; 0 if the table has no such column.
     pub chip: u32,
-    /// Index for `torch.npu.set_device` on the host: `Phy-ID` or `Device` if the table has that column, else the card's
-    /// id, else (several chips on one card) the position in the table.
-    pub device: u32,
+    /// Number of the device for people, `--devices`, leases, health and the ledger: `Phy-ID` or `Device` if the table
+    /// has that column, else the card's id, else (several chips on one card) the position in the table. Inside a
+    /// container, the 910 has the numbers of the host; the 310P and the 950 show logical numbers only.
+    pub physical_id: u32,
+    /// Number of the device for torch and profiles: the position in the table until
+    /// [`NpuSmiInfo::apply_chip_map`] replaces it.
+    pub logical_id: LogicalDeviceId,
     /// Name of the chip, such as `910B3`; `Ascend910` for every model of A3.
     pub name: String,
     /// `OK`, or the problem (`Warning`, `Alarm`, `Critical`, `UNKNOWN`).
@@ -48,6 +60,9 @@ pub struct NpuChip {
     pub memory_total_mb: Option<u64>,
     /// The PCI address, such as `0000:C1:00.0`.
     pub bus_id: Option<String>,
+    /// `Chip Phy-ID` of `npu-smi info -m`, the number on the host also inside a container; `None` in layouts without
+    /// it and until [`NpuSmiInfo::apply_chip_map`].
+    pub host_id: Option<u32>,
 }
 
 /// One process on one chip; a process that holds several chips is listed for each.
@@ -74,6 +89,9 @@ pub enum NpuSmiError {
          run `npu-smi info` by hand to see its output"
     )]
     NotTheTable(String),
+    /// Text without the titles of `npu-smi info -m`.
+    #[error("expected the titles `NPU ID` and `Chip ID` of `npu-smi info -m`, found {0}")]
+    NotTheChipMap(String),
     /// Line that does not match the titles above it.
     #[error("line {line}: expected {expected}, found {found}")]
     Line {
@@ -90,6 +108,17 @@ pub enum NpuSmiError {
     /// Two chips with one device index, so that neither can be selected safely.
     #[error("expected one chip for each device index, found index {0} at two chips")]
     SameDevice(u32),
+    /// Chip of the table without a number in `npu-smi info -m`.
+    #[error("expected a logic id for each chip, found none for NPU {npu}, chip {chip}")]
+    NoLogicId {
+        /// The card.
+        npu: u32,
+        /// Chip on its card.
+        chip: u32,
+    },
+    /// Two chips with one logic id.
+    #[error("expected one chip for each logic id, found id {0} at two chips")]
+    SameLogicId(LogicalDeviceId),
 }
 
 impl NpuSmiInfo {
@@ -147,7 +176,7 @@ pub fn parse_info(text: &str) -> Result<NpuSmiInfo, NpuSmiError> {
     let mut chips =
         rows.iter().map(|(first, second)| read_chip(first, second)).collect::<Result<Vec<_>, _>>()?;
     number_devices(&mut chips, lower.has_column(ColumnKind::Device))?;
-    Ok(NpuSmiInfo { version, chips, processes })
+    Ok(NpuSmiInfo { version, chips, logical_ids: LogicalIdSource::TablePosition, processes })
 }
 
 fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, NpuSmiError> {
@@ -159,7 +188,8 @@ fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, Npu
     Ok(NpuChip {
         npu,
         chip: second.required_number(ColumnKind::Chip)?.unwrap_or(0),
-        device: second.required_number(ColumnKind::Device)?.unwrap_or(npu),
+        physical_id: second.required_number(ColumnKind::Device)?.unwrap_or(npu),
+        logical_id: LogicalDeviceId::default(),
         name: first.text_value(ColumnKind::Name).to_owned(),
         health: first.text_value(ColumnKind::Health).to_owned(),
         power_w: first.optional_number(ColumnKind::Power)?.filter(|watts: &f64| watts.is_finite()),
@@ -168,22 +198,27 @@ fn read_chip(first: &TitledValues, second: &TitledValues) -> Result<NpuChip, Npu
         memory_used_mb,
         memory_total_mb,
         bus_id: (!is_absent(bus_id)).then(|| bus_id.to_owned()),
+        host_id: None,
     })
 }
 
-/// Checks that the device indices are unique; numbers the chips if the table has no such column (`printed` is false).
+/// Numbers the chips by position as torch does; checks that their physical numbers are unique, or numbers them, too,
+/// if the table has no column with such numbers (`printed` is false).
 fn number_devices(chips: &mut [NpuChip], printed: bool) -> Result<(), NpuSmiError> {
     if chips.is_empty() {
         return Err(NpuSmiError::NoChips);
     }
-    let mut devices: Vec<u32> = chips.iter().map(|chip| chip.device).collect();
+    for (position, chip) in (0..).zip(chips.iter_mut()) {
+        chip.logical_id = LogicalDeviceId(position);
+    }
+    let mut devices: Vec<u32> = chips.iter().map(|chip| chip.physical_id).collect();
     devices.sort_unstable();
     let Some(twice) = devices.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
     if printed {
         return Err(NpuSmiError::SameDevice(twice[0]));
     }
-    for (device, chip) in (0..).zip(chips) {
-        chip.device = device;
+    for chip in chips {
+        chip.physical_id = chip.logical_id.0;
     }
     Ok(())
 }

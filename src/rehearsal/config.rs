@@ -8,8 +8,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostError, fault_plan::FaultPlan};
-use crate::config::{AssetFiles, DeviceProfile};
+use super::{
+    HostError,
+    fault_plan::{FaultPlan, RehearsedContainer},
+};
+use crate::{
+    config::{AssetFiles, DeviceProfile},
+    domain::LogicalDeviceId,
+};
 
 /// Model of simulated durations, defined in `timing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
@@ -71,6 +77,22 @@ impl HostConfig {
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
     pub(super) fn real_seconds(&self, simulated: f64) -> f64 {
         simulated / self.faults.speed
+    }
+
+    /// Number of devices that torch counts.
+    pub(super) fn device_count(&self) -> u32 {
+        self.faults.container.as_ref().map_or(self.devices, RehearsedContainer::device_count)
+    }
+
+    /// Returns the host's number of a device that torch counts as `device`.
+    pub(super) fn physical_id(&self, device: LogicalDeviceId) -> u32 {
+        let container = self.faults.container.as_ref();
+        container.and_then(|container| container.physical_id(device)).unwrap_or(device.0)
+    }
+
+    /// Returns true if the host's programs see a device.
+    pub(super) fn is_visible(&self, physical_id: u32) -> bool {
+        self.faults.container.as_ref().is_none_or(|container| container.visible.contains(&physical_id))
     }
 
     /// Reads the file that [`super::install`] wrote.

@@ -1,5 +1,6 @@
-//! Output of the stand-in for `npu-smi`: the table of `npu-smi info` and the list of `npu-smi info -l` of an A3 host
-//! with two dies per card, line by line as in a capture of driver 25.0.rc1.
+//! Output of the stand-in for `npu-smi`: the table of `npu-smi info`, the list of `npu-smi info -l` and the numbers of
+//! `npu-smi info -m` of an A3 host with two dies per card, line by line as in a capture of driver 25.0.rc1 and, for the
+//! numbers, in the public source of the driver's tool.
 
 /// Device memory of every die, in MB.
 pub(super) const HBM_TOTAL_MB: u64 = 65_536;
@@ -146,6 +147,26 @@ pub(super) fn list(devices: u32, readings: &[SimulatedReading]) -> String {
     text
 }
 
+/// The numbers of `npu-smi info -m`: `logic_ids` has the visible devices and their logic ids, ascending. Each card has a
+/// microcontroller besides its dies.
+pub(super) fn chip_map(logic_ids: &[(u32, u32)]) -> String {
+    let mut text = String::new();
+    let mut row = |cells: [&str; 5]| {
+        let [npu, chip, logic, phy, name] = cells;
+        text.push_str(&format!("\t{npu:<30} {chip:<30} {logic:<30} {phy:<30} {name}\n"));
+    };
+    row(["NPU ID", "Chip ID", "Chip Logic ID", "Chip Phy-ID", "Chip Name"]);
+    for card in logic_ids.chunk_by(|one, other| one.0 / DIES_PER_CARD == other.0 / DIES_PER_CARD) {
+        for &(device, logic) in card {
+            let [npu, die] = [device / DIES_PER_CARD, device % DIES_PER_CARD].map(|id| id.to_string());
+            row([&npu, &die, &logic.to_string(), &device.to_string(), "Ascend910"]);
+        }
+        let npu = card.first().map_or(0, |(device, _)| device / DIES_PER_CARD);
+        row([&npu.to_string(), &DIES_PER_CARD.to_string(), "-", "-", "Mcu"]);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -169,13 +190,13 @@ mod tests {
 
     fn check(info: &NpuSmiInfo, devices: u32, readings: &[SimulatedReading]) {
         assert_eq!(info.version, "25.0.rc1");
-        assert!(info.chips.iter().map(|chip| chip.device).eq(0..devices));
+        assert!(info.chips.iter().map(|chip| chip.physical_id).eq(0..devices));
         assert_eq!(
             info.processes.len(),
             readings.iter().map(|reading| reading.processes.len()).sum::<usize>()
         );
         for (chip, reading) in info.chips.iter().zip(readings) {
-            assert_eq!((chip.npu, chip.chip), (chip.device / 2, chip.device % 2));
+            assert_eq!((chip.npu, chip.chip), (chip.physical_id / 2, chip.physical_id % 2));
             assert_eq!((chip.name.as_str(), chip.health.as_str()), ("Ascend910", "OK"));
             assert_eq!(chip.power_w, (chip.chip == 0).then_some(reading.power_w));
             assert_eq!(chip.temperature_c, Some(reading.temperature_c));

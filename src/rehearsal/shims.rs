@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 
 use super::{
+    HostConfig,
     faults::{ActiveFaults, FaultyDeviceState},
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
@@ -36,7 +37,7 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     };
     let faults = ActiveFaults::new(&config, Some(&folder), None);
     let readings: Vec<npu_smi::SimulatedReading> =
-        (0..config.devices).map(|device| reading(device, &faults.device_state(device))).collect();
+        (0..config.devices).map(|device| host_reading(&config, &faults, device)).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
             print_line(npu_smi::info_table(config.devices, &readings).trim_end());
@@ -46,13 +47,35 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
             print_line(npu_smi::list(config.devices, &readings).trim_end_matches('\n'));
             0
         }
+        ["info", "-m"] => match logic_ids(&config, &readings) {
+            Some(logic_ids) => {
+                print_line(npu_smi::chip_map(&logic_ids).trim_end());
+                0
+            }
+            None => {
+                print_line("This device does not support querying mapping.");
+                1
+            }
+        },
         _ => {
             print_line(
-                "rehearsal: the stand-in of npu-smi answers `npu-smi info` and `npu-smi info -l` only",
+                "rehearsal: the stand-in of npu-smi answers `npu-smi info` with no option, `-l` or `-m` only",
             );
             1
         }
     }
+}
+
+/// Returns the listed devices with their logic ids; `None` where the host refuses `npu-smi info -m`.
+fn logic_ids(config: &HostConfig, readings: &[npu_smi::SimulatedReading]) -> Option<Vec<(u32, u32)>> {
+    let container = config.faults.container.as_ref();
+    let listed = (0..).zip(readings).filter(|(_, reading)| !reading.is_lost).map(|(device, _)| device);
+    listed
+        .map(|device| {
+            let logic_id = container.map_or(Some(device), |container| container.shown_logic_id(device));
+            Some((device, logic_id?))
+        })
+        .collect()
 }
 
 /// Returns the readings of an idle device, which differ a little between devices.
@@ -64,6 +87,13 @@ fn idle(device: u32) -> npu_smi::SimulatedReading {
         processes: Vec::new(),
         is_lost: false,
     }
+}
+
+/// Returns the readings of a device; one that the container does not see is not listed.
+fn host_reading(config: &HostConfig, faults: &ActiveFaults, device: u32) -> npu_smi::SimulatedReading {
+    let mut reading = reading(device, &faults.device_state(device));
+    reading.is_lost |= !config.is_visible(device);
+    reading
 }
 
 fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading {

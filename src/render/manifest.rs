@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::PinnedEnvironment;
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
-    domain::{CaseId, DataKind, Dtype, IdentifiedCase, ProfilerSettings, Tensor, TensorFormat},
+    domain::{
+        CaseId, DataKind, Dtype, IdentifiedCase, LogicalDeviceId, ProfilerSettings, Tensor, TensorFormat,
+    },
 };
 
 /// Everything that one collection launches.
@@ -16,10 +18,13 @@ pub struct Manifest {
     /// Measured or rehearsed.
     pub(crate) kind: DataKind,
     /// The device, for `torch.npu.set_device`.
-    pub device: u32,
+    pub device: LogicalDeviceId,
     /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) gang: Vec<u32>,
+    pub(crate) gang: Vec<LogicalDeviceId>,
+    /// The devices as the host numbers them, and the number of devices that torch must count.
+    #[serde(default, skip_serializing_if = "HostNumbers::is_unknown")]
+    pub(crate) host_numbers: HostNumbers,
     /// Seed of the run; each case mixes its id into it.
     pub(crate) seed: u64,
     /// Launches of a case before its samples.
@@ -43,12 +48,12 @@ pub struct Manifest {
 
 impl Manifest {
     /// Returns the devices, one per process that launches.
-    pub(crate) fn devices(&self) -> &[u32] {
+    pub(crate) fn devices(&self) -> &[LogicalDeviceId] {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
 
     /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
-    pub(crate) fn set_gang(&mut self, devices: &[u32]) {
+    pub(crate) fn set_gang(&mut self, devices: &[LogicalDeviceId]) {
         if self.group_size().is_some() {
             self.gang = devices.to_vec();
         }
@@ -57,6 +62,23 @@ impl Manifest {
     /// Returns the size of the largest group of processes of a case; `None` without such a case.
     pub(crate) fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
+    }
+}
+
+/// Devices of a collection as `npu-smi` and the host number them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostNumbers {
+    /// Physical numbers by rank; empty if they are unknown.
+    pub(crate) devices: Vec<u32>,
+    /// Number of devices that `npu-smi` lists; 0 if it is unknown.
+    pub(crate) listed: u32,
+    /// True if torch must count exactly the listed devices; else it may count more.
+    pub(crate) is_exact: bool,
+}
+
+impl HostNumbers {
+    fn is_unknown(&self) -> bool {
+        *self == Self::default()
     }
 }
 

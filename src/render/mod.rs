@@ -13,8 +13,8 @@ mod replay;
 pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
 #[cfg(test)]
 pub(crate) use manifest::ExpectedRecord;
+pub(crate) use manifest::{HostNumbers, RecordedTensor, SentinelLengths};
 pub use manifest::{Manifest, ManifestCase};
-pub(crate) use manifest::{RecordedTensor, SentinelLengths};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub use replay::RenderError;

@@ -11,7 +11,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    device::{self, HostFingerprint},
+    device::{self, DeviceNumbering, HostDevices, HostFingerprint},
     domain::{DataKind, KernelName},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
@@ -22,6 +22,7 @@ use crate::{
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
+    vendor_check::counted_devices,
 };
 
 /// A host that can measure a database. Nothing has been written yet.
@@ -32,6 +33,28 @@ pub(crate) struct RunContext {
     profile: DeviceProfile,
     info: NpuSmiInfo,
     chips: Vec<NpuChip>,
+    numbering: DeviceNumbering,
+}
+
+/// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
+/// number of its devices only if the logic ids have gaps, because that takes seconds; every collection compares it.
+fn device_numbering(
+    host: &HostDevices,
+    kind: DataKind,
+    python: &str,
+    environment: &[(String, String)],
+) -> Result<DeviceNumbering, CommandError> {
+    let mut numbering = DeviceNumbering::of_listed(&host.info);
+    if kind == DataKind::Npu {
+        device::check_environment(&numbering)?;
+    }
+    if numbering.has_gaps() {
+        numbering = numbering.resolve_gaps(counted_devices(python, environment)?)?;
+    }
+    if let Some(remark) = numbering.remark(host) {
+        print_note(&remark);
+    }
+    Ok(numbering)
 }
 
 impl RunContext {
@@ -46,13 +69,12 @@ impl RunContext {
         let profile = DeviceProfile::load(&assets, database.device())?;
         check_expert_skew(&database, options.expert_skew)?;
         check_path(database.folder(), kind)?;
-        if kind == DataKind::Npu {
-            device::check_environment()?;
-        }
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
         let environment = program_environment(options, scratch.path(), &database)?;
-        let info = device::query_npu_smi(&environment, scratch.path())?;
+        let host = device::query_host_devices(&environment, scratch.path())?;
+        let numbering = device_numbering(&host, kind, &options.python, &environment)?;
+        let info = host.info;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
         if options.busy == BusyArg::Skip {
             selected = device::leave_out_busy(&info, selected)?;
@@ -60,7 +82,7 @@ impl RunContext {
         for line in selected.left_out {
             print_note(&format!("left out: {line}"));
         }
-        Ok(Self { database, assets, catalogue, profile, info, chips: selected.chips })
+        Ok(Self { database, assets, catalogue, profile, info, chips: selected.chips, numbering })
     }
 
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
@@ -79,14 +101,14 @@ impl RunContext {
         deadline: &DeadlineOptions,
         format: OutputFormat,
     ) -> Result<ExitStatus, CommandError> {
-        let Self { database, assets, catalogue, info, chips, .. } = self;
+        let Self { database, assets, catalogue, info, chips, numbering, .. } = self;
         let folder = database.run_folder(&run);
         let mut ledger = database.ledger()?;
         options.environment = Some(PinnedEnvironment::default());
         for line in overridden_variables(|name| std::env::var(name).ok()) {
             print_note(&line);
         }
-        options.devices = chips.iter().map(|chip| chip.device).collect();
+        options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let settings = CollectionSettings {
             kind: database.kind(),
             environment: program_environment(&options, &folder.join("host"), &database)?,
@@ -98,6 +120,7 @@ impl RunContext {
             python: options.python.clone(),
             profiler: options.profiler.clone(),
             leases: lease_folder(&database),
+            numbering,
             processes: database.state_folder().join("processes"),
             expert_skew: options.expert_skew,
             costs: InitialCosts::new(options.warm_up + options.launches),

@@ -119,6 +119,6 @@ impl From<DeviceError> for CommandError {
             DeviceError::Unknown { .. } => ExitStatus::BadInput,
             _ => ExitStatus::CannotMeasure,
         };
-        Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
+        Self { message: error.to_string(), hint: error.hint(), exit }
     }
 }

@@ -19,10 +19,10 @@ use serde::Deserialize;
 
 use super::{CheckError, CheckSettings, python::last_line};
 use crate::{
-    domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind, ProfilerSettings},
+    domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind, LogicalDeviceId, ProfilerSettings},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
-    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
+    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
 };
 
 /// Time without output after which a process is ended; a case takes about a millisecond.
@@ -159,8 +159,9 @@ fn write_scripts(
         run: "check".to_owned(),
         collection: 0,
         kind: DataKind::Npu,
-        device: 0,
+        device: LogicalDeviceId(0),
         gang: Vec::new(),
+        host_numbers: HostNumbers::default(),
         seed: 0,
         warm_up: 0,
         measured: 1,

@@ -72,13 +72,27 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     serde_json::from_str(&output).unwrap_or_default()
 }
 
+/// Returns the number of devices that torch counts in this environment. Importing torch_npu takes seconds.
+pub(crate) fn counted_devices(python: &str, environment: &[(String, String)]) -> Result<u32, CheckError> {
+    let script = "import torch, torch_npu; print(torch.npu.device_count())";
+    let output = run_python_with(python, script, environment)?;
+    output.parse().map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
 /// Runs a Python script; returns the last line that it prints.
 fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
+    run_python_with(python, script, &[])
+}
+
+/// As [`run_python`], with variables in addition to those of this process, except for `PATH`.
+fn run_python_with(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = tempfile::tempdir()
         .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
     let log = folder.path().join("log");
-    let environment = [("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned())];
+    let mut environment: Vec<(String, String)> =
+        variables.iter().filter(|(name, _)| name != "PATH").cloned().collect();
+    environment.push(("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()));
     let job = CommandSpec {
         command: vec![python.into(), "-c".into(), script.into()],
         folder: folder.path(),

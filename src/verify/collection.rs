@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, Dtype, KernelName, Launch, Nanos, Slot, Verdict, signature_mismatch,
+        Attempt, Case, CaseOutcome, Dtype, KernelName, Launch, LogicalDeviceId, Nanos, Slot, Verdict,
+        signature_mismatch,
     },
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -25,8 +26,8 @@ pub struct RawRecord {
     pub start: Nanos,
     /// Device time.
     pub duration: Nanos,
-    /// Logical device.
-    pub device: Option<u32>,
+    /// Device by the runtime's number.
+    pub device: Option<LogicalDeviceId>,
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
@@ -81,7 +82,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 kernel: kernel_name(record.kernel()),
                 start,
                 duration,
-                device: record.device(),
+                device: record.device().map(LogicalDeviceId),
                 // A helper whose cells cannot be read is still a record; it matches no case.
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
                 outputs: record.output_cells()?.parse().unwrap_or_default(),
@@ -230,7 +231,7 @@ fn rank_launches<'a>(
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
     let own: Vec<&RawRecord> =
         records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
-    match wrong_records(rank.device, expected, line, records, &own) {
+    match wrong_records(rank, expected, line, records, &own) {
         Some(outcome) => Err(outcome),
         None => Ok(RankLaunches { launched: line.launched, records, own }),
     }
@@ -273,16 +274,16 @@ fn assess_case(
 
 /// Returns the first reason why the records cannot be the launches of the case.
 fn wrong_records(
-    device: u32,
+    rank: &RankOutput<'_>,
     expected: &ExpectedLaunches<'_>,
     line: &JournalLine,
     records: &[RawRecord],
     own: &[&RawRecord],
 ) -> Option<CaseOutcome> {
     let launched = line.launched as usize;
-    if let Some(record) = records.iter().find(|record| record.device.is_some_and(|d| d != device)) {
-        let other = record.device.unwrap_or_default();
-        let reason = format!("launched on device {device}, recorded on device {other}");
+    let recorded_on = |record: &RawRecord| record.device.filter(|device| *device != rank.device);
+    if let Some(other) = records.iter().find_map(recorded_on) {
+        let reason = format!("launched on {}, recorded on device {other}", rank.device_name());
         return Some(CaseOutcome::new(Verdict::Implausible, reason));
     }
     if own.is_empty() && !records.is_empty() {

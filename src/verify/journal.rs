@@ -52,6 +52,8 @@ impl PythonException {
 pub struct LaunchJournal {
     /// Lines by ordinal; a case without a line was not reached.
     pub lines: BTreeMap<u32, JournalLine>,
+    /// Devices that torch counts, once the script has imported it.
+    pub device_count: Option<u32>,
     /// True if the script could use its device.
     pub is_started: bool,
     /// Time at which it could, in seconds since the epoch by the host's clock.
@@ -86,6 +88,7 @@ impl LaunchJournal {
 pub fn read_journal(path: &Path) -> LaunchJournal {
     #[derive(Deserialize)]
     struct JournalMark {
+        device_count: Option<u32>,
         started: Option<bool>,
         at: Option<f64>,
         done: Option<bool>,
@@ -97,8 +100,9 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
             continue;
         }
         match serde_json::from_str::<JournalMark>(line) {
-            Ok(JournalMark { started: None, done: None, .. }) | Err(_) => break,
+            Ok(JournalMark { device_count: None, started: None, done: None, .. }) | Err(_) => break,
             Ok(mark) => {
+                journal.device_count = journal.device_count.or(mark.device_count);
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);
                 journal.is_done |= mark.done == Some(true);

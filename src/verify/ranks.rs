@@ -7,16 +7,28 @@ use std::borrow::Cow;
 
 use super::{LaunchJournal, RawRecord};
 use crate::{
-    domain::{CaseOutcome, Verdict},
+    domain::{CaseOutcome, LogicalDeviceId, Verdict},
     render::Manifest,
 };
 
 /// Journal and records of one process.
 pub(super) struct RankOutput<'a> {
-    pub(super) device: u32,
+    pub(super) device: LogicalDeviceId,
+    /// The device as the host numbers it.
+    pub(super) physical_id: u32,
     pub(super) journal: &'a LaunchJournal,
     /// Sorted by start time.
     pub(super) records: Cow<'a, [RawRecord]>,
+}
+
+impl RankOutput<'_> {
+    /// Returns `device 5`, or `device 5 (device 2 of torch)` if the numbers differ.
+    pub(super) fn device_name(&self) -> String {
+        let (physical, logical) = (self.physical_id, self.device);
+        let note =
+            if physical == logical.0 { String::new() } else { format!(" (device {logical} of torch)") };
+        format!("device {physical}{note}")
+    }
 }
 
 /// Launches of a case by one process, all of them recorded.
@@ -35,19 +47,23 @@ pub(super) fn split_by_rank<'a>(
     records: &'a [RawRecord],
 ) -> Vec<RankOutput<'a>> {
     let devices = manifest.devices();
-    let of = |device: u32| {
+    let of = |device: LogicalDeviceId| {
         if devices.len() < 2 {
             return Cow::Borrowed(records);
         }
-        let of_device = |wanted: &dyn Fn(u32) -> bool| -> Vec<RawRecord> {
+        let of_device = |wanted: &dyn Fn(LogicalDeviceId) -> bool| -> Vec<RawRecord> {
             records.iter().filter(|record| record.device.is_some_and(wanted)).cloned().collect()
         };
         let own = of_device(&|other| other == device);
         // A process without records on its device may have used a device outside the gang.
         Cow::Owned(if own.is_empty() { of_device(&|other| !devices.contains(&other)) } else { own })
     };
-    let each = devices.iter().zip(journals);
-    each.map(|(&device, journal)| RankOutput { device, journal, records: of(device) }).collect()
+    let each = devices.iter().zip(journals).enumerate();
+    each.map(|(rank, (&device, journal))| {
+        let physical_id = manifest.host_numbers.devices.get(rank).copied().unwrap_or(device.0);
+        RankOutput { device, physical_id, journal, records: of(device) }
+    })
+    .collect()
 }
 
 /// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
@@ -72,7 +88,8 @@ pub(super) fn merge_ranks<'a>(
     let findings: Vec<RankFailure<'_>> = findings
         .filter_map(|(number, (evidence, rank))| {
             let is_silent = !rank.journal.lines.contains_key(&ordinal);
-            Some(RankFailure { number, device: rank.device, is_silent, outcome: evidence.as_ref().err()? })
+            let device = rank.physical_id;
+            Some(RankFailure { number, device, is_silent, outcome: evidence.as_ref().err()? })
         })
         .collect();
     if let Some(outcome) = blamed_outcome(&findings, ranks.len()) {
@@ -91,6 +108,7 @@ pub(super) fn merge_ranks<'a>(
 /// Failure of one process.
 struct RankFailure<'a> {
     number: usize,
+    /// Physical number of its device.
     device: u32,
     /// True if it was ended before it wrote its journal line.
     is_silent: bool,

@@ -61,7 +61,7 @@ fn rows(context: &Context) -> Vec<(String, String, String, String)> {
 }
 
 /// Folders of the collections, in order.
-fn collections(context: &Context) -> Vec<PathBuf> {
+pub(crate) fn collections(context: &Context) -> Vec<PathBuf> {
     let folders = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -72,7 +72,7 @@ fn collections(context: &Context) -> Vec<PathBuf> {
     runs.iter().flat_map(|run| folders(&run.join("collections"))).collect()
 }
 
-fn manifest(folder: &Path) -> Value {
+pub(crate) fn manifest(folder: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join("manifest.json")).expect("text")).expect("JSON")
 }
 

@@ -7,6 +7,7 @@ mod campaigns;
 mod catalogue_attention;
 mod catalogue_elementwise;
 mod catalogue_matmul;
+mod containers;
 mod context;
 mod db_check;
 mod docs;

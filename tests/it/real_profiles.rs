@@ -150,7 +150,7 @@ fn npu_smi_of_a_host_with_sixteen_dies_is_read() {
     let Some(path) = shared(NPU_SMI_INFO) else { return };
     let info = parse_info(&fs::read_to_string(path).expect("UTF-8")).expect("the table");
     assert_eq!(info.version, "25.0.rc1");
-    assert!(info.chips.iter().map(|chip| chip.device).eq(0..16));
+    assert!(info.chips.iter().map(|chip| chip.physical_id).eq(0..16));
     assert!(info.chips.iter().all(|chip| chip.name == "Ascend910" && chip.health == "OK"));
     assert!(info.chips.iter().all(|chip| chip.power_w.is_some() == (chip.chip == 0)));
     assert_eq!((info.chips[15].memory_used_mb, info.chips[15].memory_total_mb), (Some(2883), Some(65536)));

@@ -96,7 +96,7 @@ impl CollectionFixture {
         let known: Vec<Case> = known.collect();
         let case = |id: &_| known.iter().find(|case| case.id() == *id).expect("a row").clone();
         let cases: Vec<Case> = manifest.cases.iter().map(|listed| case(&listed.case)).collect();
-        assert_eq!((cases.len(), manifest.device), (3, 0));
+        assert_eq!((cases.len(), manifest.device.0), (3, 0));
         let runs = context.path("db/.npubench/runs");
         let run = fs::read_dir(runs).expect("listed").next().expect("a run").expect("listed").path();
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("built in");
@@ -476,7 +476,7 @@ fn lost_device_is_not_listed_and_cannot_be_used() {
     let left = fixture.collect("faults:\n- device_lost:\n  where: {devices: [0, 4, 5]}\n");
     assert_eq!((left.verdicts(), left.journal.is_started), (vec![NotRun; 3], false));
     assert!(left.log.contains("c10_npu::SetDevice(device_id_), error code is 507033"), "{}", left.log);
-    let devices: Vec<u32> = fixture.npu_smi().chips.iter().map(|chip| chip.device).collect();
+    let devices: Vec<u32> = fixture.npu_smi().chips.iter().map(|chip| chip.physical_id).collect();
     assert_eq!(devices, [1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let list = fixture.program("npu-smi", &["info", "-l"]).1;
     assert!(list.contains(": 7\n") && !list.contains("NPU ID                         : 2\n"), "{list}");

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
-    device::{DeviceLease, DeviceLeases},
+    device::{DeviceLease, DeviceLeases, DeviceNumbering},
     domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings},
     engine::{
         CollectionSettings, PausedDevices,
@@ -138,6 +138,7 @@ impl Fixture {
             profiler: ProfilerSettings::default(),
             expert_skew: 0.0,
             leases: self.folder.path().join("leases"),
+            numbering: DeviceNumbering::default(),
             processes: self.folder.path().join("processes"),
             costs,
             catalogue: self.catalogue.clone(),

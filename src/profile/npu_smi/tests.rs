@@ -114,7 +114,8 @@ fn a2_device_index_is_card_id() {
     let first = NpuChip {
         npu: 1,
         chip: 0,
-        device: 1,
+        physical_id: 1,
+        logical_id: LogicalDeviceId(0),
         name: "910B3".to_owned(),
         health: "OK".to_owned(),
         power_w: Some(97.5),
@@ -123,10 +124,12 @@ fn a2_device_index_is_card_id() {
         memory_used_mb: Some(3379),
         memory_total_mb: Some(65536),
         bus_id: Some("0000:C1:00.0".to_owned()),
+        host_id: None,
     };
     let second = NpuChip {
         npu: 2,
-        device: 2,
+        physical_id: 2,
+        logical_id: LogicalDeviceId(1),
         health: "Warning".to_owned(),
         power_w: Some(93.0),
         temperature_c: None,
@@ -152,7 +155,7 @@ fn a2_device_index_is_card_id() {
 fn a3_device_index_is_phy_id_and_second_die_has_no_power() {
     let info = parsed(A3);
     let ids: Vec<_> =
-        info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.device, chip.power_w)).collect();
+        info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.physical_id, chip.power_w)).collect();
     assert_eq!(ids, [(5, 0, 10, Some(163.6)), (5, 1, 11, None)]);
     let held: Vec<_> = info.processes_on(&info.chips[1]).map(|process| process.pid).collect();
     assert_eq!(held, [3_328_327]);
@@ -169,7 +172,7 @@ fn npu_smi_wide_columns_and_container_pid_are_parsed() {
 #[test]
 fn npu_smi_950_has_one_id_per_chip() {
     let info = parsed(ASCEND_950);
-    let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.device)).collect();
+    let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.chip, chip.physical_id)).collect();
     assert_eq!(ids, [(0, 0, 0), (3, 0, 3)]);
     assert_eq!((info.chips[0].aicore_percent, info.chips[0].bus_id.as_deref()), (Some(7), None));
     assert_eq!((info.chips[1].health.as_str(), info.chips[1].memory_total_mb), ("Alarm", Some(131_072)));
@@ -180,7 +183,7 @@ fn npu_smi_950_has_one_id_per_chip() {
 #[test]
 fn npu_smi_310p_memory_is_memory_usage() {
     let info = parsed(C310P);
-    let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.device, chip.power_w)).collect();
+    let ids: Vec<_> = info.chips.iter().map(|chip| (chip.npu, chip.physical_id, chip.power_w)).collect();
     assert_eq!(ids, [(0, 0, None), (32, 1, None)]);
     assert_eq!((info.chips[0].memory_used_mb, info.chips[0].memory_total_mb), (Some(19435), Some(21527)));
     assert!(info.processes.is_empty());
@@ -195,7 +198,7 @@ fn npu_smi_910a_memory_is_hbm_usage() {
 #[test]
 fn chips_of_one_card_without_index_are_numbered_by_position() {
     let info = parsed(&A2.replace("| 2     910B3", "| 1     910B3"));
-    assert_eq!(info.chips.iter().map(|chip| chip.device).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(info.chips.iter().map(|chip| chip.physical_id).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(
         refusal(&A3.replace("| 1     11", "| 1     10")),
         "expected one chip for each device index, found index 10 at two chips"

@@ -1,6 +1,7 @@
 //! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
 //! the ratio of simulated to real time. All seconds of a plan are simulated ones.
 
+mod container;
 mod kinds;
 mod raw;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod tests;
 
 use std::{fs, path::Path};
 
+pub(crate) use container::RehearsedContainer;
 pub(crate) use kinds::{
     CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
     HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept,
@@ -25,12 +27,21 @@ pub struct FaultPlan {
     /// Simulated seconds per real second.
     pub(crate) speed: f64,
     pub(crate) costs: SimulatedDelays,
+    /// The container in which the programs run; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<RehearsedContainer>,
     pub(crate) faults: Vec<PlannedFault>,
 }
 
 impl Default for FaultPlan {
     fn default() -> Self {
-        Self { seed: None, speed: 1.0, costs: SimulatedDelays::default(), faults: Vec::new() }
+        Self {
+            seed: None,
+            speed: 1.0,
+            costs: SimulatedDelays::default(),
+            container: None,
+            faults: Vec::new(),
+        }
     }
 }
 

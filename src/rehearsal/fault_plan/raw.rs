@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    FaultPlan, FaultTarget, PlannedFault, SimulatedDelays, TimeWindow, ValidNames,
+    FaultPlan, FaultTarget, PlannedFault, RehearsedContainer, SimulatedDelays, TimeWindow, ValidNames,
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
@@ -30,6 +30,8 @@ struct RawFaultPlan {
     speed: f64,
     #[serde(default)]
     costs: SimulatedDelays,
+    #[serde(default)]
+    container: Option<RehearsedContainer>,
     #[serde(default)]
     faults: Vec<RawFault>,
 }
@@ -234,7 +236,7 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, faults } = yaml::parse(file, text)?;
+        let RawFaultPlan { seed, speed, costs, container, faults } = yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
@@ -250,6 +252,11 @@ impl FaultPlan {
             let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
             return Err(error(&["costs", name], &problem, "0 adds no delay"));
         }
+        if let Some((key, problem)) =
+            container.as_ref().and_then(|container| container.problem(known.devices))
+        {
+            return Err(error(&["container", key], &format!("`{key}`: {problem}"), HINT));
+        }
         let faults = faults.into_iter().enumerate().map(|(index, raw)| {
             let index = index.to_string();
             let below = |keys: &[&str], problem: &str, hint: &str| {
@@ -259,7 +266,7 @@ impl FaultPlan {
             check_known(&fault.target, known, below)?;
             Ok(fault)
         });
-        Ok(Self { seed, speed, costs, faults: faults.collect::<Result<_, YamlError>>()? })
+        Ok(Self { seed, speed, costs, container, faults: faults.collect::<Result<_, YamlError>>()? })
     }
 }
 

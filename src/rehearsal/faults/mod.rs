@@ -18,7 +18,7 @@ use super::{
     timing,
 };
 use crate::{
-    domain::Nanos,
+    domain::{LogicalDeviceId, Nanos},
     render::{Manifest, ManifestCase},
 };
 
@@ -31,8 +31,10 @@ pub(super) struct ActiveFaults {
     fire_counter: Option<FireCounter>,
     started: Nanos,
     collection: u32,
-    /// The device of the collection.
+    /// The device of the collection, by the host's number as in a fault plan.
     pub(super) device: u32,
+    /// The same device by torch's number.
+    pub(super) logical_id: LogicalDeviceId,
     cases: Vec<ManifestCase>,
 }
 
@@ -47,7 +49,8 @@ impl ActiveFaults {
             fire_counter,
             started,
             collection: manifest.map_or(0, |manifest| manifest.collection),
-            device: manifest.map_or(0, |manifest| manifest.device),
+            device: manifest.map_or(0, |manifest| config.physical_id(manifest.device)),
+            logical_id: manifest.map(|manifest| manifest.device).unwrap_or_default(),
             cases: manifest.map(|manifest| manifest.cases.clone()).unwrap_or_default(),
         }
     }

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    domain::{CaseId, DataKind as HostKind, ProfilerSettings},
+    domain::{CaseId, DataKind as HostKind, LogicalDeviceId, ProfilerSettings},
     rehearsal::fault_plan::ValidNames,
-    render::{ExpectedRecord, PinnedEnvironment, SentinelLengths},
+    render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
 };
 
 const VALID_NAMES: ValidNames<'_> = ValidNames { kernels: &["Add", "Mul"], devices: 16 };
@@ -29,10 +29,11 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
     let plan = FaultPlan::parse(Path::new("f.yaml"), text, &VALID_NAMES).expect("a plan");
     let manifest = Manifest {
         gang: Vec::new(),
+        host_numbers: HostNumbers::default(),
         run: "r".to_owned(),
         collection,
         kind: HostKind::Rehearsal,
-        device,
+        device: LogicalDeviceId(device),
         seed: 1,
         warm_up: 1,
         measured: 1,

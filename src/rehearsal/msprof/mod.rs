@@ -129,7 +129,7 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     // Each process that used a device has a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
         let mut collected = ProgramRecords { devices, launches, started, ended };
-        corrupt::corrupt_records(&mut collected, &outcome.faults, outcome.records, config.devices);
+        corrupt::corrupt_records(&mut collected, &outcome.faults, outcome.records, config.device_count());
         report(&config, &profile, &collected, number, &outcome, start)?;
         slowness = slowness.max(outcome.slowness);
     }

@@ -38,7 +38,7 @@ pub(super) fn check_device(session: &ApiSession, device: u32) -> Result<(), PyEr
     }
     Err(runtime(format!(
         "SetDevice: NPU function error: aclrtSetDevice({device}), error code is 107001. [Error]: Invalid device ID. \
-         Check whether the device ID is valid. (the rehearsal host has {} devices)",
+         Check whether the device ID is valid. (the rehearsal host shows torch {} devices)",
         session.devices
     )))
 }

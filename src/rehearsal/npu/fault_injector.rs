@@ -9,7 +9,7 @@ use super::{
     tensors::TensorMemory,
 };
 use crate::{
-    domain::Nanos,
+    domain::{LogicalDeviceId, Nanos},
     rehearsal::{
         fault_plan::{CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept},
         faults::{ActiveFaults, SimulatedLatency},
@@ -98,7 +98,7 @@ impl FaultInjector {
                     return Err(error.clone());
                 }
                 if let Some(code) = self.error {
-                    return Err(device_error(code, "synchronize", self.faults.device));
+                    return Err(device_error(code, "synchronize", self.faults.logical_id));
                 }
             }
             _ if log.case.is_some() => self.on_launch(log, memory),
@@ -141,13 +141,13 @@ impl FaultInjector {
         log: &mut LaunchLog,
         memory: &mut TensorMemory,
     ) -> Result<(), PyError> {
-        let device = self.faults.device;
-        let state = self.faults.device_state(device);
+        let device = self.faults.logical_id;
+        let state = self.faults.device_state(self.faults.device);
         self.slowness = state.slowness;
         self.latency.slowness = state.slowness;
         log.slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
         memory.limit_free(
-            device,
+            device.0,
             state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),
         );
         if state.is_lost && !CALLS_WITHOUT_DEVICE.contains(&api) {
@@ -214,7 +214,7 @@ fn crash_action(crash: &ProcessCrash) -> PyAction {
 }
 
 /// An error of the runtime, in torch_npu's wording.
-fn device_error(code: u32, api: &str, device: u32) -> PyError {
+fn device_error(code: u32, api: &str, device: LogicalDeviceId) -> PyError {
     let meaning = match code {
         107_001 => "Invalid device ID.",
         107_002 => "The context is empty.",

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{Case, CaseAttributes, KernelName, Nanos, Slot, Tensor},
+    domain::{Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
     rehearsal::{
         HostConfig,
         timing::{self, LaunchContext, TICK_NS},
@@ -146,8 +146,9 @@ impl LaunchLog {
         let since_sentinel = count(&mut self.since_sentinel, signature);
         let in_process = count(&mut self.in_process, (device, signature));
         let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
+        let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
-            LaunchContext { model, seed, collection, device, signature, since_sentinel, in_process };
+            LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
         let base = timing::base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let slowdown = self.slowdown;

@@ -52,7 +52,7 @@ impl ApiSession {
         let memory = TensorMemory::new(profile.hbm_bytes());
         let log = LaunchLog::new(config.clone(), profile, manifest, started);
         Ok(Self {
-            devices: config.devices,
+            devices: config.device_count(),
             current: 0,
             memory,
             log,

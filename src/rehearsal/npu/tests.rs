@@ -7,11 +7,11 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     domain::{
-        Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, Nanos, ProfilerSettings, Slot,
-        Tensor, TensorFormat,
+        Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, LogicalDeviceId, Nanos,
+        ProfilerSettings, Slot, Tensor, TensorFormat,
     },
     rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
-    render::{Manifest, ManifestCase, PinnedEnvironment, SentinelLengths},
+    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths},
 };
 
 const START: Nanos = Nanos(1_764_246_877_073_569_650);
@@ -48,8 +48,9 @@ fn session(cases: &[&str]) -> ApiSession {
         run: "r".to_owned(),
         collection: 0,
         kind: DataKind::Rehearsal,
-        device: 0,
+        device: LogicalDeviceId(0),
         gang: Vec::new(),
+        host_numbers: HostNumbers::default(),
         seed: 0,
         warm_up: 1,
         measured: 1,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     domain::{CaseAttributes, CaseId, DataKind, KernelName, ProfilerSettings, Tensor},
-    render::{ExpectedRecord, PinnedEnvironment, SentinelLengths},
+    render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
     verify::journal::PythonException,
 };
 
@@ -46,8 +46,9 @@ impl Collection {
             run: "r".to_owned(),
             collection: 1,
             kind: DataKind::Rehearsal,
-            device: 3,
+            device: LogicalDeviceId(3),
             gang: Vec::new(),
+            host_numbers: HostNumbers::default(),
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
@@ -109,7 +110,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         kernel: kernel.to_owned(),
         start: Nanos(0),
         duration: Nanos(duration),
-        device: Some(3),
+        device: Some(LogicalDeviceId(3)),
         inputs: case.inputs.clone(),
         outputs: case.outputs.clone(),
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
@@ -206,7 +207,7 @@ fn dtype_of_a_scalar_is_ignored() {
 
 #[test]
 fn other_device_is_implausible_and_named() {
-    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.device = Some(5)));
+    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.device = Some(LogicalDeviceId(5))));
     assert_eq!(
         (verdict, reason.as_str()),
         (Verdict::Implausible, "launched on device 3, recorded on device 5")
@@ -320,9 +321,9 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
 /// Output of a gang of devices 3 and 6; durations on the second device are `longer` nanoseconds more.
 fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
     let mut collection = Collection::without_faults();
-    collection.manifest.gang = vec![3, 6];
+    collection.manifest.gang = vec![LogicalDeviceId(3), LogicalDeviceId(6)];
     let others = collection.records.iter().cloned().map(|record| RawRecord {
-        device: Some(6),
+        device: Some(LogicalDeviceId(6)),
         duration: Nanos(record.duration.0 + longer),
         ..record
     });
@@ -357,8 +358,9 @@ fn sample_of_a_gang_is_the_slowest_rank() {
     let mut launches = [0; 7];
     for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
         let device = record.device.expect("a line");
-        launches[device as usize] += 1;
-        record.duration = Nanos(match (device, launches[device as usize]) {
+        let device = device.0 as usize;
+        launches[device] += 1;
+        record.duration = Nanos(match (device, launches[device]) {
             (3, 3) => 1060,
             (3, _) => 1000,
             _ => 1020,
@@ -383,12 +385,19 @@ fn launches_of_every_rank_must_be_recorded() {
     let ok = "ok (every launch recorded)";
     assert_eq!(outcomes(&|_, _| {}), [ok, ok]);
     let lost = outcomes(&|collection, _| {
-        let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
+        let last = collection
+            .records
+            .iter()
+            .rposition(|r| r.device == Some(LogicalDeviceId(6)) && r.kernel == "AddAiCore");
         collection.records.remove(last.expect("a line"));
     });
     assert_eq!(lost, [ok, "lost_records (rank 1 (device 6): 10 launches, 9 records)"]);
     let elsewhere = outcomes(&|collection, _| {
-        collection.records.iter_mut().filter(|r| r.device == Some(6)).for_each(|r| r.device = Some(9));
+        collection
+            .records
+            .iter_mut()
+            .filter(|r| r.device == Some(LogicalDeviceId(6)))
+            .for_each(|r| r.device = Some(LogicalDeviceId(9)));
     });
     assert!(
         elsewhere[0].contains("rank 1 (device 6): launched on device 6, recorded on device 9"),
@@ -396,7 +405,10 @@ fn launches_of_every_rank_must_be_recorded() {
     );
     let fewer = outcomes(&|collection, journals| {
         journals[1].lines.get_mut(&1).expect("a line").launched = 9;
-        let last = collection.records.iter().rposition(|r| r.device == Some(6) && r.kernel == "AddAiCore");
+        let last = collection
+            .records
+            .iter()
+            .rposition(|r| r.device == Some(LogicalDeviceId(6)) && r.kernel == "AddAiCore");
         collection.records.remove(last.expect("a line"));
     });
     assert_eq!(fewer, [ok, "lost_records (the ranks launched it 10, 9 times)"]);

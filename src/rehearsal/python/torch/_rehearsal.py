@@ -93,6 +93,8 @@ class Tensor(metaclass=_Methods):
 
 def call(path, args, kwargs):
     """Sends a call to the simulated NPU, which compares and records it."""
+    if path == "torch.npu.device_count" and not os.environ.get(_SOCKET):
+        return _device_count()
     given = {}
     request = {
         "call": path,
@@ -120,6 +122,14 @@ def call(path, args, kwargs):
     if "error" in answer:
         raise _exception(answer["error"])
     return _decode(answer["value"], given)
+
+
+def _device_count():
+    """Counts the devices outside a collection, by the host's settings."""
+    with open(os.environ["NPUBENCH_REHEARSAL"], encoding="utf-8") as file:
+        host = json.load(file)
+    container = host.get("faults", {}).get("container")
+    return len(container["torch_order"] or container["visible"]) if container else host["devices"]
 
 
 def _perform(action):
