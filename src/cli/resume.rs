@@ -60,7 +60,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let ResumeState { plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);
     drop(ledger);
     let format = options.output.format;
-    let exit = context.measure(record.run, run_options, plan, Some(resumed), &options.deadline, format);
+    let exit = context.measure(&record.run, run_options, plan, Some(resumed), &options.deadline, format);
     drop(lock);
     exit
 }

@@ -100,7 +100,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let plan = context.plan(&run_options, &kernels)?;
     // The first write: from here on the run has results to keep.
     context.database.initialise(&mut lock)?;
-    context.measure(run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
+    context.measure(&run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
 }
 
 /// Loads the fault plan of the rehearsal host; without a file the plan is empty.

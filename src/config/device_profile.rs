@@ -35,6 +35,8 @@ pub struct KernelWork {
 pub struct DeviceProfile {
     /// Name, as performance models use it.
     pub(crate) device: String,
+    /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them.
+    pub(crate) soc: Vec<String>,
     /// Peak of the matrix unit in tera-operations per second, by type.
     pub(crate) cube_tflops: BTreeMap<String, f64>,
     /// Peak of the vector unit in tera-operations per second, by type.

@@ -5,10 +5,12 @@
 pub(crate) mod assets;
 pub(crate) mod database_file;
 pub(crate) mod device_profile;
+mod ini_file;
 pub(crate) mod yaml;
 
 pub use assets::{AssetError, AssetFiles};
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
+pub(crate) use ini_file::IniFile;
 pub use yaml::YamlError;
 pub(crate) use yaml::check_yaml;

@@ -24,6 +24,8 @@ pub(crate) const CI95_HIGH: &str = "MicroBench CI95 High(us)";
 pub(crate) const REASON: &str = "MicroBench Reason";
 pub(crate) const CASE: &str = "MicroBench Case";
 pub(crate) const RUN: &str = "MicroBench Run";
+/// Software of the measurement, with the digest of its fingerprint in parentheses at the end.
+pub(crate) const SOFTWARE: &str = "MicroBench Software";
 /// The replay's measurement: mean of the accepted samples.
 pub(crate) const AVERAGE: &str = "Average Duration(us)";
 /// From production profiles: mean, median, sample standard deviation.
@@ -43,8 +45,8 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// Columns that npubench appends when it first measures a row of a file.
-pub(crate) const MICROBENCH_COLUMNS: [&str; 12] =
-    [MEDIAN, STD, MIN, P95, CI95_LOW, CI95_HIGH, SAMPLES, COLLECTIONS, VERDICT, REASON, CASE, RUN];
+pub(crate) const MICROBENCH_COLUMNS: [&str; 13] =
+    [MEDIAN, STD, MIN, P95, CI95_LOW, CI95_HIGH, SAMPLES, COLLECTIONS, VERDICT, REASON, CASE, RUN, SOFTWARE];
 
 pub(crate) fn microbench_column(counter: &str) -> String {
     format!("MicroBench {counter}")

@@ -3,7 +3,7 @@
 use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
-use crate::domain::{Case, CaseAttributes, KernelName, SignatureCells, Verdict};
+use crate::domain::{Case, CaseAttributes, KernelName, ShownResult, SignatureCells, Verdict};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RowCase {
@@ -13,10 +13,9 @@ pub(crate) struct RowCase {
     pub line: u64,
     /// The case, or the reason why the row is none.
     pub case: Result<Case, String>,
-    /// Verdict of the replay's measurement in the row; `None` without one. A number without a verdict, as older tools
-    /// write it, counts as `ok`.
-    pub shown: Option<Verdict>,
-    pub samples: Option<usize>,
+    /// The replay's measurement in the row; `None` without one. A number without a verdict, as older tools write it,
+    /// counts as `ok`.
+    pub shown: Option<ShownResult>,
 }
 
 /// Problem of a row without input shapes.
@@ -29,6 +28,7 @@ pub(crate) struct RowColumns {
     average: Option<usize>,
     verdict: Option<usize>,
     samples: Option<usize>,
+    software: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
 }
@@ -49,8 +49,9 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [average, verdict, samples] = [columns::AVERAGE, columns::VERDICT, columns::SAMPLES].map(column);
-        Ok(Self { signature, average, verdict, samples, attributes })
+        let [average, verdict, samples, software] =
+            [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE].map(column);
+        Ok(Self { signature, average, verdict, samples, software, attributes })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -81,6 +82,12 @@ impl RowColumns {
     }
 }
 
+/// Returns the digest at the end of a cell of [`columns::SOFTWARE`]: `CANN 8.3.RC1 (0123456789abcdef)`.
+fn software_digest(cell: &str) -> Option<String> {
+    let (_, digest) = cell.strip_suffix(')')?.rsplit_once('(')?;
+    Some(digest.to_owned())
+}
+
 /// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
 /// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
@@ -90,13 +97,16 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
         let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
         let measured = text(columns.average).and_then(|cell| cell.parse::<f64>().ok());
         let measured = measured.filter(|value| value.is_finite() && *value > 0.0);
-        let verdict = || text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok);
+        let shown = || ShownResult {
+            verdict: text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
+            samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
+            software: text(columns.software).and_then(software_digest),
+        };
         cases.push(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
-            shown: measured.map(|_| verdict()),
-            samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
+            shown: measured.map(|_| shown()),
         });
     });
     Ok(cases)

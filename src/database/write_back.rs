@@ -37,7 +37,7 @@ pub(super) fn write_back(
             continue;
         };
         found.insert(&result.case);
-        if row.shown.is_some_and(|shown| !result.replaces_shown(shown, row.samples)) {
+        if row.shown.is_some_and(|shown| !result.replaces_shown(&shown)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
@@ -56,6 +56,8 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
         (columns::CASE, result.case.to_string()),
         (columns::RUN, result.run.clone()),
     ];
+    let software = result.software.as_ref().map(|software| format!("{software} ({})", software.digest()));
+    cells.extend(software.map(|software| (columns::SOFTWARE, software)));
     if let Some(Measurement { summary, interval, samples, collections, counters: _ }) = &result.measurement {
         let (low, high) = interval.unzip();
         let micros = |value: Option<_>| value.map_or_else(String::new, format_micros);

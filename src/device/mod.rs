@@ -1,11 +1,12 @@
 //! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 //!
-//! Layer 4: imports `domain`, `process` and `profile`.
+//! Layer 4: imports `domain`, `config`, `process` and `profile`.
 
 mod custom_operators;
 pub(crate) mod diagnosis;
 mod lease;
 mod numbering;
+mod software;
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +22,10 @@ pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
 pub(crate) use numbering::DeviceNumbering;
 use serde::Serialize;
+pub(crate) use software::SoftwareLocations;
 
 use crate::{
+    domain::SoftwareFingerprint,
     process::{self, CommandSpec, ExitKind, ProcessError},
     profile::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
 };
@@ -271,6 +274,8 @@ pub(crate) struct HostFingerprint {
     /// Name of each chip, by device.
     chips: BTreeMap<u32, String>,
     environment: BTreeMap<String, String>,
+    /// Software that is known before a script has run.
+    software: SoftwareFingerprint,
     /// Version of npubench.
     npubench: &'static str,
 }
@@ -280,7 +285,7 @@ const FINGERPRINT_VARIABLES: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
 impl HostFingerprint {
-    pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip]) -> Self {
+    pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip], software: SoftwareFingerprint) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             host: host.to_string_lossy().into_owned(),
@@ -290,6 +295,7 @@ impl HostFingerprint {
                 .into_iter()
                 .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
                 .collect(),
+            software,
             npubench: env!("CARGO_PKG_VERSION"),
         }
     }

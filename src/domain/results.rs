@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{CaseId, CaseOutcome, Nanos, Verdict};
+use super::{CaseId, CaseOutcome, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::SampleSummary;
 
 /// One launch in the profiler's records.
@@ -44,6 +44,8 @@ pub struct AttemptSamples {
     pub(crate) samples: Vec<i64>,
     /// Means of the counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
+    /// Software of the collection; `None` for collections of versions that did not record it.
+    pub(crate) software: Option<SoftwareFingerprint>,
 }
 
 /// Statistics of the accepted samples of a case; durations in nanoseconds.
@@ -66,19 +68,35 @@ pub struct RowResult {
     pub(crate) outcome: CaseOutcome,
     /// The numbers; `None` for verdicts without a measurement.
     pub(crate) measurement: Option<Measurement>,
+    /// Software of the measurement; `None` without a measurement, or where it was not recorded.
+    pub(crate) software: Option<SoftwareFingerprint>,
+}
+
+/// Result that a row shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownResult {
+    pub(crate) verdict: Verdict,
+    /// Number of samples; `None` if an older tool wrote the result.
+    pub(crate) samples: Option<usize>,
+    /// Digest of the software; `None` if the row does not record it.
+    pub(crate) software: Option<String>,
 }
 
 impl RowResult {
-    /// Returns true if the result has a measurement that replaces the shown one: a better verdict, the same and no fewer
-    /// samples, or a worse one and more samples, because the better verdict came from a part of the evidence. A row of
-    /// another ledger, as in a clone of the folder, can have more samples than this one.
-    pub(crate) fn replaces_shown(&self, shown: Verdict, shown_samples: Option<usize>) -> bool {
+    /// Returns true if the result has a measurement that replaces the shown one: of other software, whose samples are not
+    /// comparable; a better verdict; the same and no fewer samples; or a worse one and more samples, because the better
+    /// verdict came from a part of the evidence. A row of another ledger, as in a clone of the folder, can have more
+    /// samples than this one.
+    pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
         self.measurement.as_ref().is_some_and(|measured| {
-            let more = measured.samples.cmp(&shown_samples.unwrap_or_default());
-            match self.outcome.verdict.cmp(&shown) {
+            let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
+            let is_of_other_software = shown.samples.is_some()
+                && self.software.as_ref().map(SoftwareFingerprint::digest) != shown.software;
+            match self.outcome.verdict.cmp(&shown.verdict) {
+                _ if is_of_other_software => true,
                 Ordering::Less => true,
                 Ordering::Equal => more.is_ge(),
-                Ordering::Greater => shown_samples.is_some() && more.is_gt(),
+                Ordering::Greater => shown.samples.is_some() && more.is_gt(),
             }
         })
     }

@@ -12,7 +12,7 @@ use std::{
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::CatalogueEntry,
-    domain::{Attempt, CaseOutcome, LogicalDeviceId, Verdict},
+    domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{
@@ -38,6 +38,8 @@ pub(super) struct CollectionResult {
     pub(super) failed_devices: Vec<u32>,
     /// Description of the end, for the ledger and for reasons.
     pub(super) message: String,
+    /// Software of the host and of the script.
+    pub(super) software: SoftwareFingerprint,
 }
 
 pub(super) fn run_collection(
@@ -103,6 +105,7 @@ pub(super) fn run_collection(
         exit: collection_exit(&journal, collection_end),
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
+        software: settings.software.with_imported(journal.imported.clone().unwrap_or_default()),
     })
 }
 

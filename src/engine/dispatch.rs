@@ -195,12 +195,19 @@ impl<'a> Dispatcher<'a> {
             }
             Err(error) => return Err(error),
         };
-        let CollectionResult { attempts, seconds: case_seconds, startup, exit, failed_devices, message } =
-            result;
+        let CollectionResult {
+            attempts,
+            seconds: case_seconds,
+            startup,
+            exit,
+            failed_devices,
+            message,
+            software,
+        } = result;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
-            self.store.ledger.finish_collection(key, unix_time(), &message, stored)?;
+            self.store.ledger.finish_collection(key, unix_time(), &message, &software, stored)?;
             for Attempt { case, outcome, .. } in stored {
                 (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),
@@ -249,6 +256,7 @@ impl<'a> Dispatcher<'a> {
             exit: CollectionExit::NothingLaunched,
             failed_devices: Vec::new(),
             message: error.to_string(),
+            software: self.context.settings.software.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     device::{DeviceLeases, DeviceNumbering},
-    domain::{DataKind, Nanos, ProfilerSettings},
+    domain::{DataKind, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
 };
 
@@ -28,6 +28,8 @@ pub(crate) struct CollectionSettings {
     pub python: String,
     pub environment: Vec<(String, String)>,
     pub profiler: ProfilerSettings,
+    /// Software of the host; the versions that a script imports are added to it.
+    pub software: SoftwareFingerprint,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
     pub leases: PathBuf,

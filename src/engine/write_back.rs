@@ -68,7 +68,13 @@ impl WriteBack {
             let evidence = ledger.attempt_samples(case)?;
             let row = pool_attempts(case, &evidence).or_else(|| {
                 let (case, run) = (case.clone(), self.run.clone());
-                outcome.clone().map(|outcome| RowResult { case, run, outcome, measurement: None })
+                outcome.clone().map(|outcome| RowResult {
+                    case,
+                    run,
+                    outcome,
+                    measurement: None,
+                    software: None,
+                })
             });
             results.extend(row.map(|row| (case.clone(), row)));
         }

@@ -5,32 +5,33 @@
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
     Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Launch, Nanos,
-    Verdict,
+    SoftwareFingerprint, Verdict,
 };
 
 mod checks;
 mod error;
 pub(crate) mod runs;
+mod software;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use error::LedgerError;
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
+pub(crate) use software::SoftwareGeneration;
 
-const LAYOUT: i64 = 3;
+const LAYOUT: i64 = 4;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
 /// Difference of layout 3 from layout 2.
 const COLLECTIONS: &str = include_str!("ledger_collections.sql");
+/// Difference of layout 4 from layout 3.
+const SOFTWARE: &str = include_str!("ledger_software.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -83,7 +84,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -192,18 +193,20 @@ impl Ledger {
         })
     }
 
-    /// Stores all results of a collection in one transaction.
+    /// Stores all results of a collection in one transaction, with the software that it used.
     pub fn finish_collection(
         &mut self,
         collection: i64,
         ended: Nanos,
         outcome: &str,
+        software: &SoftwareFingerprint,
         attempts: &[Attempt],
     ) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
+            let software = software::store_software(tx, software)?;
             tx.execute(
-                "UPDATE collections SET ended_ns = ?2, outcome = ?3 WHERE collection = ?1",
-                params![collection, ended.0, outcome],
+                "UPDATE collections SET ended_ns = ?2, outcome = ?3, software = ?4 WHERE collection = ?1",
+                params![collection, ended.0, outcome, software],
             )?;
             for attempt in attempts {
                 insert_attempt(tx, collection, attempt)?;
@@ -248,8 +251,8 @@ impl Ledger {
 
     /// Returns the samples of every attempt of a case with a measurement, oldest first.
     pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let sql = "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters FROM attempts a
-                   JOIN collections c USING (collection)
+        let sql = "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters, s.fingerprint FROM attempts a
+                   JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
                    WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(sql, [case.as_str()], |row| {
             let samples = AttemptSamples {
@@ -258,6 +261,7 @@ impl Ledger {
                 reason: row.get(3)?,
                 samples: Vec::new(),
                 counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+                software: software::stored_fingerprint(row, 5)?,
             };
             Ok((row.get(0)?, samples))
         })?;
@@ -266,13 +270,6 @@ impl Ledger {
             attempt.samples = self.read_rows(sql, [*key], |row| row.get(0))?;
         }
         Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
-    }
-
-    /// Returns every case with an accepted measurement, with its kernel.
-    pub fn measured_cases(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
-        let sql = "SELECT DISTINCT a.case_id, s.kernel FROM attempts a JOIN cases s USING (case_id)
-                   WHERE a.verdict = 'ok'";
-        self.read_rows(sql, [], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))
     }
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
@@ -379,7 +376,9 @@ mod tests {
                 attempt(&first, Verdict::Ok, &[9, 10, 11, 5000]),
                 attempt(&second, Verdict::LostRecords, &[9]),
             ];
-            ledger.finish_collection(collection, Nanos(3), "done", &attempts).expect("finished");
+            ledger
+                .finish_collection(collection, Nanos(3), "done", &SoftwareFingerprint::default(), &attempts)
+                .expect("finished");
             ledger
                 .set_verdicts("r1", Nanos(4), &[(first.id().clone(), CaseOutcome::new(Verdict::Ok, "fine"))])
                 .expect("set");
@@ -417,7 +416,9 @@ mod tests {
         let collection = ledger.begin_collection(&collection_on(0)).expect("started");
         let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
         let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
-        ledger.finish_collection(collection, Nanos(3), "done", &[good, unknown]).expect_err("no such case");
+        let software = SoftwareFingerprint::default();
+        let stored = ledger.finish_collection(collection, Nanos(3), "done", &software, &[good, unknown]);
+        stored.expect_err("no such case");
         assert!(ledger.attempt_samples(case(1).id()).expect("read").is_empty());
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn select_cases(
                 }
             };
             let in_ledger = selection.measured.contains(case.id());
-            let is_accepted = row.shown == Some(Verdict::Ok);
+            let is_accepted = row.shown.is_some_and(|shown| shown.verdict == Verdict::Ok);
             if in_ledger && !is_accepted {
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }

@@ -7,10 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{HostConfig, faults::FireCounter, variables};
+use super::{
+    HostConfig,
+    faults::FireCounter,
+    software::{cann_home, python_source, software_files},
+    variables,
+};
 use crate::{
     catalogue::Catalogue,
-    config::{AssetError, YamlError},
+    config::{AssetError, DeviceProfile, YamlError},
     render::shell_quoted,
 };
 
@@ -95,7 +100,7 @@ pub(super) fn install_with(
     folder: &Path,
     config: &HostConfig,
 ) -> Result<Vec<(String, String)>, HostError> {
-    crate::config::DeviceProfile::load(&config.assets()?, &config.device_profile)?;
+    let profile = DeviceProfile::load(&config.assets()?, &config.device_profile)?;
     fs::create_dir_all(folder).map_err(HostError::io("create", folder))?;
     let folder = folder.canonicalize().map_err(HostError::io("find", folder))?;
     let variable = |name: &str, path: &Path| match path.to_str().filter(|text| !text.contains(':')) {
@@ -107,6 +112,7 @@ pub(super) fn install_with(
         variable("PATH", &bin)?,
         variable("PYTHONPATH", &python)?,
         variable(variables::HOST, &folder.join(SETTINGS))?,
+        variable("ASCEND_HOME_PATH", &cann_home(&folder))?,
         // Importing the packages must not write into them.
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
@@ -118,7 +124,10 @@ pub(super) fn install_with(
         write(&bin.join(name), &script, 0o755)?;
     }
     for (name, text) in PYTHON {
-        write(&python.join(name), text, 0o644)?;
+        write(&python.join(name), &python_source(name, text, &config.faults.software, &profile), 0o644)?;
+    }
+    for (path, text) in software_files(&folder, &python, &config.faults.software) {
+        write(&path, &text, 0o644)?;
     }
     // Modules that register operators on a device are empty here.
     for module in Catalogue::load(&config.assets()?)?.entries().flat_map(|entry| entry.needs.modules.clone())

@@ -26,11 +26,13 @@ mod npu;
 pub mod npu_smi;
 mod shim_env;
 mod shims;
+mod software;
 mod timing;
 
 pub use config::{HostConfig, NoiseModel};
 pub use host::{HostError, install};
 pub use shims::stand_in;
+pub(crate) use software::ascend_root;
 
 /// Nanoseconds since the epoch.
 fn now() -> crate::domain::Nanos {

@@ -89,6 +89,14 @@ impl Default for PinnedEnvironment {
 }
 
 impl PinnedEnvironment {
+    /// Returns the values of all variables and switches by name; those that are not set are left out.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        let variables =
+            self.variables.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        let switches = self.switches.iter().map(|(name, value)| (name.clone(), value.to_string()));
+        variables.chain(switches).collect()
+    }
+
     /// Returns the lines of a shell script that set the variables.
     pub(super) fn shell_lines(&self) -> Vec<String> {
         let line = |(name, value): (&String, &Option<String>)| match value {

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::{
     BusyArg, CommandError, DeadlineOptions, RunOptions,
-    environment::{check_path, lease_folder, program_environment},
+    environment::{ProgramEnvironment, check_path, lease_folder, program_environment},
+    generations::{other_host_software, other_imported_software},
     plan::{check_expert_skew, plan_of_database},
 };
 use crate::{
@@ -12,11 +13,11 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{self, DeviceNumbering, HostDevices, HostFingerprint},
-    domain::{DataKind, KernelName},
+    domain::{DataKind, KernelName, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
     exit::ExitStatus,
-    plan::{InitialCosts, RunPlan},
+    plan::{InitialCosts, RunPlan, UpdateMode},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     render::{PinnedEnvironment, overridden_variables},
     report::{
@@ -34,6 +35,8 @@ pub(crate) struct RunContext {
     info: NpuSmiInfo,
     chips: Vec<NpuChip>,
     numbering: DeviceNumbering,
+    /// Software of the host, as far as it is known before a script has run.
+    software: SoftwareFingerprint,
 }
 
 /// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
@@ -71,9 +74,10 @@ impl RunContext {
         check_path(database.folder(), kind)?;
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
-        let environment = program_environment(options, scratch.path(), &database)?;
-        let host = device::query_host_devices(&environment, scratch.path())?;
-        let numbering = device_numbering(&host, kind, &options.python, &environment)?;
+        let ProgramEnvironment { variables, software } =
+            program_environment(options, scratch.path(), &database)?;
+        let host = device::query_host_devices(&variables, scratch.path())?;
+        let numbering = device_numbering(&host, kind, &options.python, &variables)?;
         let info = host.info;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
         if options.busy == BusyArg::Skip {
@@ -82,19 +86,25 @@ impl RunContext {
         for line in selected.left_out {
             print_note(&format!("left out: {line}"));
         }
-        Ok(Self { database, assets, catalogue, profile, info, chips: selected.chips, numbering })
+        let chips = selected.chips;
+        Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software })
     }
 
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         let mut plan = plan_of_database(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());
+        if let Some(ledger) = self.database.existing_ledger()? {
+            let generations = ledger.measured_generations()?;
+            let notes = other_host_software(&generations, &self.software, options.update);
+            notes.iter().for_each(|note| print_note(note));
+        }
         Ok(plan)
     }
 
     /// Carries a plan out and prints the closing table.
     pub(crate) fn measure(
         self,
-        run: String,
+        run: &str,
         mut options: RunOptions,
         plan: RunPlan,
         resumed: Option<ResumedRun>,
@@ -102,17 +112,21 @@ impl RunContext {
         format: OutputFormat,
     ) -> Result<ExitStatus, CommandError> {
         let Self { database, assets, catalogue, info, chips, numbering, .. } = self;
-        let folder = database.run_folder(&run);
+        let folder = database.run_folder(run);
         let mut ledger = database.ledger()?;
         options.environment = Some(PinnedEnvironment::default());
         for line in overridden_variables(|name| std::env::var(name).ok()) {
             print_note(&line);
         }
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
+        let environment = program_environment(&options, &folder.join("host"), &database)?;
+        let host = HostFingerprint::of_host(&info, &chips, environment.software.clone());
+        let update = options.update;
         let settings = CollectionSettings {
             kind: database.kind(),
-            environment: program_environment(&options, &folder.join("host"), &database)?,
-            run,
+            environment: environment.variables,
+            software: environment.software.clone(),
+            run: run.to_owned(),
             folder: folder.clone(),
             seed: options.seed,
             warm_up: options.warm_up,
@@ -134,7 +148,7 @@ impl RunContext {
             plan,
             devices: options.devices.clone(),
             options: serde_json::to_string(&options).unwrap_or_default(),
-            host: serde_json::to_string(&HostFingerprint::of_host(&info, &chips)).unwrap_or_default(),
+            host: serde_json::to_string(&host).unwrap_or_default(),
             info,
             settings,
             budget: deadline.seconds(),
@@ -146,6 +160,12 @@ impl RunContext {
         };
         let mut sink = RunRecorder::new(screen, &folder, &attempted);
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
+        if update == UpdateMode::Missing
+            && let Some(used) = ledger.run_software(run)?
+        {
+            let generations = ledger.measured_generations()?;
+            other_imported_software(&generations, &used).iter().for_each(|note| print_note(note));
+        }
         if format == OutputFormat::Plain {
             if !outcome.outcomes.is_empty() {
                 print_data(&verdict_table(&outcome.outcomes));

@@ -8,9 +8,10 @@ use std::{
 use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
-    device::{custom_operators, operator_environment},
-    domain::DataKind,
+    device::{SoftwareLocations, custom_operators, operator_environment},
+    domain::{DataKind, SoftwareFingerprint},
     rehearsal,
+    render::PinnedEnvironment,
     vendor_check::package_folders,
 };
 
@@ -42,17 +43,32 @@ pub(super) fn lease_folder(database: &Database) -> PathBuf {
     }
 }
 
-/// Variables that the host's programs need. The programs of the rehearsal host are written into `folder`.
+/// Surroundings of the host's programs.
+#[derive(Clone, Debug)]
+pub(super) struct ProgramEnvironment {
+    /// Variables that the programs need.
+    pub(super) variables: Vec<(String, String)>,
+    /// Software of the host, as far as it is known before a script has run.
+    pub(super) software: SoftwareFingerprint,
+}
+
+/// Returns the surroundings of the host's programs. The programs of the rehearsal host are written into `folder`.
 pub(super) fn program_environment(
     options: &RunOptions,
     folder: &Path,
     database: &Database,
-) -> Result<Vec<(String, String)>, CommandError> {
+) -> Result<ProgramEnvironment, CommandError> {
+    let profiler = Some(options.profiler.options().join(" "));
+    let environment = PinnedEnvironment::default().values();
     if database.kind() == DataKind::Npu {
         // CANN does not find custom operators that are installed with a Python package by itself.
         let variable = |name: &str| std::env::var(name).ok();
         let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
-        return Ok(operator_environment(&packages, variable));
+        let software = SoftwareLocations::of_host(variable).read_software(&packages);
+        return Ok(ProgramEnvironment {
+            variables: operator_environment(&packages, variable),
+            software: SoftwareFingerprint { profiler, environment, ..software },
+        });
     }
     fs::create_dir_all(folder).map_err(|error| {
         CommandError::bad_input(
@@ -68,7 +84,14 @@ pub(super) fn program_environment(
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
         faults: options.faults.clone(),
     };
-    Ok(rehearsal::install(folder, &config)?)
+    let variables = rehearsal::install(folder, &config)?;
+    let cann = variables.iter().find(|(name, _)| name == "ASCEND_HOME_PATH");
+    let locations = SoftwareLocations {
+        cann: cann.map(|(_, home)| PathBuf::from(home)),
+        driver_root: rehearsal::ascend_root(folder),
+    };
+    let software = SoftwareFingerprint { profiler, environment, ..locations.read_software(&[]) };
+    Ok(ProgramEnvironment { variables, software })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod check;
 mod context;
 mod environment;
 mod error;
+mod generations;
 mod options;
 mod plan;
 mod resume;

@@ -24,7 +24,7 @@ pub(crate) fn plan_of_database(
 ) -> Result<RunPlan, CommandError> {
     let existing = database.existing_ledger()?;
     let measured: BTreeSet<_> = match &existing {
-        Some(ledger) => ledger.measured_cases()?.into_keys().collect(),
+        Some(ledger) => ledger.measured_cases()?,
         None => BTreeSet::new(),
     };
     let rejected = match &existing {

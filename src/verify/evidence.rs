@@ -6,12 +6,17 @@ use crate::{
     stats::SampleSummary,
 };
 
-/// Pools all attempts at a case into a row: attempts that ended `ok`, or noisy ones if there are no others. `None`
-/// without attempts. The verdict is that of the pooled samples: collections that are steady individually may differ.
+/// Pools the attempts at a case into a row: those of the newest software, and of them those that ended `ok`, or noisy ones
+/// if there are no others. `None` without attempts. The verdict is that of the pooled samples: collections that are
+/// steady individually may differ.
 pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
-    let best = evidence.iter().map(|attempt| attempt.verdict).min()?;
-    let used: Vec<&AttemptSamples> =
-        evidence.iter().filter(|attempt| attempt.verdict == best && !attempt.samples.is_empty()).collect();
+    let newest = evidence.iter().rfind(|attempt| !attempt.samples.is_empty())?;
+    let generation = || {
+        let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
+        measured.filter(|attempt| attempt.software == newest.software)
+    };
+    let best = generation().map(|attempt| attempt.verdict).min()?;
+    let used: Vec<&AttemptSamples> = generation().filter(|attempt| attempt.verdict == best).collect();
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = SampleSummary::from_samples(&mut pooled)?;
@@ -27,7 +32,13 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
         None if best == Verdict::Ok => CaseOutcome::new(Verdict::Ok, last.reason.clone()),
         None => CaseOutcome::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
     };
-    Some(RowResult { case: case.clone(), run: last.run.clone(), outcome, measurement: Some(measurement) })
+    Some(RowResult {
+        case: case.clone(),
+        run: last.run.clone(),
+        outcome,
+        measurement: Some(measurement),
+        software: newest.software.clone(),
+    })
 }
 
 /// Returns the means of the counters over all launches; attempts are weighted by their samples.
@@ -51,6 +62,7 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::SoftwareFingerprint;
 
     fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
         AttemptSamples {
@@ -59,6 +71,7 @@ mod tests {
             reason: "because".to_owned(),
             samples: samples.to_vec(),
             counters: vec![Some(counter), None],
+            software: None,
         }
     }
 
@@ -72,6 +85,37 @@ mod tests {
         assert!((measured.summary.mean - 25.0).abs() < 1e-12);
         assert_eq!(measured.counters, [Some(2.0), None]);
         assert_eq!(row.run, "run of 1");
+    }
+
+    #[test]
+    fn only_attempts_of_the_newest_software_are_pooled() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let of = |cann: Option<&str>, verdict, samples: &[i64]| {
+            let software =
+                |cann: &str| SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() };
+            AttemptSamples { software: cann.map(software), ..attempt(verdict, samples, 1.0) }
+        };
+        let unknown = of(None, Verdict::Ok, &[900; 9]);
+        let old = of(Some("8.3"), Verdict::Ok, &[10; 9]);
+        let new = of(Some("8.5"), Verdict::Noisy, &[20; 8]);
+        let samples = |attempts: &[AttemptSamples]| {
+            let row = pool_attempts(&case, attempts).expect("evidence");
+            (row.measurement.expect("numbers").samples, row.software.and_then(|software| software.cann))
+        };
+        let (eight, nine) = ((8, Some("8.5".to_owned())), (18, Some("8.3".to_owned())));
+        assert_eq!(
+            samples(&[unknown.clone(), old.clone(), new.clone()]),
+            eight,
+            "not the better, but the newest"
+        );
+        assert_eq!(samples(&[old.clone(), new.clone(), old.clone()]), nine, "the earlier software again");
+        assert_eq!(
+            samples(&[unknown.clone(), unknown]),
+            (18, None),
+            "earlier versions of npubench are pooled"
+        );
+        let without_samples = of(Some("8.5"), Verdict::Ok, &[]);
+        assert_eq!(samples(&[old.clone(), old, without_samples]), nine);
     }
 
     #[test]

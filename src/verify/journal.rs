@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
+use crate::domain::ImportedVersions;
+
 /// Line of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct JournalLine {
@@ -58,6 +60,8 @@ pub struct LaunchJournal {
     pub is_started: bool,
     /// Time at which it could, in seconds since the epoch by the host's clock.
     pub started_at: Option<f64>,
+    /// Versions of the script's process; `None` if it could not use its device, or was rendered by an earlier npubench.
+    pub imported: Option<ImportedVersions>,
     /// True if the script launched all its cases.
     pub is_done: bool,
     /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
@@ -92,6 +96,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         started: Option<bool>,
         at: Option<f64>,
         done: Option<bool>,
+        software: Option<ImportedVersions>,
     }
     let mut journal = LaunchJournal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -105,6 +110,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
                 journal.device_count = journal.device_count.or(mark.device_count);
                 journal.is_started |= mark.started == Some(true);
                 journal.started_at = journal.started_at.or(mark.at);
+                journal.imported = journal.imported.take().or(mark.software);
                 journal.is_done |= mark.done == Some(true);
                 journal.has_ended |= mark.done.is_some();
             }

@@ -39,6 +39,7 @@ mod rehearsal_faults;
 mod requirements;
 mod row_identity;
 mod runs;
+mod software;
 mod vendor;
 mod vendor_check;
 mod yaml_positions;

@@ -15,7 +15,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     device::{DeviceLease, DeviceLeases, DeviceNumbering},
-    domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings},
+    domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
     engine::{
         CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
@@ -136,6 +136,7 @@ impl Fixture {
             python: "python3".to_owned(),
             environment: Vec::new(),
             profiler: ProfilerSettings::default(),
+            software: SoftwareFingerprint::default(),
             expert_skew: 0.0,
             leases: self.folder.path().join("leases"),
             numbering: DeviceNumbering::default(),
@@ -259,6 +260,7 @@ fn collection_result(
         exit,
         failed_devices: Vec::new(),
         message: format!("prepared {verdict}"),
+        software: context.settings.software.clone(),
     }
 }
 
@@ -559,7 +561,7 @@ fn damaged_table_does_not_end_the_run_and_the_next_run_writes_its_rows() {
         |outcome: &Option<CaseOutcome>| outcome.as_ref().is_some_and(|one| one.verdict == Verdict::Ok);
     let cases = ledger.run_cases(&run).expect("cases");
     assert!(cases.len() == 4 && cases.iter().all(|case| is_ok(&case.outcome)), "{cases:?}");
-    let measured = ledger.measured_cases().expect("cases").into_keys().collect();
+    let measured = ledger.measured_cases().expect("cases");
     let plan = fixture.plan(&measured);
     assert_eq!((plan.cases.len(), plan.already_measured), (0, 4));
     let respond =

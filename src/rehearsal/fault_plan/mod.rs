@@ -30,6 +30,9 @@ pub struct FaultPlan {
     /// The container in which the programs run; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<RehearsedContainer>,
+    /// Versions of the software that the host pretends to have.
+    #[serde(default)]
+    pub(crate) software: StandInSoftware,
     pub(crate) faults: Vec<PlannedFault>,
 }
 
@@ -40,8 +43,58 @@ impl Default for FaultPlan {
             speed: 1.0,
             costs: SimulatedDelays::default(),
             container: None,
+            software: StandInSoftware::default(),
             faults: Vec::new(),
         }
+    }
+}
+
+/// Versions of the stand-ins. A change between two runs is an upgrade of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StandInSoftware {
+    pub(crate) cann: String,
+    pub(crate) driver: String,
+    pub(crate) firmware: String,
+    pub(crate) torch: String,
+    pub(crate) torch_npu: String,
+    /// Version of the installed package; not installed by default.
+    pub(crate) vllm_ascend: Option<String>,
+}
+
+impl Default for StandInSoftware {
+    fn default() -> Self {
+        let rehearsed = || "0+rehearsal".to_owned();
+        Self {
+            cann: rehearsed(),
+            driver: rehearsed(),
+            firmware: rehearsed(),
+            torch: rehearsed(),
+            torch_npu: rehearsed(),
+            vllm_ascend: None,
+        }
+    }
+}
+
+impl StandInSoftware {
+    /// Names and versions.
+    fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { cann, driver, firmware, torch, torch_npu, vllm_ascend } = self;
+        let always = [
+            ("cann", cann),
+            ("driver", driver),
+            ("firmware", firmware),
+            ("torch", torch),
+            ("torch_npu", torch_npu),
+        ];
+        let optional = vllm_ascend.iter().map(|version| ("vllm_ascend", version));
+        always.into_iter().chain(optional).map(|(name, version)| (name, version.as_str()))
+    }
+
+    /// Returns the first name whose version has other characters than those of versions, and the version.
+    pub(crate) fn first_invalid(&self) -> Option<(&'static str, &str)> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
+        self.versions().find(|(_, version)| version.is_empty() || !version.bytes().all(is_allowed))
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    FaultPlan, FaultTarget, PlannedFault, RehearsedContainer, SimulatedDelays, TimeWindow, ValidNames,
+    FaultPlan, FaultTarget, PlannedFault, RehearsedContainer, SimulatedDelays, StandInSoftware, TimeWindow,
+    ValidNames,
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
@@ -32,6 +33,8 @@ struct RawFaultPlan {
     costs: SimulatedDelays,
     #[serde(default)]
     container: Option<RehearsedContainer>,
+    #[serde(default)]
+    software: StandInSoftware,
     #[serde(default)]
     faults: Vec<RawFault>,
 }
@@ -236,7 +239,7 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, container, faults } = yaml::parse(file, text)?;
+        let RawFaultPlan { seed, speed, costs, container, software, faults } = yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
@@ -257,6 +260,10 @@ impl FaultPlan {
         {
             return Err(error(&["container", key], &format!("`{key}`: {problem}"), HINT));
         }
+        if let Some((name, version)) = software.first_invalid() {
+            let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
+            return Err(error(&["software", name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
+        }
         let faults = faults.into_iter().enumerate().map(|(index, raw)| {
             let index = index.to_string();
             let below = |keys: &[&str], problem: &str, hint: &str| {
@@ -266,7 +273,14 @@ impl FaultPlan {
             check_known(&fault.target, known, below)?;
             Ok(fault)
         });
-        Ok(Self { seed, speed, costs, container, faults: faults.collect::<Result<_, YamlError>>()? })
+        Ok(Self {
+            seed,
+            speed,
+            costs,
+            container,
+            software,
+            faults: faults.collect::<Result<_, YamlError>>()?,
+        })
     }
 }
 

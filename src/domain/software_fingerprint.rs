@@ -1,0 +1,229 @@
+//! Fingerprint of the software of a collection. Samples of different fingerprints are never pooled.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::case::short_hash;
+
+/// Versions and settings on which durations of kernels depend. `None` and empty values are unknown.
+///
+/// The name of the host, the paths of the installation and the version of npubench are not part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SoftwareFingerprint {
+    /// Version of the CANN toolkit, such as `8.3.RC1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cann: Option<String>,
+    /// Inner version of the toolkit, which differs between builds of one version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cann_build: Option<String>,
+    /// Version of CANN's package of operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cann_operators: Option<String>,
+    /// Version of the driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Version of the firmware.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// Packages of custom operators: name and digest of each, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub custom_operators: Vec<String>,
+    /// Options of msprof, such as `--task-time=l1 --aic-metrics=PipeUtilization`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiler: Option<String>,
+    /// Variables and switches of torch_npu that collections set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Versions of the script's process.
+    #[serde(flatten)]
+    pub imported: ImportedVersions,
+}
+
+/// Versions that a replay script writes into its journal: those of the modules that it has imported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImportedVersions {
+    /// Version of Python.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// `torch.__version__`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torch: Option<String>,
+    /// `torch_npu.__version__`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torch_npu: Option<String>,
+    /// Version of the installed package, which need not be imported to provide custom operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vllm_ascend: Option<String>,
+    /// SoC name of the device, such as `Ascend910B3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soc: Option<String>,
+}
+
+impl SoftwareFingerprint {
+    /// Returns 16 hexadecimal digits that are equal for equal fingerprints. Unknown values have no part in them, so that
+    /// fields of later versions do not change the digests of earlier ones.
+    pub fn digest(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.values() {
+            text.push_str(&format!("{name}={value}\n"));
+        }
+        short_hash(text.as_bytes())
+    }
+
+    /// Returns the fingerprint with the versions of a journal.
+    pub(crate) fn with_imported(&self, imported: ImportedVersions) -> Self {
+        Self { imported, ..self.clone() }
+    }
+
+    /// Returns true if nothing is known.
+    pub(crate) fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the part that is known before a script has run.
+    pub(crate) fn host_part(&self) -> Self {
+        self.with_imported(ImportedVersions::default())
+    }
+
+    /// Names and known values.
+    fn values(&self) -> Vec<(&str, String)> {
+        let ImportedVersions { python, torch, torch_npu, vllm_ascend, soc } = &self.imported;
+        let custom = Some(self.custom_operators.join(", ")).filter(|list| !list.is_empty());
+        let values = [
+            ("CANN", &self.cann),
+            ("CANN build", &self.cann_build),
+            ("CANN operators", &self.cann_operators),
+            ("driver", &self.driver),
+            ("firmware", &self.firmware),
+            ("torch", torch),
+            ("torch_npu", torch_npu),
+            ("vllm_ascend", vllm_ascend),
+            ("Python", python),
+            ("SoC", soc),
+            ("profiler", &self.profiler),
+            ("custom operators", &custom),
+        ];
+        let environment = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        values
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.clone()?)))
+            .chain(environment)
+            .collect()
+    }
+
+    /// Lists the values that differ, such as `CANN 8.3.RC1, not 8.5.0`; empty if the fingerprints are equal.
+    pub(crate) fn differences_from(&self, other: &Self) -> String {
+        let (mine, theirs) = (self.values(), other.values());
+        let find = |values: &[(&str, String)], name: &str| {
+            values.iter().find(|(known, _)| *known == name).map_or("unknown", |(_, value)| value).to_owned()
+        };
+        let mut names: Vec<&str> = mine.iter().map(|(name, _)| *name).collect();
+        names.extend(theirs.iter().map(|(name, _)| *name).filter(|name| find(&mine, name) == "unknown"));
+        let differences = names.into_iter().filter_map(|name| {
+            let (one, another) = (find(&mine, name), find(&theirs, name));
+            (one != another).then(|| format!("{name} {one}, not {another}"))
+        });
+        differences.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Format: `CANN 8.3.RC1, driver 25.0.rc1, torch 2.7.1, torch_npu 2.7.1`, without settings.
+impl fmt::Display for SoftwareFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: [&str; 5] = ["CANN", "driver", "torch", "torch_npu", "vllm_ascend"];
+        let values = self.values().into_iter().filter(|(name, _)| SHOWN.contains(name));
+        let parts: Vec<String> = values.map(|(name, value)| format!("{name} {value}")).collect();
+        f.write_str(if parts.is_empty() { "unknown software" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fingerprint() -> SoftwareFingerprint {
+        let known = |text: &str| Some(text.to_owned());
+        SoftwareFingerprint {
+            cann: known("8.3.RC1"),
+            driver: known("25.0.rc1"),
+            custom_operators: vec!["customize 00aa".to_owned()],
+            imported: ImportedVersions { torch: known("2.7.1"), ..ImportedVersions::default() },
+            ..SoftwareFingerprint::default()
+        }
+    }
+
+    #[test]
+    fn every_value_changes_the_digest() {
+        let first = fingerprint();
+        assert_eq!(first.digest(), fingerprint().digest());
+        assert_eq!(first.digest().len(), 16);
+        let mut digests = vec![first.digest()];
+        let text = serde_json::to_value(&first).expect("JSON");
+        let fields = [
+            "cann",
+            "cann_build",
+            "cann_operators",
+            "driver",
+            "firmware",
+            "profiler",
+            "python",
+            "torch",
+            "torch_npu",
+            "vllm_ascend",
+            "soc",
+        ];
+        for field in fields {
+            let mut changed = text.clone();
+            changed[field] = "x".into();
+            let changed: SoftwareFingerprint = serde_json::from_value(changed).expect("a fingerprint");
+            assert!(!digests.contains(&changed.digest()), "{field}");
+            digests.push(changed.digest());
+        }
+        let mut changed = first.clone();
+        changed.environment.insert("TASK_QUEUE_ENABLE".to_owned(), "2".to_owned());
+        assert!(!digests.contains(&changed.digest()));
+        let without_operators = SoftwareFingerprint { custom_operators: Vec::new(), ..first };
+        assert!(!digests.contains(&without_operators.digest()));
+    }
+
+    /// The ledger keeps the JSON; digests of later versions must stay equal.
+    #[test]
+    fn stored_fingerprints_keep_their_digest() {
+        let text =
+            r#"{"cann":"8.3.RC1","driver":"25.0.rc1","custom_operators":["customize 00aa"],"torch":"2.7.1"}"#;
+        assert_eq!(serde_json::to_string(&fingerprint()).expect("JSON"), text);
+        let read: SoftwareFingerprint = serde_json::from_str(text).expect("a fingerprint");
+        assert_eq!(read, fingerprint());
+        assert_eq!(read.digest(), "a935fc056d803931");
+        let newer: SoftwareFingerprint =
+            serde_json::from_str(r#"{"cann":"9","later":1}"#).expect("other keys");
+        assert_eq!(newer.cann.as_deref(), Some("9"));
+    }
+
+    #[test]
+    fn differences_name_both_versions() {
+        let mut other = fingerprint();
+        assert_eq!(fingerprint().differences_from(&other), "");
+        other.cann = Some("8.5.0".to_owned());
+        other.driver = None;
+        other.firmware = Some("7.7".to_owned());
+        assert_eq!(
+            fingerprint().differences_from(&other),
+            "CANN 8.3.RC1, not 8.5.0; driver 25.0.rc1, not unknown; firmware unknown, not 7.7"
+        );
+        assert_eq!(other.to_string(), "CANN 8.5.0, torch 2.7.1");
+        assert_eq!(SoftwareFingerprint::default().to_string(), "unknown software");
+    }
+
+    #[test]
+    fn host_part_excludes_imported_versions() {
+        let upgraded = fingerprint().with_imported(ImportedVersions::default());
+        assert_ne!(upgraded.digest(), fingerprint().digest());
+        assert_eq!(upgraded, fingerprint().host_part());
+        assert!(!upgraded.is_unknown() && SoftwareFingerprint::default().is_unknown());
+    }
+}

@@ -1,0 +1,193 @@
+//! Software of collections, and the generations of evidence that follow from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Row, Transaction, params};
+
+use super::{Ledger, LedgerError};
+use crate::domain::{CaseId, SoftwareFingerprint, Verdict};
+
+/// Cases whose newest measurement is of one software.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SoftwareGeneration {
+    /// `None` for collections of versions that did not record it.
+    pub(crate) software: Option<SoftwareFingerprint>,
+    /// Cases with an accepted result.
+    pub(crate) cases: BTreeSet<CaseId>,
+}
+
+/// Stores a fingerprint and returns its digest; an unknown one is not stored.
+pub(super) fn store_software(
+    tx: &Transaction<'_>,
+    software: &SoftwareFingerprint,
+) -> rusqlite::Result<Option<String>> {
+    if software.is_unknown() {
+        return Ok(None);
+    }
+    let (digest, text) = (software.digest(), serde_json::to_string(software).unwrap_or_default());
+    let sql = "INSERT INTO software (digest, fingerprint) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    tx.execute(sql, params![digest, text])?;
+    Ok(Some(digest))
+}
+
+/// Reads a fingerprint; `None` without one.
+pub(super) fn stored_fingerprint(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Option<SoftwareFingerprint>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
+impl Ledger {
+    /// Returns the cases with an accepted result, by the software of their newest measurement. A case whose newest
+    /// measurement is noisy is not among them unless an earlier one of the same software was accepted.
+    pub(crate) fn measured_generations(&self) -> Result<Vec<SoftwareGeneration>, LedgerError> {
+        let sql =
+            "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
+                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+        let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)? == Verdict::Ok.as_str(), row.get(2)?))
+        })?;
+        let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
+        let mut accepted: BTreeSet<(String, Option<String>)> = BTreeSet::new();
+        for (case, is_ok, software) in attempts {
+            if is_ok {
+                accepted.insert((case.clone(), software.clone()));
+            }
+            newest.insert(case, software);
+        }
+        let mut cases: BTreeMap<Option<String>, BTreeSet<CaseId>> = BTreeMap::new();
+        for (case, software) in accepted {
+            if newest.get(&case) == Some(&software) {
+                cases.entry(software).or_default().insert(CaseId::from_stored(case));
+            }
+        }
+        let sql = "SELECT digest, fingerprint FROM software";
+        let known: BTreeMap<String, Option<SoftwareFingerprint>> =
+            self.read_rows(sql, [], |row| Ok((row.get(0)?, stored_fingerprint(row, 1)?)))?;
+        let generation = |(software, cases): (Option<String>, _)| {
+            let software = software.and_then(|digest| known.get(&digest).cloned().flatten());
+            SoftwareGeneration { software, cases }
+        };
+        Ok(cases.into_iter().map(generation).collect())
+    }
+
+    /// Returns the software of the newest collection of a run that recorded it.
+    pub(crate) fn run_software(&self, run: &str) -> Result<Option<SoftwareFingerprint>, LedgerError> {
+        let sql = "SELECT s.fingerprint FROM collections c JOIN software s ON s.digest = c.software
+                   WHERE c.run = ?1 AND c.outcome = 'done' ORDER BY c.collection DESC LIMIT 1";
+        let newest: Vec<_> = self.read_rows(sql, [run], |row| stored_fingerprint(row, 0))?;
+        Ok(newest.into_iter().next().flatten())
+    }
+
+    /// Returns every case with an accepted measurement of its newest software.
+    pub fn measured_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
+        Ok(self.measured_generations()?.into_iter().flat_map(|generation| generation.cases).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::{
+            Attempt, Case, CaseAttributes, CaseOutcome, CollectionPurpose, DataKind, Dtype, IdentifiedCase,
+            KernelName, Nanos, Tensor,
+        },
+        ledger::{NewCollection, NewRun},
+    };
+
+    fn case(rows: u64) -> IdentifiedCase {
+        IdentifiedCase::new(Case {
+            kernel: KernelName::new("Add").expect("a name"),
+            inputs: vec![Some(Tensor::new(vec![rows], Dtype::Float))],
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        })
+    }
+
+    fn cann(version: &str) -> SoftwareFingerprint {
+        SoftwareFingerprint { cann: Some(version.to_owned()), ..SoftwareFingerprint::default() }
+    }
+
+    /// Stores a collection with one attempt.
+    fn collect(
+        ledger: &mut Ledger,
+        number: u32,
+        case: &IdentifiedCase,
+        verdict: Verdict,
+        software: &SoftwareFingerprint,
+    ) {
+        let (devices, purpose) = (&[0], CollectionPurpose::Measure);
+        let new = NewCollection { run: "r", number, devices, purpose, predicted: 1.0, started: Nanos(1) };
+        let key = ledger.begin_collection(&new).expect("started");
+        let attempt = Attempt {
+            case: case.id().clone(),
+            launched: 1,
+            launches: Vec::new(),
+            counters: Vec::new(),
+            outcome: CaseOutcome::new(verdict, "because"),
+        };
+        ledger.finish_collection(key, Nanos(2), "done", software, &[attempt]).expect("finished");
+    }
+
+    #[test]
+    fn measured_cases_are_those_of_the_newest_software() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+        let run = NewRun {
+            run: "r",
+            kind: DataKind::Rehearsal,
+            seed: 1,
+            options: "{}",
+            host: "{}",
+            started: Nanos(1),
+        };
+        let (steady, noisy, unknown) = (case(1), case(2), case(3));
+        ledger.begin_run(&run, &[steady.clone(), noisy.clone(), unknown.clone()]).expect("started");
+        assert_eq!(ledger.run_software("r").expect("read"), None);
+        collect(&mut ledger, 1, &steady, Verdict::Ok, &cann("8.3"));
+        collect(&mut ledger, 2, &noisy, Verdict::Ok, &cann("8.3"));
+        collect(&mut ledger, 3, &unknown, Verdict::Ok, &SoftwareFingerprint::default());
+        // A noisy result of the same software does not exclude a case, one of newer software does.
+        collect(&mut ledger, 4, &steady, Verdict::Noisy, &cann("8.3"));
+        collect(&mut ledger, 5, &noisy, Verdict::Noisy, &cann("8.5"));
+        collect(&mut ledger, 6, &noisy, Verdict::LostRecords, &cann("8.6"));
+        let generation = |software, case: &IdentifiedCase| SoftwareGeneration {
+            software,
+            cases: BTreeSet::from([case.id().clone()]),
+        };
+        let expected = [generation(None, &unknown), generation(Some(cann("8.3")), &steady)];
+        assert_eq!(ledger.measured_generations().expect("read"), expected);
+        assert_eq!(ledger.measured_cases().expect("read").len(), 2);
+        assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
+    }
+
+    /// A ledger of layout 3 keeps its results, whose software is unknown.
+    #[test]
+    fn ledger_of_layout_3_is_updated() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let earlier = rusqlite::Connection::open(&path).expect("created");
+        for step in [crate::ledger::SCHEMA, crate::ledger::CHECKS, crate::ledger::COLLECTIONS] {
+            earlier.execute_batch(step).expect("the layout");
+        }
+        earlier
+            .execute_batch(
+                "PRAGMA user_version = 3;
+                 INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                 INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
+                 INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 0, 1);
+                 INSERT INTO attempts VALUES (1, 1, '00000000000000aa', 1, 'ok', '', '[]');",
+            )
+            .expect("rows");
+        drop(earlier);
+        let ledger = Ledger::open(&path).expect("updated");
+        let generations = ledger.measured_generations().expect("read");
+        assert_eq!(generations.len(), 1);
+        assert_eq!((generations[0].software.as_ref(), generations[0].cases.len()), (None, 1));
+        let evidence = ledger.attempt_samples(&CaseId::from_stored("00000000000000aa")).expect("read");
+        assert_eq!(evidence[0].software, None);
+    }
+}

@@ -1,0 +1,63 @@
+//! Software that a rehearsal host pretends to have: files of CANN, driver and firmware as their installers write them,
+//! and the versions of the Python packages. A fault plan sets the versions.
+
+use std::path::{Path, PathBuf};
+
+use super::fault_plan::StandInSoftware;
+use crate::config::DeviceProfile;
+
+/// Version in the sources of the Python packages.
+const VERSION_IN_SOURCE: &str = "0+rehearsal";
+/// SoC name in the sources of the Python packages.
+const SOC_IN_SOURCE: &str = "SoC of the rehearsal host";
+
+/// Folder of a rehearsal host that corresponds to `/usr/local/Ascend`.
+pub(crate) fn ascend_root(host: &Path) -> PathBuf {
+    host.join("Ascend")
+}
+
+/// Folder of a rehearsal host's CANN.
+pub(super) fn cann_home(host: &Path) -> PathBuf {
+    ascend_root(host).join("ascend-toolkit").join("latest")
+}
+
+/// SoC name of the devices of a profile.
+pub(super) fn soc_name(profile: &DeviceProfile) -> &str {
+    profile.soc.first().map_or("Ascend910", String::as_str)
+}
+
+/// Returns path and text of the files of CANN, driver and firmware, and of the metadata of an installed vllm_ascend.
+pub(super) fn software_files(
+    host: &Path,
+    python: &Path,
+    software: &StandInSoftware,
+) -> Vec<(PathBuf, String)> {
+    let StandInSoftware { cann, driver, firmware, torch: _, torch_npu: _, vllm_ascend } = software;
+    let architecture = std::env::consts::ARCH;
+    let toolkit = format!(
+        "package_name=Ascend-cann-toolkit\nversion={cann}\narch={architecture}\nos=linux\n\
+         path=/usr/local/Ascend/ascend-toolkit/{cann}/{architecture}-linux\n"
+    );
+    let folder = cann_home(host).join(format!("{architecture}-linux"));
+    let mut files = vec![(folder.join("ascend_toolkit_install.info"), toolkit)];
+    for (package, version) in [("driver", driver), ("firmware", firmware)] {
+        let text = format!("Version={version}\npackage_version={version}\n");
+        files.push((ascend_root(host).join(package).join("version.info"), text));
+    }
+    files.extend(vllm_ascend.as_ref().map(|version| {
+        let metadata = format!("Metadata-Version: 2.1\nName: vllm_ascend\nVersion: {version}\n");
+        (python.join(format!("vllm_ascend-{version}.dist-info")).join("METADATA"), metadata)
+    }));
+    files
+}
+
+/// Returns the source of a Python file with the versions and the SoC name of the host.
+pub(super) fn python_source(
+    name: &str,
+    source: &str,
+    software: &StandInSoftware,
+    profile: &DeviceProfile,
+) -> String {
+    let version = if name.starts_with("torch_npu/") { &software.torch_npu } else { &software.torch };
+    source.replace(VERSION_IN_SOURCE, version).replace(SOC_IN_SOURCE, soc_name(profile))
+}
