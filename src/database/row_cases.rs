@@ -16,6 +16,8 @@ pub(crate) struct RowCase {
     /// The replay's measurement in the row; `None` without one. A number without a verdict, as older tools write it,
     /// counts as `ok`.
     pub shown: Option<ShownResult>,
+    /// True if the recorded kernel ran on an AI CPU.
+    pub is_on_ai_cpu: bool,
 }
 
 /// Problem of a row without input shapes.
@@ -29,6 +31,7 @@ pub(crate) struct RowColumns {
     verdict: Option<usize>,
     samples: Option<usize>,
     software: Option<usize>,
+    core: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
 }
@@ -49,9 +52,10 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [average, verdict, samples, software] =
-            [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE].map(column);
-        Ok(Self { signature, average, verdict, samples, software, attributes })
+        let [average, verdict, samples, software, core] =
+            [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE, columns::CORE]
+                .map(column);
+        Ok(Self { signature, average, verdict, samples, software, core, attributes })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -107,6 +111,7 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
+            is_on_ai_cpu: text(columns.core) == Some("AI_CPU"),
         });
     });
     Ok(cases)

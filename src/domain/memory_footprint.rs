@@ -1,6 +1,6 @@
 //! Device memory that a case needs, including what the allocator and the layouts add: blocks of FRACTAL_NZ are whole,
-//! each tensor starts at a multiple of 512 bytes, inputs and outputs are allocated twice, so that a launch can be
-//! prepared while another runs, and the kernel has a workspace as large as its outputs beside a fixed one.
+//! each tensor starts at a multiple of 512 bytes, inputs and outputs are counted twice, and the kernel has a workspace as
+//! large as its outputs beside a fixed one.
 
 use super::{Case, Tensor, TensorFormat};
 
@@ -10,7 +10,9 @@ const ALIGNMENT: u64 = 512;
 const BLOCK_ROWS: u64 = 16;
 /// Bytes of a row of a block in FRACTAL_NZ.
 const BLOCK_BYTES: u64 = 32;
-/// Allocated copies of each input and output.
+/// Copies of each input and output. The replay builds tensors from chunks, without temporary tensors of their size; the
+/// second copy stands for the row-major tensor that is converted to a blocked format, for the results of a call that are
+/// allocated before those of the last one are free, and for memory that the allocator cannot use because of gaps.
 const COPIES: u64 = 2;
 /// Bytes of workspace that the runtime gives to every kernel.
 const FIXED_WORKSPACE: u64 = 32 << 20;

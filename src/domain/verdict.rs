@@ -28,7 +28,7 @@ pub enum Verdict {
     Oom,
     /// The call was refused, or the recorded shapes contradict the kernel's shape rule.
     InvalidArgs,
-    /// The catalogue has no entry that covers the case.
+    /// The catalogue has no entry that covers the case, or its call does not fit the installed packages.
     Unsupported,
     /// Did not end within its time limit.
     Hung,

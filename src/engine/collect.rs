@@ -267,6 +267,7 @@ fn expected_launches<'a>(settings: &'a CollectionSettings, planned: &'a PlannedC
         also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
         notes: &planned.call.notes,
+        is_on_ai_cpu: planned.is_on_ai_cpu,
         host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct PlannedCase {
     pub value: f64,
     /// Number of devices that it needs at once.
     pub devices: usize,
+    /// True if the row was recorded on an AI CPU, so that the replay may run there.
+    pub(crate) is_on_ai_cpu: bool,
 }
 
 #[derive(Debug, Default)]
@@ -168,7 +170,8 @@ pub(crate) fn select_cases(
             match resolve_call(catalogue, device, &case) {
                 Ok((call, fastest)) => {
                     let devices = process_count(&call);
-                    let planned = PlannedCase { case, call, fastest, value, devices };
+                    let is_on_ai_cpu = row.is_on_ai_cpu;
+                    let planned = PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu };
                     match rejection_outcome(catalogue, &planned, selection) {
                         Some(outcome) => plan.rejected.push((planned.case, outcome)),
                         None => plan.cases.push(planned),

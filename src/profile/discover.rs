@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::ProfileError;
+use super::{ProfileError, newest_export::newest_exports};
 
 /// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ impl ProfileFile {
         for (_, file) in resolved.iter().filter(|(_, path)| !path.is_dir()) {
             search.add_file(file);
         }
-        Ok(search.into_found(&resolved))
+        search.into_found(&resolved)
     }
 }
 
@@ -159,11 +159,12 @@ impl ProfileSearch {
         from.map(|(file, _)| file).take_while(move |file| file.starts_with(path))
     }
 
-    fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> DiscoveredProfiles {
+    fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> Result<DiscoveredProfiles, ProfileError> {
         let profiles = mem::take(&mut self.profiles).into_iter();
-        let read: BTreeMap<PathBuf, Vec<PathBuf>> = profiles
-            .filter_map(|(profile, forms)| Some((profile, newest_of_folders(best_form(forms)?))))
-            .collect();
+        let read = profiles
+            .filter_map(|(profile, forms)| Some((profile, best_form(forms)?)))
+            .map(|(profile, best)| Ok((profile, newest_of_folders(best)?)));
+        let read: BTreeMap<PathBuf, Vec<PathBuf>> = read.collect::<Result<_, ProfileError>>()?;
         let is_read: BTreeSet<&PathBuf> = read.values().flatten().collect();
         let instead_of = |path: &Path| {
             let first = self.files_below(path).next()?;
@@ -177,7 +178,7 @@ impl ProfileSearch {
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
         files.dedup();
-        DiscoveredProfiles { files, passed_over }
+        Ok(DiscoveredProfiles { files, passed_over })
     }
 
     /// Collects the files of every profile. A file outside of profile folders belongs to a profile of its folder.
@@ -213,17 +214,19 @@ pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileEr
         let entry = entry.map_err(io)?;
         let output = entry.path().join("mindstudio_profiler_output");
         if entry.file_name().to_string_lossy().starts_with("PROF_") && output.is_dir() {
-            found.extend(newest_op_summary(&output).map_err(io)?);
+            found.extend(newest_op_summary(&output)?);
         }
     }
     found.sort();
     Ok(found)
 }
 
-fn newest_op_summary(folder: &Path) -> io::Result<Vec<ProfileFile>> {
-    let mut tables = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+fn newest_op_summary(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
+    let entries = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>());
+    let mut tables = entries.map_err(|source| io_error(folder, source))?;
     tables.retain(|path| ProfileFormat::of_file(path) == Some(ProfileFormat::OpSummary));
-    Ok(newest_exports(tables).into_iter().map(ProfileFile).collect())
+    Ok(newest_exports(tables)?.into_iter().map(ProfileFile).collect())
 }
 
 /// Returns the preferred form with a file that is not empty; a failed export leaves empty files.
@@ -233,28 +236,17 @@ fn best_form(mut forms: FilesByFormat) -> Option<(ProfileFormat, Vec<PathBuf>)> 
     filled.and_then(|form| forms.remove_entry(&form)).or_else(|| forms.pop_first())
 }
 
-fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Vec<PathBuf> {
+fn newest_of_folders((form, files): (ProfileFormat, Vec<PathBuf>)) -> Result<Vec<PathBuf>, ProfileError> {
     // msprof writes each export of the same records to a new file with its time.
     if !matches!(form, ProfileFormat::OpSummary | ProfileFormat::MsprofDatabase) {
-        return files;
+        return Ok(files);
     }
     let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for file in files {
         folders.entry(file.parent().map(Path::to_owned).unwrap_or_default()).or_default().push(file);
     }
-    folders.into_values().flat_map(newest_exports).collect()
-}
-
-/// Returns the files of the newest export, by the time at the end of their names
-/// (`op_summary_slice_0_<yyyymmddHHMMSS>`); slices have one time. Files without a time are kept.
-fn newest_exports(files: Vec<PathBuf>) -> Vec<PathBuf> {
-    let time = |file: &Path| {
-        let stem = file.file_stem()?.to_str()?;
-        let last = stem.rsplit('_').next()?;
-        (last.len() == 14 && last.bytes().all(|byte| byte.is_ascii_digit())).then(|| last.to_owned())
-    };
-    let newest = files.iter().filter_map(|file| time(file)).max();
-    files.into_iter().filter(|file| time(file).is_none_or(|time| Some(time) == newest)).collect()
+    let newest: Vec<Vec<PathBuf>> = folders.into_values().map(newest_exports).collect::<Result<_, _>>()?;
+    Ok(newest.concat())
 }
 
 /// Profile that contains a folder.

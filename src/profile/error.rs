@@ -50,6 +50,14 @@ pub enum ProfileError {
         .0.display()
     )]
     NoProfile(PathBuf),
+    /// Export in slices of which some are missing.
+    #[error("`{}`: {problem}", .file.display())]
+    IncompleteExport {
+        /// Newest slice.
+        file: PathBuf,
+        /// Missing slice.
+        problem: String,
+    },
     /// Empty file.
     #[error("`{}` is empty", .0.display())]
     Empty(PathBuf),
@@ -232,6 +240,9 @@ impl ProfileError {
             Self::Io { .. } => "check the path and its permissions",
             Self::NoProfile(_) => {
                 "give a kernel_details.csv, an op_summary_*.csv, a profiler's database, or a folder that torch_npu.profiler or msprof wrote"
+            }
+            Self::IncompleteExport { .. } => {
+                "export the profile again with `msprof --export=on --output=PROF_...`, or copy all slices"
             }
             Self::Empty(_) => "the profiler did not finish writing it; export the profile again",
             Self::LfsPointer(_) => "fetch the data with `git lfs pull`",

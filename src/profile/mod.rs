@@ -12,6 +12,7 @@ mod groups;
 mod host_calls;
 mod ingest;
 mod kernel_record;
+mod newest_export;
 pub mod npu_smi;
 mod operator_details;
 mod records;

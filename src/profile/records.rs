@@ -235,6 +235,11 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.name)
     }
 
+    /// Returns true if the kernel ran on the host-like cores of the device, not on its AI cores.
+    pub fn is_on_ai_cpu(&self) -> bool {
+        self.optional_cell(self.table.columns.core).trim_ascii() == AI_CPU
+    }
+
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
     pub fn signature_cells(&self) -> [&'a [u8]; 6] {
         self.table.columns.cells.map(|column| self.cell_bytes(column))
@@ -309,6 +314,9 @@ impl<'a> KernelRow<'a> {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
     }
 }
+
+/// Type of core of kernels that have no implementation for the AI cores.
+const AI_CPU: &[u8] = b"AI_CPU";
 
 impl KernelRecord for KernelRow<'_> {
     fn kernel(&self) -> &[u8] {

@@ -37,9 +37,9 @@ impl ResumeState {
         let mut open = Vec::new();
         for planned in plan.cases {
             let Some(record) = by_case.get(planned.case.id()) else { continue };
-            let PlannedCase { case, call, fastest, value, devices } = planned;
+            let PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu } = planned;
             let case = keep_open(case, record);
-            open.extend(case.map(|case| PlannedCase { case, call, fastest, value, devices }));
+            open.extend(case.map(|case| PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu }));
         }
         let mut rejected = Vec::new();
         for (case, outcome) in plan.rejected {

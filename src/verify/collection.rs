@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, Dtype, KernelName, Launch, LogicalDeviceId, Nanos, Slot, Verdict,
-        signature_mismatch,
+        Attempt, Case, CaseOutcome, DataKind, Dtype, KernelName, Launch, LogicalDeviceId, Nanos, Slot,
+        Verdict, signature_mismatch,
     },
     profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -31,6 +31,8 @@ pub struct RawRecord {
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
+    /// True if it ran on an AI CPU instead of the AI cores.
+    pub is_on_ai_cpu: bool,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
 }
@@ -48,6 +50,8 @@ pub struct ExpectedLaunches<'a> {
     pub fastest: Nanos,
     /// Assumptions about values that shapes do not determine, added to the reason.
     pub notes: &'a [String],
+    /// True if the recorded kernel ran on an AI CPU.
+    pub is_on_ai_cpu: bool,
     /// Input slots that the kernel reads from the host: their form in the profile depends on the launching library, not
     /// on the work.
     pub host_slots: Vec<usize>,
@@ -68,6 +72,12 @@ pub enum CollectionTermination {
 /// and rounding.
 const PLAUSIBLE: f64 = 0.95;
 
+/// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
+const MAX_OVERLAP: Nanos = Nanos(1_000);
+
+/// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
+const MAX_CLOCK_RATIO: f64 = 1.1;
+
 /// Reads all kernel records below the profile folder, sorted by start time.
 pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     let mut records = Vec::new();
@@ -83,6 +93,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 start,
                 duration,
                 device: record.device().map(LogicalDeviceId),
+                is_on_ai_cpu: record.is_on_ai_cpu(),
                 // A helper whose cells cannot be read is still a record; it matches no case.
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
                 outputs: record.output_cells()?.parse().unwrap_or_default(),
@@ -125,7 +136,9 @@ pub fn assess_collection(
                 return Err(outcome);
             }
             match brackets.get(&ordinal) {
-                Some(&(from, to)) => rank_launches(rank, expected, line, &rank.records[from..to]),
+                Some(&(from, to)) => {
+                    rank_launches(manifest.kind, rank, expected, line, &rank.records[from..to])
+                }
                 None => Err(without_bracket(line, &rank.records, end)),
             }
         });
@@ -212,9 +225,11 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
     let error = line.error.as_ref()?;
     let verdict = if error.is_of_another_rank() {
         Verdict::NotRun
+    } else if error.is_installation_mismatch() {
+        return Some(CaseOutcome::new(Verdict::Unsupported, error.message.clone()));
     } else if error.is_out_of_memory() {
         Verdict::Oom
-    } else if error.is_device_fault() {
+    } else if error.is_device_fault() || (error.is_compact() && !line.usable) {
         Verdict::Crashed
     } else {
         Verdict::InvalidArgs
@@ -224,6 +239,7 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
 
 /// Returns the launches of a case by one process, or the reason why its records do not match.
 fn rank_launches<'a>(
+    kind: DataKind,
     rank: &RankOutput<'_>,
     expected: &ExpectedLaunches<'_>,
     line: &JournalLine,
@@ -231,7 +247,8 @@ fn rank_launches<'a>(
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
     let own: Vec<&RawRecord> =
         records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
-    match wrong_records(rank, expected, line, records, &own) {
+    let wrong = wrong_records(rank, expected, line, records, &own);
+    match wrong.or_else(|| impossible_duration(kind, expected, line, &own)) {
         Some(outcome) => Err(outcome),
         None => Ok(RankLaunches { launched: line.launched, records, own }),
     }
@@ -303,13 +320,49 @@ fn wrong_records(
     if let Some(mismatch) = own.iter().find_map(mismatch) {
         return Some(CaseOutcome::new(Verdict::WrongKernel, mismatch));
     }
+    if own.iter().any(|record| record.is_on_ai_cpu) && !expected.is_on_ai_cpu {
+        let reason = "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
+        return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
+    }
+    None
+}
+
+/// Returns the reason why a duration cannot be right: below the roofline bound; longer than the time until the next
+/// launch; or, all launches together, longer than the case took by the host's clock. Launches of one stream follow each
+/// other. Simulated durations are not compared with the host's clock.
+fn impossible_duration(
+    kind: DataKind,
+    expected: &ExpectedLaunches<'_>,
+    line: &JournalLine,
+    own: &[&RawRecord],
+) -> Option<CaseOutcome> {
+    let implausible = |reason: String| Some(CaseOutcome::new(Verdict::Implausible, reason));
     let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
     if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE || shortest.duration.0 <= 0 {
-        let reason = format!(
+        return implausible(format!(
             "launch {number} took {} us, the roofline allows no less than {} us",
             shortest.duration, expected.fastest
-        );
-        return Some(CaseOutcome::new(Verdict::Implausible, reason));
+        ));
+    }
+    for (number, pair) in own.windows(2).enumerate() {
+        let [record, next] = pair else { continue };
+        let until_next = next.start.0.saturating_sub(record.start.0);
+        let tolerance = record.duration.0 / 100 + MAX_OVERLAP.0;
+        if record.duration.0.saturating_sub(until_next) > tolerance {
+            let until_next = Nanos(until_next);
+            return implausible(format!(
+                "launch {number} took {} us, but the next one started {until_next} us after it",
+                record.duration
+            ));
+        }
+    }
+    let total = own.iter().map(|record| record.duration.seconds()).sum::<f64>();
+    let elapsed = line.seconds.filter(|_| kind == DataKind::Npu)?;
+    if total > elapsed * MAX_CLOCK_RATIO {
+        let factor = total / elapsed.max(f64::MIN_POSITIVE);
+        return implausible(format!(
+            "its launches took {total:.6} s, {factor:.1} times longer than the case by the host's clock"
+        ));
     }
     None
 }

@@ -15,6 +15,9 @@ pub struct JournalLine {
     pub launched: u32,
     /// Exception raised by the call.
     pub error: Option<PythonException>,
+    /// False if the exception was raised when the device was synchronised, so that the device cannot be used any more.
+    #[serde(default = "is_usable")]
+    pub usable: bool,
     /// Seconds of the case, including the construction of its tensors.
     #[serde(default)]
     pub seconds: Option<f64>,
@@ -28,10 +31,20 @@ pub struct PythonException {
 }
 
 impl PythonException {
-    /// Returns true if device memory ran out.
+    /// Returns true if device memory ran out: torch's own error, or the runtime's error 207001, whose text names the
+    /// allocation that failed (EL0004 in CANN's list).
     pub fn is_out_of_memory(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
-        self.class.ends_with("OutOfMemoryError") || message.contains("out of memory")
+        self.class.ends_with("OutOfMemoryError")
+            || message.contains("out of memory")
+            || self.message.contains("EL0004")
+            || self.error_codes().any(|code| code == 207_001)
+    }
+
+    /// Returns true if the catalogue's call does not fit the installed packages, which the script checks before it
+    /// launches anything.
+    pub fn is_installation_mismatch(&self) -> bool {
+        self.class == "InstallationMismatch"
     }
 
     /// Returns true if this process skipped the case because another rank could not launch it.
@@ -41,12 +54,28 @@ impl PythonException {
 
     /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
     pub fn is_device_fault(&self) -> bool {
-        let mut codes = self.message.split("error code is ").skip(1);
-        codes.any(|rest| {
+        self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
+    }
+
+    /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
+    pub fn is_compact(&self) -> bool {
+        self.message.contains("CANN error:")
+    }
+
+    /// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of
+    /// torch_npu.
+    fn error_codes(&self) -> impl Iterator<Item = u32> {
+        self.message.split("error code").skip(1).filter_map(|rest| {
+            let rest = rest.strip_prefix(" is").unwrap_or(rest);
+            let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            digits == 6 && (rest.starts_with("507") || rest.starts_with("107"))
+            rest.get(..digits).filter(|code| code.len() == 6)?.parse().ok()
         })
     }
+}
+
+const fn is_usable() -> bool {
+    true
 }
 
 /// Journal of a process.
@@ -134,15 +163,45 @@ mod tests {
         assert_eq!(read_journal(&folder.path().join("missing")), LaunchJournal::default());
     }
 
+    /// Wordings of torch_npu and of CANN, from their sources and from logs of users.
     #[test]
-    fn device_faults_differ_from_wrong_calls() {
+    fn causes_of_exceptions_are_read_from_every_wording() {
+        let fault = [
+            "Initialize:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:147 NPU function error: \
+             c10_npu::SetDevice(device_id_), error code is 107001 [ERROR] ERR00100 PTA call acl api failed",
+            "NPU function error: c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream()), error code is 507015",
+            "ACL stream synchronize failed, error code:507015",
+            "ACL stream synchronize failed, error code: 507048",
+            " NPU error,NPU error code is:507018 [ERROR] ERR01001 OPS internal error",
+            "NPU warning, error code is 507035[Error]: [Error]: The vector core execution is abnormal.",
+        ];
+        let memory = [
+            "NPU out of memory. Tried to allocate 80.00 GiB",
+            "NPU function error: aclrtMalloc, error code is 207001 [Error]: Failed to apply for memory.",
+            "call aclnnBatchMatMul failed, error code is 207001",
+            "Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by APP module.",
+            "EL0004: [PID: 1119] Failed to allocate memory. Possible Cause: Available memory is insufficient.",
+        ];
+        let call = [
+            "size of tensor a (107520) must match the size of tensor b (507015)",
+            "mat1 and mat2 shapes cannot be multiplied",
+            "call aclnnSwiGlu failed, error code is 161002 EZ1001: Shape of x is invalid",
+            "call aclnnAdd failed, error code is 561103",
+            "error code is 50701",
+            "error code",
+        ];
         let raised =
             |message: &str| PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
-        assert!(raised("NPU function error: aclrtSynchronizeStream, error code is 507015").is_device_fault());
-        assert!(
-            !raised("size of tensor a (107520) must match the size of tensor b (507015)").is_device_fault()
-        );
-        assert!(raised("NPU out of memory. Tried to allocate 80.00 GiB").is_out_of_memory());
-        assert!(!raised("mat1 and mat2 shapes cannot be multiplied").is_device_fault());
+        let causes = |message: &&str| (raised(message).is_device_fault(), raised(message).is_out_of_memory());
+        for message in &fault {
+            assert_eq!(causes(message), (true, false), "{message}");
+        }
+        for message in &memory {
+            assert_eq!(causes(message), (false, true), "{message}");
+        }
+        for message in &call {
+            assert_eq!(causes(message), (false, false), "{message}");
+        }
+        assert!(raised("CANN error: The argument is invalid.Reason: Set device failed").is_compact());
     }
 }

@@ -183,6 +183,7 @@ impl CollectionFixture {
             also_launched: &entry.also_launches,
             fastest: Nanos(1),
             notes: &[],
+            is_on_ai_cpu: false,
             host_slots: CatalogueEntry::host_slots(entry),
         };
         let expected: Vec<ExpectedLaunches<'_>> = self.cases.iter().map(expected).collect();

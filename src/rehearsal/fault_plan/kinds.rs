@@ -28,6 +28,8 @@ pub(crate) enum FaultKind {
     OutOfMemory(OutOfMemory),
     /// A kernel ends in an error of the runtime, after which the script cannot use the device.
     DeviceError(RuntimeDeviceError),
+    /// The kernel runs on an AI CPU, as one without a binary for the AI cores does.
+    AiCpuFallback(NoParameters),
     /// The profiler's clock is set to another time.
     ClockJump(ClockJump),
     /// The profiler loses records.
@@ -40,6 +42,8 @@ pub(crate) enum FaultKind {
     MissingOutput(MissingOutput),
     /// Records carry the number of another device.
     WrongDeviceId(WrongDevice),
+    /// Durations in the table are in another unit than its header states.
+    WrongUnit(WrongUnit),
     /// The disk is full when msprof exports.
     DiskFull(DiskFull),
     /// All steps except kernels take longer.
@@ -69,6 +73,7 @@ impl FaultKind {
             | Self::Hang(_)
             | Self::OutOfMemory(_)
             | Self::DeviceError(_)
+            | Self::AiCpuFallback(_)
             | Self::ClockJump(_) => FaultScope::Case,
             Self::Crash(_)
             | Self::LostRecords(_)
@@ -76,6 +81,7 @@ impl FaultKind {
             | Self::RaggedCsv(_)
             | Self::MissingOutput(_)
             | Self::WrongDeviceId(_)
+            | Self::WrongUnit(_)
             | Self::DiskFull(_) => FaultScope::Collection,
             Self::SlowDevice(_) | Self::Throttling(_) | Self::DeviceLost(_) | Self::LeftoverProcess(_) => {
                 FaultScope::Device
@@ -142,6 +148,10 @@ parameters! {
     WrongDevice {
         /// Number of the device; the next one by default.
         shows: Option<u32> = None,
+    }
+    WrongUnit {
+        /// Factor of the durations.
+        factor: f64 = 1e3,
     }
     DiskFull {
         /// Written share of the table's bytes, from 0 (an empty file) to 1.

@@ -12,7 +12,7 @@ use std::{fs, path::Path};
 pub(crate) use container::RehearsedContainer;
 pub(crate) use kinds::{
     CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
-    HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept,
+    HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept, WrongUnit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,9 @@ pub struct FaultPlan {
     /// Versions of the software that the host pretends to have.
     #[serde(default)]
     pub(crate) software: StandInSoftware,
+    /// Schemas of the installation that differ from those of the catalogue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) schemas: Vec<String>,
     pub(crate) faults: Vec<PlannedFault>,
 }
 
@@ -44,6 +47,7 @@ impl Default for FaultPlan {
             costs: SimulatedDelays::default(),
             container: None,
             software: StandInSoftware::default(),
+            schemas: Vec::new(),
             faults: Vec::new(),
         }
     }

@@ -10,10 +10,11 @@ use super::{
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
-        SlowDevice, TruncatedCsv, WrongDevice,
+        SlowDevice, TruncatedCsv, WrongDevice, WrongUnit,
     },
 };
 use crate::{
+    catalogue::OperatorSchema,
     config::{YamlError, yaml},
     domain::did_you_mean_or,
 };
@@ -35,6 +36,8 @@ struct RawFaultPlan {
     container: Option<RehearsedContainer>,
     #[serde(default)]
     software: StandInSoftware,
+    #[serde(default)]
+    schemas: Vec<String>,
     #[serde(default)]
     faults: Vec<RawFault>,
 }
@@ -67,6 +70,10 @@ struct RawFault {
     missing_output: Option<MissingOutput>,
     #[serde(deserialize_with = "default_if_null")]
     wrong_device_id: Option<WrongDevice>,
+    #[serde(deserialize_with = "default_if_null")]
+    wrong_unit: Option<WrongUnit>,
+    #[serde(deserialize_with = "default_if_null")]
+    ai_cpu_fallback: Option<NoParameters>,
     #[serde(deserialize_with = "default_if_null")]
     disk_full: Option<DiskFull>,
     #[serde(deserialize_with = "default_if_null")]
@@ -112,6 +119,8 @@ impl RawFault {
             ("ragged_csv", self.ragged_csv.map(FaultKind::RaggedCsv)),
             ("missing_output", self.missing_output.map(FaultKind::MissingOutput)),
             ("wrong_device_id", self.wrong_device_id.map(FaultKind::WrongDeviceId)),
+            ("wrong_unit", self.wrong_unit.map(FaultKind::WrongUnit)),
+            ("ai_cpu_fallback", self.ai_cpu_fallback.map(FaultKind::AiCpuFallback)),
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
             ("throttling", self.throttling.map(FaultKind::Throttling)),
@@ -181,6 +190,10 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");
             require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)
         }
+        FaultKind::WrongUnit(WrongUnit { factor }) => {
+            let problem = format!("expected a number above 0, up to {MAX_FACTOR}");
+            require(*factor > 0.0 && *factor <= MAX_FACTOR, "factor", &problem)
+        }
         FaultKind::Hang(ProcessHang { seconds: Some(seconds), .. })
         | FaultKind::LeftoverProcess(LeftoverProcess { seconds: Some(seconds), .. }) => {
             let is_valid = *seconds > 0.0 && *seconds <= MAX_SECONDS;
@@ -239,7 +252,8 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, container, software, faults } = yaml::parse(file, text)?;
+        let RawFaultPlan { seed, speed, costs, container, software, schemas, faults } =
+            yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
@@ -264,6 +278,13 @@ impl FaultPlan {
             let problem = format!("`{name}` is {version:?}, expected a version such as 8.5.0");
             return Err(error(&["software", name], &problem, "letters, digits and `.`, `+`, `-`, `_`"));
         }
+        for (index, schema) in schemas.iter().enumerate() {
+            if let Err(problem) = OperatorSchema::parse(schema) {
+                let keys = ["schemas", &index.to_string()];
+                let hint = "write it as torch does: name(Tensor x, int n, *, float e=1) -> Tensor";
+                return Err(error(&keys, &format!("not a schema: {problem}"), hint));
+            }
+        }
         let faults = faults.into_iter().enumerate().map(|(index, raw)| {
             let index = index.to_string();
             let below = |keys: &[&str], problem: &str, hint: &str| {
@@ -279,6 +300,7 @@ impl FaultPlan {
             costs,
             container,
             software,
+            schemas,
             faults: faults.collect::<Result<_, YamlError>>()?,
         })
     }

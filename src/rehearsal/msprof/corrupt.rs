@@ -3,7 +3,7 @@
 use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
     domain::Nanos,
-    rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept},
+    rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
 };
 
 /// Records lost by a crash, because the profiler was not finalised.
@@ -51,6 +51,11 @@ pub(super) fn corrupt_records(
     }
     for kind in faults {
         match kind {
+            FaultKind::WrongUnit(WrongUnit { factor }) => {
+                for launch in &mut collected.launches {
+                    launch.duration = Nanos((launch.duration.0 as f64 * factor).round() as i64);
+                }
+            }
             FaultKind::LostRecords(lost) => {
                 let length = collected.launches.len();
                 let head = (lost.head as usize).min(length);

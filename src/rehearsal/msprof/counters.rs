@@ -22,7 +22,7 @@ pub(super) fn blocks(profile: &DeviceProfile, launch: &LoggedLaunch) -> u64 {
     let cores = match launch.operation.task {
         TaskEngine::Cube => profile.cube_cores,
         TaskEngine::Vector => profile.vector_cores,
-        TaskEngine::Random => return 0,
+        TaskEngine::Random | TaskEngine::AiCpu => return 0,
     };
     written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
 }
@@ -80,7 +80,8 @@ pub(super) fn header(metrics: AicMetrics) -> String {
 pub(super) fn cells(profile: &DeviceProfile, launch: &LoggedLaunch, metrics: AicMetrics) -> String {
     let all = pipe_cells(profile, launch);
     let known: Vec<(&str, &str)> = COUNTERS.into_iter().zip(all.split(',')).collect();
-    let absent = if launch.operation.task == TaskEngine::Random { "N/A" } else { "0.000" };
+    let has_counters = matches!(launch.operation.task, TaskEngine::Cube | TaskEngine::Vector);
+    let absent = if has_counters { "0.000" } else { "N/A" };
     let cell = |name: &str| known.iter().find(|(known, _)| *known == name).map_or(absent, |(_, cell)| *cell);
     columns(metrics).into_iter().map(|name| format!(",{}", cell(name))).collect()
 }
@@ -95,7 +96,7 @@ fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
     let clock = f64::from(profile.clock_mhz) / launch.slowdown;
     let cycles = busy * clock * blocks(profile, launch) as f64;
     match launch.operation.task {
-        TaskEngine::Random => ["N/A"; 25].join(","),
+        TaskEngine::Random | TaskEngine::AiCpu => ["N/A"; 25].join(","),
         TaskEngine::Vector => format!("{idle_cube},{},0.000", core(busy, cycles, &VECTOR_SHARES, launch)),
         TaskEngine::Cube => {
             let whole = f64::from(profile.clock_mhz)

@@ -67,6 +67,7 @@ const fn task_type(task: TaskEngine) -> &'static str {
         TaskEngine::Cube => "AI_CORE",
         TaskEngine::Vector => "AI_VECTOR_CORE",
         TaskEngine::Random => "DSA_SQE",
+        TaskEngine::AiCpu => "AI_CPU",
     }
 }
 

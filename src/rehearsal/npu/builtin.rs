@@ -8,7 +8,10 @@ use super::{
     session::ApiSession,
     tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
-use crate::domain::{Dtype, Tensor};
+use crate::{
+    catalogue::CatalogueEntry,
+    domain::{Dtype, Tensor},
+};
 
 /// Answers a call of this module or of [`factories`]; `None` for other functions.
 pub(super) fn call(
@@ -25,6 +28,7 @@ pub(super) fn call(
         "torch.npu.device_count" => Ok(ApiReply::Int(u64::from(session.devices))),
         "torch.npu.current_device" => Ok(ApiReply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(ApiReply::Bool(session.devices > 0)),
+        "torch._C._jit_get_all_schemas" => Ok(operator_schemas(session)),
         "torch.distributed.store_set" => store_set(session, arguments),
         "torch.distributed.store_get" => store_get(session, arguments),
         "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
@@ -33,6 +37,10 @@ pub(super) fn call(
         "torch.t" | "torch.Tensor.t" => matrix_transpose(session, arguments),
         "torch.triu" => upper_triangle(session, arguments),
         "torch.Tensor.to" => copy_to_device(session, arguments),
+        "torch.Tensor.view" => view(session, arguments),
+        "torch.Tensor.narrow" => narrow(session, arguments),
+        // Between the sentinels of a case it is the launch of a kernel.
+        "torch.Tensor.copy_" if session.log.case.is_none() => copy_part(session, arguments),
         "torch_npu.npu_format_cast" => format_cast(session, arguments),
         _ => return factories::call(session, api, arguments),
     };
@@ -52,6 +60,50 @@ fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRe
     session.current = device;
     session.log.open(device);
     Ok(ApiReply::Nothing)
+}
+
+/// Name of each operator of the catalogue, and of each argument its name and whether it is keyword-only.
+fn operator_schemas(session: &ApiSession) -> ApiReply {
+    let schema = |entry: &CatalogueEntry| {
+        let schema = session.installed_schema(entry);
+        let arguments = schema.arguments.iter().map(|argument| {
+            ApiReply::Tuple(vec![
+                ApiReply::Text(argument.name.clone()),
+                ApiReply::Bool(argument.keyword_only),
+            ])
+        });
+        ApiReply::Tuple(vec![ApiReply::Text(schema.name.clone()), ApiReply::Tuple(arguments.collect())])
+    };
+    ApiReply::Tuple(session.catalogue.entries().map(schema).collect())
+}
+
+/// `tensor.view(shape)`: the same memory in another shape.
+fn view(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("view(Tensor self, int[] size) -> Tensor", arguments, &[])?;
+    let dims = factories::dims(bound.get("size"))?;
+    let handle = session.memory.reshaped(tensor_handle(&bound, "self")?, dims)?;
+    session.memory.tensor_reply(handle)
+}
+
+/// `tensor.narrow(0, start, length)`: a part of a vector.
+fn narrow(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound =
+        bind_signature("narrow(Tensor self, int dim, int start, int length) -> Tensor", arguments, &[])?;
+    let [dim, start, length] =
+        ["dim", "start", "length"].map(|name| int_argument(&bound, name).unwrap_or(-1));
+    let part = u64::try_from(start).ok().zip(u64::try_from(length).ok()).filter(|_| dim == 0);
+    let part = part.ok_or_else(|| runtime("rehearsal: narrow is known for the first dimension only"))?;
+    let handle = session.memory.narrowed(tensor_handle(&bound, "self")?, part)?;
+    session.memory.tensor_reply(handle)
+}
+
+/// `part.copy_(values)` of equal types: a copy of memory, which launches no kernel.
+fn copy_part(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("copy_(Tensor self, Tensor src) -> Tensor", arguments, &[])?;
+    let target = tensor_handle(&bound, "self")?;
+    let source = readable(session, "copy_", tensor_handle(&bound, "src")?)?;
+    session.memory.write_part(target, &source)?;
+    Ok(ApiReply::Same { same: target })
 }
 
 fn set_compile_mode(arguments: &PyArguments) -> Result<ApiReply, PyError> {

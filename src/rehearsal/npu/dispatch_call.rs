@@ -47,7 +47,7 @@ impl ApiSession {
         let numbers =
             case.arguments.iter().filter(|argument| matches!(argument.value, ArgumentValue::Value(_)));
         let numbers: Vec<&str> = numbers.map(|argument| argument.name.as_str()).collect();
-        let bound = bind(&entry.schema, arguments, &numbers)?;
+        let bound = bind(self.installed_schema(entry), arguments, &numbers)?;
         let device = compare_call(&case, api, &bound, &self.memory)?;
         self.execute(entry, &case, device, &bound)
     }

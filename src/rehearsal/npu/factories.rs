@@ -67,7 +67,11 @@ fn create(
     };
     new.check(&dtype)?;
     let tensor = Tensor::new(new.dims.clone(), dtype);
-    let handle = session.memory.allocate(&tensor, location, new.contents)?;
+    if let DeviceKind::Npu(_) = location {
+        session.memory.check_free(location, tensor.bytes().saturating_add(new.temporary_bytes(&tensor)))?;
+    }
+    let contents = new.rounded_contents(&tensor.dtype, location);
+    let handle = session.memory.allocate(&tensor, location, contents)?;
     if let DeviceKind::Npu(device) = location {
         session.log.open(device);
         for operation in new.helpers(&tensor) {
@@ -145,7 +149,7 @@ fn parse_factory(api: &str, bound: &BoundArguments) -> Result<NewTensor, PyError
     })
 }
 
-fn dims(given: Option<&PyValue>) -> Result<Vec<u64>, PyError> {
+pub(super) fn dims(given: Option<&PyValue>) -> Result<Vec<u64>, PyError> {
     let Some(PyValue::List(items)) = given else {
         return Err(runtime("`size` must be a list of whole numbers"));
     };
@@ -235,6 +239,25 @@ impl NewTensor {
                 Err(runtime(format!("value {wrong} cannot be converted to type {dtype}: out of bounds")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the bytes needed beside the tensor while it is filled: random numbers are made in single precision.
+    fn temporary_bytes(&self, tensor: &Tensor) -> u64 {
+        let is_random = matches!(self.origin, TensorOrigin::Normal | TensorOrigin::Uniform);
+        let single = Tensor { dtype: Dtype::Float, ..tensor.clone() };
+        if is_random && tensor.dtype != Dtype::Float { single.bytes() } else { 0 }
+    }
+
+    /// Returns the values of the tensor: a device rounds uniform numbers in single precision, also up to the bound.
+    fn rounded_contents(&self, dtype: &Dtype, location: DeviceKind) -> KnownValues {
+        match (self.contents, &self.origin, location) {
+            (KnownValues::Between(low, high), TensorOrigin::Uniform, DeviceKind::Npu(_))
+                if *dtype != Dtype::Bool =>
+            {
+                KnownValues::Between(low, high.saturating_add(1))
+            }
+            (contents, ..) => contents,
         }
     }
 

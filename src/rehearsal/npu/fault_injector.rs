@@ -55,7 +55,8 @@ const SET_DEVICE: &str = "torch.npu.set_device";
 /// Ends a case.
 const EMPTY_CACHE: &str = "torch.npu.empty_cache";
 /// Calls that use no device.
-const CALLS_WITHOUT_DEVICE: [&str; 2] = ["torch.npu.device_count", "torch.npu.is_available"];
+const CALLS_WITHOUT_DEVICE: [&str; 3] =
+    ["torch.npu.device_count", "torch.npu.is_available", "torch._C._jit_get_all_schemas"];
 /// Duration of a hang without `seconds`, in real seconds, so that a process that cannot be ended does not stay for
 /// ever.
 const DEFAULT_HANG_SECONDS: f64 = 86_400.0;
@@ -164,6 +165,7 @@ impl FaultInjector {
     fn start_case(&mut self, case: u32, log: &mut LaunchLog, memory: &mut TensorMemory) {
         self.case = Some(case);
         log.case = None;
+        log.is_on_ai_cpu = false;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
         if self.faults.has_case(case) {
@@ -192,6 +194,7 @@ impl FaultInjector {
                     log.jump(Nanos((jump.seconds * 1e9) as i64));
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
+                FaultKind::AiCpuFallback(_) => log.is_on_ai_cpu = true,
                 FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => {
                     if self.has_deferred_errors {
                         self.deferred = Some(memory.out_of_memory_error(self.faults.device, 1 << 20, 0));

@@ -22,6 +22,8 @@ pub(in crate::rehearsal) enum TaskEngine {
     Vector,
     /// The generator of random numbers, which has no counters and shows no inputs.
     Random,
+    /// Cores for kernels without a binary for the AI cores; they have no counters.
+    AiCpu,
 }
 
 /// A launched operation.
@@ -75,6 +77,8 @@ pub(super) struct LaunchLog {
     launches: Vec<LoggedLaunch>,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
+    /// True if the launches of the current case run on an AI CPU.
+    pub(super) is_on_ai_cpu: bool,
 }
 
 /// Shortest pause between two tasks.
@@ -102,6 +106,7 @@ impl LaunchLog {
             in_process: HashMap::new(),
             launches: Vec::new(),
             slowdown: 1.0,
+            is_on_ai_cpu: false,
         }
     }
 
@@ -135,11 +140,14 @@ impl LaunchLog {
     }
 
     /// Appends a launch.
-    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
+    pub(super) fn launch(&mut self, device: u32, mut operation: LaunchedOperation) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
             // CANN launches nothing for tensors without elements.
             return;
+        }
+        if self.is_on_ai_cpu && self.case.is_some() {
+            operation.task = TaskEngine::AiCpu;
         }
         self.open(device);
         let signature = signature(&operation);

@@ -1,6 +1,7 @@
 //! A connection of one process to the simulated NPU: its state, and the answer to each line.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use super::{
     torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, CatalogueEntry, OperatorSchema},
     config::DeviceProfile,
     domain::Nanos,
     rehearsal::{HostConfig, HostError, faults::ActiveFaults},
@@ -33,6 +34,8 @@ pub(in crate::rehearsal) struct ApiSession {
     injector: FaultInjector,
     pub(super) environment: TorchNpuEnvironment,
     pub(super) catalogue: Arc<Catalogue>,
+    /// Schemas of the installation that differ from those of the catalogue, by name.
+    other_schemas: BTreeMap<String, OperatorSchema>,
     /// State shared by the processes of a gang.
     group: Arc<Mutex<ProcessGroup>>,
     /// Number of calls so far that all processes of the gang must make.
@@ -59,6 +62,7 @@ impl ApiSession {
             injector: FaultInjector::new(faults),
             environment: TorchNpuEnvironment::default(),
             catalogue: Arc::new(Catalogue::load(&assets)?),
+            other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
             common_calls: 0,
         })
@@ -82,6 +86,11 @@ impl ApiSession {
         (answer(&result, self.injector.action.take()), self.injector.latency.take_pending())
     }
 
+    /// Returns the schema of an entry's operator as the installation has it.
+    pub(super) fn installed_schema<'a>(&'a self, entry: &'a CatalogueEntry) -> &'a OperatorSchema {
+        self.other_schemas.get(&entry.schema.name).unwrap_or(&entry.schema)
+    }
+
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,4 +99,10 @@ impl ApiSession {
     pub(in crate::rehearsal) fn take_results(&mut self) -> (Vec<u32>, Vec<LoggedLaunch>, ScriptOutcome) {
         (self.log.devices(), self.log.take_launches(), self.injector.outcome())
     }
+}
+
+/// The schemas of a fault plan, which has been checked.
+fn other_schemas(texts: &[String]) -> BTreeMap<String, OperatorSchema> {
+    let parsed = texts.iter().filter_map(|text| OperatorSchema::parse(text).ok());
+    parsed.map(|schema| (schema.name.clone(), schema)).collect()
 }

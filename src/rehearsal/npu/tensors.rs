@@ -25,12 +25,28 @@ pub(super) enum KnownValues {
     Unknown,
 }
 
+impl KnownValues {
+    /// Properties of values of both.
+    fn merged(self, other: Self) -> Self {
+        let bounds = |values: Self| match values {
+            Self::Between(low, high) | Self::Different(low, high) => Some((low, high)),
+            Self::Uninitialised | Self::Unknown => None,
+        };
+        match (bounds(self), bounds(other)) {
+            (Some((low, high)), Some((least, most))) => Self::Between(low.min(least), high.max(most)),
+            _ => Self::Unknown,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct TensorStorage {
     dims: Vec<u64>,
     dtype: Dtype,
     location: DeviceKind,
     contents: KnownValues,
+    /// Number of elements that have been written, from the first.
+    written: u64,
     handles: u32,
     /// Blocked as FRACTAL_NZ.
     blocked: bool,
@@ -41,6 +57,8 @@ struct TensorStorage {
 struct TensorView {
     storage: u64,
     order: Vec<usize>,
+    /// First element and number of elements of a part of a vector.
+    part: Option<(u64, u64)>,
 }
 
 /// A tensor as the argument of a call.
@@ -104,7 +122,7 @@ impl TensorMemory {
         };
     }
 
-    fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
+    pub(super) fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
         let DeviceKind::Npu(device) = location else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
         let left = if self.is_exhausted { Some(0) } else { self.free_limits.get(&device).copied() };
@@ -142,9 +160,10 @@ impl TensorMemory {
         self.last += 1;
         let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
         let order = (0..dims.len()).collect();
-        self.storages
-            .insert(self.last, TensorStorage { dims, dtype, location, contents, handles: 1, blocked: false });
-        self.views.insert(self.last, TensorView { storage: self.last, order });
+        let written = if contents == KnownValues::Uninitialised { 0 } else { tensor.element_count() };
+        let storage = TensorStorage { dims, dtype, location, contents, written, handles: 1, blocked: false };
+        self.storages.insert(self.last, storage);
+        self.views.insert(self.last, TensorView { storage: self.last, order, part: None });
         Ok(self.last)
     }
 
@@ -181,18 +200,84 @@ impl TensorMemory {
             })
         };
         view.order.swap(index(first)?, index(second)?);
+        Ok(self.add_view(view))
+    }
+
+    fn add_view(&mut self, view: TensorView) -> TensorHandle {
         if let Some(storage) = self.storages.get_mut(&view.storage) {
             storage.handles += 1;
         }
         self.last += 1;
         self.views.insert(self.last, view);
-        Ok(self.last)
+        self.last
+    }
+
+    /// Creates a further handle of a whole tensor in another shape, which becomes that of its storage.
+    pub(super) fn reshaped(&mut self, handle: TensorHandle, dims: Vec<u64>) -> Result<TensorHandle, PyError> {
+        let operand = self.operand(handle)?;
+        let view = self.view(handle)?.clone();
+        let count = Tensor::new(dims.clone(), operand.tensor.dtype.clone()).element_count();
+        let is_whole = view.part.is_none() && operand.layout == OperandLayout::Contiguous;
+        let same_count = count == operand.tensor.element_count();
+        let storage = self.storages.get_mut(&view.storage).filter(|_| is_whole && same_count);
+        let Some(storage) = storage else {
+            return Err(runtime(format!(
+                "shape '{dims:?}' is invalid for input of size {}",
+                operand.tensor.element_count()
+            )));
+        };
+        let order = (0..dims.len()).collect();
+        storage.dims = dims;
+        Ok(self.add_view(TensorView { order, ..view }))
+    }
+
+    /// Creates a further handle of a part of a vector: first element, number of elements.
+    pub(super) fn narrowed(
+        &mut self,
+        handle: TensorHandle,
+        part: (u64, u64),
+    ) -> Result<TensorHandle, PyError> {
+        let (view, storage) = self.view_and_storage(handle)?;
+        let &[length] = storage.dims.as_slice() else {
+            return Err(runtime("rehearsal: narrow is known for vectors only"));
+        };
+        let view = TensorView { part: Some(part), ..view.clone() };
+        match part.0.checked_add(part.1) {
+            Some(end) if end <= length => Ok(self.add_view(view)),
+            _ => Err(runtime(format!(
+                "start ({}) + length ({}) exceeds dimension size ({length}).",
+                part.0, part.1
+            ))),
+        }
+    }
+
+    /// Copies values into a part of a vector. Parts are written in order, from the first.
+    pub(super) fn write_part(&mut self, target: TensorHandle, source: &TensorOperand) -> Result<(), PyError> {
+        let view = self.view(target)?.clone();
+        let storage = self.storages.get_mut(&view.storage);
+        let (Some(storage), Some((start, length))) = (storage, view.part) else {
+            return Err(runtime("rehearsal: copy_ outside of a case is known for parts of vectors only"));
+        };
+        let is_equal = source.tensor.dtype == storage.dtype
+            && source.location == storage.location
+            && source.layout == OperandLayout::Contiguous
+            && source.tensor.element_count() == length;
+        if !is_equal || start > storage.written {
+            return Err(runtime(
+                "rehearsal: copy_ into a part is known for equal vectors on one device, in order",
+            ));
+        }
+        storage.contents =
+            if storage.written == 0 { source.contents } else { storage.contents.merged(source.contents) };
+        storage.written = storage.written.max(start + length);
+        Ok(())
     }
 
     pub(super) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
         let storage = self.views.get(&handle).map(|view| view.storage);
         if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
             storage.contents = contents;
+            storage.written = u64::MAX;
         }
     }
 
@@ -209,8 +294,16 @@ impl TensorMemory {
             (false, true) => OperandLayout::Transposed,
             (false, false) => OperandLayout::Permuted,
         };
-        let TensorStorage { dims, location, contents, .. } = storage.clone();
-        Ok(TensorOperand { tensor: storage.recorded(), dims, layout, location, contents })
+        let TensorStorage { mut dims, location, contents, .. } = storage.clone();
+        let mut tensor = storage.recorded();
+        let mut end = Tensor::new(dims.clone(), storage.dtype.clone()).element_count();
+        if let Some((start, length)) = view.part {
+            dims = vec![length];
+            tensor.dims.clone_from(&dims);
+            end = start + length;
+        }
+        let contents = if storage.written < end { KnownValues::Uninitialised } else { contents };
+        Ok(TensorOperand { tensor, dims, layout, location, contents })
     }
 
     /// Changes the format of a tensor to FRACTAL_NZ, in place.
@@ -228,7 +321,10 @@ impl TensorMemory {
     /// Returns the description of a tensor for Python.
     pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
         let (view, storage) = self.view_and_storage(handle)?;
-        let shape = view.order.iter().map(|&dim| storage.dims[dim]).collect();
+        let shape = match view.part {
+            Some((_, length)) => vec![length],
+            None => view.order.iter().map(|&dim| storage.dims[dim]).collect(),
+        };
         let dtype = storage.dtype.torch_name().map(str::to_owned);
         Ok(TensorDescription { handle, shape, dtype, device: storage.location.to_string() })
     }

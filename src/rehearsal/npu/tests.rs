@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ApiSession, LoggedLaunch, TaskEngine};
+use super::{ApiSession, LoggedLaunch, TaskEngine, tensors::KnownValues};
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
@@ -92,6 +92,15 @@ fn made(session: &mut ApiSession, api: &str, args: Value, dtype: &str) -> Value 
     json!({ "tensor": value["tensor"]["handle"] })
 }
 
+/// Indices as the script makes them: on the host, then copied.
+fn indices(session: &mut ApiSession, below: u64, shape: &[u64], dtype: &str) -> Value {
+    let on_host = json!({ "dtype": { "dtype": dtype } });
+    let value = call(session, "torch.randint", json!([0, below, shape]), on_host).expect("a tensor");
+    let host = json!({ "tensor": value["tensor"]["handle"] });
+    let value = call(session, "torch.Tensor.to", json!([host, "npu:0"]), json!({})).expect("a copy");
+    json!({ "tensor": value["tensor"]["handle"] })
+}
+
 fn random(session: &mut ApiSession, shape: &[u64], dtype: &str) -> Value {
     made(session, "torch.randn", json!([shape]), dtype)
 }
@@ -144,7 +153,7 @@ fn calls_equal_to_the_manifest_are_recorded_as_by_the_profiler() {
     let gamma = made(s, "torch.ones", json!([[8]]), "float32");
     let target = made(s, "torch.empty", json!([[4, 1, 8]]), "bfloat16");
     let table = random(s, &[100, 16], "float16");
-    let indices = made(s, "torch.randint", json!([0, 100, [3, 2]]), "int64");
+    let indices = indices(s, 100, &[3, 2], "int64");
     let calls = [
         ("torch.add", json!([x, y]), none(), "Add DT_BF16[4,1,8]NCL DT_BF16[8]ND -> DT_BF16[4,1,8]ND"),
         ("torch.mul", json!([single, 1.5]), none(), "Mul FLOAT[4,1,8]NCL FLOAT[]ND -> FLOAT[4,1,8]ND"),
@@ -233,7 +242,7 @@ fn calls_that_differ_from_the_manifest_are_refused_with_the_argument() {
     let whole = made(s, "torch.randint", json!([-8, 8, [64, 128]]), "int8");
     let blank = made(s, "torch.empty", json!([[64, 128]]), "bfloat16");
     let small = made(s, "torch.empty", json!([[64, 7]]), "bfloat16");
-    let beyond = made(s, "torch.randint", json!([0, 65, [3, 2]]), "int32");
+    let beyond = indices(s, 65, &[3, 2], "int32");
     let unknown = call(s, "torch.neg", json!([beyond]), json!({})).expect("whole numbers");
     let unknown = json!({ "tensor": unknown["tensor"]["handle"] });
     let cpu = call(s, "torch.randn", json!([[64, 128]]), json!({ "dtype": { "dtype": "bfloat16" } }));
@@ -444,11 +453,44 @@ fn failed_allocation_of_results_frees_memory() {
     let place = json!({ "device": "npu:0", "dtype": { "dtype": "bfloat16" } });
     call(s, "torch.empty", json!([[15_u64 << 30]]), place).expect("30 of 64 GiB");
     // 16 GiB in; 16 GiB of values and 32 GiB of positions as Python sees them do not fit.
-    let x = random(s, &[8 << 30], "float16");
+    let x = made(s, "torch.ones", json!([[8_u64 << 30]]), "float16");
     open(s, 0);
     let before = refused(s, "torch.sort", json!([x, -1]), json!({})).1;
     assert!(before.contains("out of memory"), "{before}");
     assert_eq!(refused(s, "torch.sort", json!([x, -1]), json!({})).1, before);
+}
+
+/// 14 GiB of INT8 need 56 GiB more while random numbers are converted; in parts they need little more than their size.
+#[test]
+fn tensors_are_filled_in_parts_without_a_copy_in_single_precision() {
+    let s = &mut session(&[]);
+    let place = json!({ "device": "npu:0", "dtype": { "dtype": "int8" } });
+    let size = 14_u64 << 30;
+    let error = refused(s, "torch.randint", json!([-8, 8, [size]]), place).1;
+    assert!(error.contains("Tried to allocate 70.00 GiB"), "{error}");
+    let whole = made(s, "torch.empty", json!([[size]]), "int8");
+    let chunk = made(s, "torch.randint", json!([-8, 8, [size / 4]]), "int8");
+    let part = |s: &mut ApiSession, start: u64| {
+        let value =
+            call(s, "torch.Tensor.narrow", json!([whole, 0, start, size / 4]), json!({})).expect("a part");
+        json!({ "tensor": value["tensor"]["handle"] })
+    };
+    let third = part(s, size / 2);
+    let early = refused(s, "torch.Tensor.copy_", json!([third, chunk]), json!({})).1;
+    assert!(early.contains("in order"), "{early}");
+    for start in [0, size / 4, size / 2, size / 4 * 3] {
+        let target = part(s, start);
+        assert_eq!(launched(s, "torch.Tensor.copy_", json!([target, chunk]), json!({})), [""; 0]);
+        let is_filled =
+            s.memory.operand(whole["tensor"].as_u64().expect("a handle")).expect("there").contents;
+        assert_eq!(is_filled == KnownValues::Uninitialised, start < size / 4 * 3);
+    }
+    let view = call(s, "torch.Tensor.view", json!([whole, [14, 1 << 30]]), json!({})).expect("a view");
+    assert_eq!(view["tensor"]["shape"], json!([14, 1 << 30]));
+    assert!(refused(s, "torch.Tensor.view", json!([whole, [15, 1 << 30]]), json!({})).1.contains("invalid"));
+    assert!(
+        refused(s, "torch.Tensor.narrow", json!([chunk, 0, 1, size / 4]), json!({})).1.contains("exceeds")
+    );
 }
 
 #[test]
@@ -485,7 +527,7 @@ fn dispatched(
     let x = random(session, &[tokens, features], "bfloat16");
     let first = random(session, &[experts, features, 64], "bfloat16");
     let second = random(session, &[experts, 32, features], "bfloat16");
-    let named = made(session, "torch.randint", json!([0, bound, [tokens, 8]]), "int32");
+    let named = indices(session, bound, &[tokens, 8], "int32");
     let scale = made(session, "torch.ones", json!([[1]]), "float32");
     let shares = made(session, "torch.ones", json!([[tokens, 8]]), "float32");
     let out = made(session, "torch.empty", json!([[tokens, features]]), "bfloat16");

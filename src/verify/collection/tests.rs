@@ -67,7 +67,16 @@ impl Collection {
             records.push(sentinel(manifest.sentinels.closing_length(ordinal)));
         }
         let lines = (0..2).map(|ordinal| {
-            (ordinal, JournalLine { ordinal, launched: WARM_UP + MEASURED, error: None, seconds: None })
+            (
+                ordinal,
+                JournalLine {
+                    ordinal,
+                    launched: WARM_UP + MEASURED,
+                    error: None,
+                    usable: true,
+                    seconds: None,
+                },
+            )
         });
         let journal = LaunchJournal {
             lines: lines.collect(),
@@ -81,8 +90,10 @@ impl Collection {
     }
 
     fn restamp(&mut self) {
-        for (record, at) in self.records.iter_mut().zip(0..) {
-            record.start = Nanos(at * 5000);
+        let mut start = 0;
+        for record in &mut self.records {
+            record.start = Nanos(start);
+            start += record.duration.0 + 4000;
         }
     }
 
@@ -113,6 +124,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         device: Some(LogicalDeviceId(3)),
         inputs: case.inputs.clone(),
         outputs: case.outputs.clone(),
+        is_on_ai_cpu: false,
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
     }
 }
@@ -136,6 +148,46 @@ fn complete_collection_is_ok() {
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
         assert_eq!(attempt.counters[0], Some(1020.0));
     }
+}
+
+/// Durations in nanoseconds in the column of microseconds.
+#[test]
+fn durations_in_another_unit_are_implausible() {
+    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.duration.0 *= 1000));
+    assert_eq!(verdict, Verdict::Implausible);
+    assert_eq!(reason, "launch 0 took 1000.000 us, but the next one started 5.000 us after it");
+}
+
+/// Starts may be in the wrong unit as well; then only the host's clock shows it. Simulated durations are independent of
+/// the host's clock.
+#[test]
+fn launches_longer_than_the_case_by_the_hosts_clock_are_implausible() {
+    let mut collection = Collection::without_faults();
+    for record in &mut collection.records {
+        record.duration.0 *= 1000;
+        record.start.0 *= 1000;
+    }
+    for line in collection.journal.lines.values_mut() {
+        line.seconds = Some(0.001);
+    }
+    assert!(collection.outcomes().iter().all(|outcome| outcome.verdict == Verdict::Ok));
+    collection.manifest.kind = DataKind::Npu;
+    for outcome in collection.outcomes() {
+        assert_eq!(outcome.verdict, Verdict::Implausible);
+        let reason = "its launches took 0.010180 s, 10.2 times longer than the case by the host's clock";
+        assert_eq!(outcome.reason, reason);
+    }
+    for line in collection.journal.lines.values_mut() {
+        line.seconds = Some(0.011);
+    }
+    assert!(collection.outcomes().iter().all(|outcome| outcome.verdict == Verdict::Ok));
+}
+
+#[test]
+fn kernels_on_an_ai_cpu_are_wrong_unless_they_were_recorded_there() {
+    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.is_on_ai_cpu = true));
+    assert_eq!(verdict, Verdict::WrongKernel);
+    assert!(reason.starts_with("the kernel ran on an AI CPU"), "{reason}");
 }
 
 #[test]
@@ -238,6 +290,7 @@ fn wide_spread_is_noisy_and_still_measured() {
 fn severe_outlier_is_labelled_counted_and_left_out() {
     let mut collection = Collection::without_faults();
     collection.own(0).nth(5).expect("a launch").duration = Nanos(90_000);
+    collection.restamp();
     let attempts = collection.attempts();
     assert_eq!(attempts[0].outcome.reason, "every launch recorded; 1 severe outlier left out");
     assert_eq!(attempts[0].launches.iter().filter(|launch| launch.is_accepted).count(), 7);
@@ -346,6 +399,7 @@ fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt>
             fastest: FASTEST,
             notes: &[],
             host_slots: Vec::new(),
+            is_on_ai_cpu: false,
         })
         .collect();
     assess_collection(&collection.manifest, &expected, journals, &collection.records, collection.end)

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+import types
 
 DTYPES = {}
 _SOCKET = "NPUBENCH_REHEARSAL_SOCKET"
@@ -130,6 +131,16 @@ def _device_count():
         host = json.load(file)
     container = host.get("faults", {}).get("container")
     return len(container["torch_order"] or container["visible"]) if container else host["devices"]
+
+
+def operator_schemas():
+    """Returns the schemas of the installed operators, with the attributes of torch's own."""
+    schemas = []
+    for name, arguments in call("torch._C._jit_get_all_schemas", (), {}):
+        base, _, overload = name.partition(".")
+        arguments = [types.SimpleNamespace(name=name, kwarg_only=kwarg_only) for name, kwarg_only in arguments]
+        schemas.append(types.SimpleNamespace(name=base, overload_name=overload, arguments=arguments))
+    return schemas
 
 
 def _perform(action):

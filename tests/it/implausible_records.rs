@@ -1,0 +1,50 @@
+//! Records that are complete, but cannot be right.
+
+use crate::{
+    context::{ADD, Context, SWIGLU, profile},
+    rehearsal::{ledger, rehearse},
+};
+
+fn run_with_faults(context: &Context, faults: &str) -> String {
+    let faults = context.write("faults.yaml", faults).display().to_string();
+    let ran = rehearse(context, "db", &["--devices", "0", "--rehearsal-faults", &faults]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    ledger(context, "db", "SELECT DISTINCT verdict || ' ' || reason FROM verdicts ORDER BY 1")
+}
+
+/// Every attempt gives the same, so the verdict is that of the last one.
+#[test]
+fn durations_in_another_unit_are_not_accepted() {
+    let context = Context::new();
+    context.small_database("db");
+    let found = run_with_faults(&context, "faults: [{wrong_unit: {factor: 1000}}]");
+    assert!(found.starts_with("implausible launch 0 took "), "{found}");
+    assert!(found.contains("but the next one started"), "{found}");
+}
+
+#[test]
+fn kernels_without_binary_for_the_ai_cores_are_wrong_kernels() {
+    let context = Context::new();
+    context.small_database("db");
+    let found = run_with_faults(&context, "faults: [{ai_cpu_fallback: {}, where: {kernel: Add}}]");
+    assert!(
+        found.starts_with("ok every launch recorded; wrong_kernel the kernel ran on an AI CPU"),
+        "{found}"
+    );
+}
+
+/// A row that was recorded on an AI CPU is measured there.
+#[test]
+fn kernels_recorded_on_an_ai_cpu_may_run_there() {
+    let context = Context::new();
+    let text = profile(&[ADD, SWIGLU]).replacen("AI_VECTOR_CORE", "AI_CPU", 1);
+    context.write("p.csv", &text);
+    let ran = context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let found = run_with_faults(&context, "faults: [{ai_cpu_fallback: {}}]");
+    assert!(
+        found.starts_with("ok ") && found.contains("wrong_kernel the kernel ran on an AI CPU"),
+        "{found}"
+    );
+    assert_eq!(context.rows("db", "Add")[0]["MicroBench Verdict"], "ok");
+}
