@@ -10,7 +10,7 @@
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `grid` |
 //! | 4 | `device`, `plan`, `sched`, `verify` |
-//! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `session` |
+//! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
 pub mod catalogue;
@@ -33,6 +33,7 @@ pub mod rehearsal;
 pub mod render;
 mod report;
 pub mod sched;
+mod selftest;
 mod session;
 pub mod stats;
 mod table;

@@ -2,7 +2,7 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `domain`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `session`. It holds no
+//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`. It holds no
 //! logic of its own.
 
 mod check;
@@ -22,6 +22,7 @@ mod render;
 mod resume;
 mod run;
 mod runs;
+mod selftest;
 mod show;
 mod status;
 
@@ -53,6 +54,7 @@ enum TopCommand {
     Pause(pause::PauseOptions),
     Unpause(pause::UnpauseOptions),
     Runs(runs::RunsOptions),
+    Selftest(Box<selftest::SelftestOptions>),
     Show(show::ShowOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
@@ -132,6 +134,7 @@ pub fn main() -> u8 {
         TopCommand::Pause(options) => pause::pause(&options),
         TopCommand::Unpause(options) => pause::unpause(&options),
         TopCommand::Runs(options) => runs::run(&options),
+        TopCommand::Selftest(options) => selftest::run(&options),
         TopCommand::Show(options) => show::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),

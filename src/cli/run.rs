@@ -1,9 +1,6 @@
 //! `npubench run`: measures the cases of a database.
 
-use std::{
-    path::{Path, PathBuf},
-    process,
-};
+use std::{path::PathBuf, process};
 
 use clap::Args;
 
@@ -11,13 +8,10 @@ use super::options::{
     AssetOptions, DataKindArg, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions, SkewOption,
 };
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry},
-    config::AssetFiles,
     database::REHEARSAL_RUN,
     domain::DataKind,
     exit::ExitStatus,
-    rehearsal::fault_plan::{FaultPlan, ValidNames},
-    session::{BusyArg, CommandError, NoiseModelArg, REHEARSED_DEVICES, RunContext, RunOptions},
+    session::{BusyArg, CommandError, NoiseModelArg, RunContext, RunOptions, load_fault_plan},
 };
 
 /// Launches of a case before its samples.
@@ -62,6 +56,9 @@ pub(super) struct RunCommandOptions {
     /// Also launch cases that `npubench check` found rejected by the vendor's code
     #[arg(long)]
     ignore_check: bool,
+    /// Measure without a passed selftest of this host; the rows get a remark
+    #[arg(long)]
+    without_selftest: bool,
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
@@ -89,6 +86,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         expert_skew: options.skew.expert_skew,
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
+        without_selftest: options.without_selftest,
         weight_column: selection.weight_column.clone(),
         busy: options.busy,
         profiler: options.profiler.settings(),
@@ -96,30 +94,14 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         faults,
     };
     let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
+    if kind == DataKind::Npu && !options.without_selftest {
+        context.require_selftest()?;
+    }
     let mut lock = context.database.lock()?;
     let plan = context.plan(&run_options, &kernels)?;
     // The first write: from here on the run has results to keep.
     context.database.initialise(&mut lock)?;
     context.measure(&run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
-}
-
-/// Loads the fault plan of the rehearsal host; without a file the plan is empty.
-fn load_fault_plan(
-    file: Option<&Path>,
-    kind: DataKind,
-    assets: &AssetFiles,
-) -> Result<FaultPlan, CommandError> {
-    let Some(file) = file else { return Ok(FaultPlan::default()) };
-    if kind == DataKind::Npu {
-        return Err(CommandError {
-            message: format!("`{}` is a fault plan, which only the rehearsal host supports", file.display()),
-            hint: "add `--host rehearsal`, or remove `--rehearsal-faults`".to_owned(),
-            exit: ExitStatus::Usage,
-        });
-    }
-    let catalogue = Catalogue::load(assets)?;
-    let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
-    Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES })?)
 }
 
 /// Id of a new run: sorted by time, distinct for two runs of one second, marked if durations are simulated.

@@ -285,6 +285,15 @@ const FINGERPRINT_VARIABLES: [&str; 4] =
     ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
 
 impl HostFingerprint {
+    pub(crate) fn host_name(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the fingerprint as one line, equal for equal hosts.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip], software: SoftwareFingerprint) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {

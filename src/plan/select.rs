@@ -84,6 +84,11 @@ impl RunPlan {
         }));
     }
 
+    /// Adds a remark to the notes of all cases.
+    pub(crate) fn note_all(&mut self, remark: &str) {
+        self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.to_owned()));
+    }
+
     /// Adds the skew of expert indices to the notes of cases with routed tokens.
     pub(crate) fn note_skew(&mut self, skew: f64) {
         if skew == 0.0 {

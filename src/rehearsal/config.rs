@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     HostError,
-    fault_plan::{FaultPlan, RehearsedContainer},
+    fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
 };
 use crate::{
     config::{AssetFiles, DeviceProfile},
@@ -93,6 +93,11 @@ impl HostConfig {
     /// Returns true if the host's programs see a device.
     pub(super) fn is_visible(&self, physical_id: u32) -> bool {
         self.faults.container.as_ref().is_none_or(|container| container.visible.contains(&physical_id))
+    }
+
+    /// Returns true if the host has a defect.
+    pub(super) fn has_defect(&self, defect: HostDefect) -> bool {
+        self.faults.defects.contains(&defect)
     }
 
     /// Reads the file that [`super::install`] wrote.

@@ -61,6 +61,11 @@ pub(crate) fn replay_script<'a>(
     render(assets, TEMPLATE, &context)
 }
 
+/// Renders the script of a selftest's experiments.
+pub(crate) fn selftest_script(assets: &AssetFiles) -> Result<String, RenderError> {
+    render(assets, "selftest.py.hbs", &json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
 /// Digest of a rendered call. A stored check result is valid while it is unchanged.
 pub(crate) fn call_digest(
     case: &IdentifiedCase,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    BusyArg, CommandError, DeadlineOptions, RunOptions,
+    BusyArg, CommandError, DeadlineOptions, RunOptions, WITHOUT_SELFTEST,
     environment::{ProgramEnvironment, check_path, lease_folder, program_environment},
     generations::{other_host_software, other_imported_software},
     plan::{check_expert_skew, plan_of_database},
@@ -29,14 +29,14 @@ use crate::{
 /// A host that can measure a database. Nothing has been written yet.
 pub(crate) struct RunContext {
     pub(crate) database: Database,
-    assets: AssetFiles,
-    catalogue: Catalogue,
-    profile: DeviceProfile,
-    info: NpuSmiInfo,
-    chips: Vec<NpuChip>,
-    numbering: DeviceNumbering,
+    pub(super) assets: AssetFiles,
+    pub(super) catalogue: Catalogue,
+    pub(super) profile: DeviceProfile,
+    pub(super) info: NpuSmiInfo,
+    pub(super) chips: Vec<NpuChip>,
+    pub(super) numbering: DeviceNumbering,
     /// Software of the host, as far as it is known before a script has run.
-    software: SoftwareFingerprint,
+    pub(super) software: SoftwareFingerprint,
 }
 
 /// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
@@ -70,7 +70,6 @@ impl RunContext {
         let catalogue = Catalogue::load(&assets)?;
         let database = Database::open_as(db, kind)?;
         let profile = DeviceProfile::load(&assets, database.device())?;
-        check_expert_skew(&database, options.expert_skew)?;
         check_path(database.folder(), kind)?;
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
@@ -91,12 +90,16 @@ impl RunContext {
     }
 
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+        check_expert_skew(&self.database, options.expert_skew)?;
         let mut plan = plan_of_database(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());
         if let Some(ledger) = self.database.existing_ledger()? {
             let generations = ledger.measured_generations()?;
             let notes = other_host_software(&generations, &self.software, options.update);
             notes.iter().for_each(|note| print_note(note));
+        }
+        if options.without_selftest && self.database.kind() == DataKind::Npu {
+            plan.note_all(WITHOUT_SELFTEST);
         }
         Ok(plan)
     }

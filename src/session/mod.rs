@@ -2,21 +2,25 @@
 //! open; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `catalogue`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check` and `report`.
+//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;
 mod environment;
 mod error;
+mod fault_plan;
 mod generations;
 mod options;
 mod plan;
 mod resume;
+mod selftest;
 
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::RunContext;
 pub(crate) use environment::REHEARSED_DEVICES;
 pub(crate) use error::CommandError;
+pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use resume::ResumeState;
+pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};

@@ -73,6 +73,9 @@ pub(crate) struct RunOptions {
     pub(crate) rehearsal_model: NoiseModelArg,
     #[serde(default)]
     pub(crate) ignore_check: bool,
+    /// True if the run was allowed without a passed selftest of the host, which its rows state.
+    #[serde(default)]
+    pub(crate) without_selftest: bool,
     #[serde(default)]
     pub(crate) weight_column: Option<String>,
     #[serde(default)]

@@ -42,6 +42,7 @@ mod rehearsal_faults;
 mod requirements;
 mod row_identity;
 mod runs;
+mod selftest;
 mod software;
 mod vendor;
 mod vendor_check;

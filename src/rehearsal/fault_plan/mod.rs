@@ -2,6 +2,7 @@
 //! the ratio of simulated to real time. All seconds of a plan are simulated ones.
 
 mod container;
+mod defects;
 mod kinds;
 mod raw;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod tests;
 use std::{fs, path::Path};
 
 pub(crate) use container::RehearsedContainer;
+pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
     CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
     HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept, WrongUnit,
@@ -36,6 +38,9 @@ pub struct FaultPlan {
     /// Schemas of the installation that differ from those of the catalogue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schemas: Vec<String>,
+    /// Properties in which the host differs from the vendor's sources.
+    #[serde(default)]
+    pub(crate) defects: Vec<HostDefect>,
     pub(crate) faults: Vec<PlannedFault>,
 }
 
@@ -48,6 +53,7 @@ impl Default for FaultPlan {
             container: None,
             software: StandInSoftware::default(),
             schemas: Vec::new(),
+            defects: Vec::new(),
             faults: Vec::new(),
         }
     }

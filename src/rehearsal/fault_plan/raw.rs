@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    FaultPlan, FaultTarget, PlannedFault, RehearsedContainer, SimulatedDelays, StandInSoftware, TimeWindow,
-    ValidNames,
+    FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedContainer, SimulatedDelays, StandInSoftware,
+    TimeWindow, ValidNames,
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
@@ -38,6 +38,8 @@ struct RawFaultPlan {
     software: StandInSoftware,
     #[serde(default)]
     schemas: Vec<String>,
+    #[serde(default)]
+    defects: Vec<HostDefect>,
     #[serde(default)]
     faults: Vec<RawFault>,
 }
@@ -252,7 +254,7 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, container, software, schemas, faults } =
+        let RawFaultPlan { seed, speed, costs, container, software, schemas, defects, faults } =
             yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
@@ -301,6 +303,7 @@ impl FaultPlan {
             container,
             software,
             schemas,
+            defects,
             faults: faults.collect::<Result<_, YamlError>>()?,
         })
     }

@@ -57,11 +57,7 @@ pub(super) fn corrupt_records(
                 }
             }
             FaultKind::LostRecords(lost) => {
-                let length = collected.launches.len();
-                let head = (lost.head as usize).min(length);
-                let tail = (lost.tail as usize).min(length - head);
-                collected.launches.truncate(length - tail);
-                collected.launches.drain(..head);
+                drop_records(collected, lost.head as usize, lost.tail as usize);
             }
             FaultKind::WrongDeviceId(wrong) => {
                 for launch in &mut collected.launches {
@@ -71,6 +67,14 @@ pub(super) fn corrupt_records(
             _ => {}
         }
     }
+}
+
+/// Removes numbers of first and of last records.
+pub(super) fn drop_records(collected: &mut ProgramRecords, head: usize, tail: usize) {
+    let length = collected.launches.len();
+    let head = head.min(length);
+    collected.launches.truncate(length - tail.min(length - head));
+    collected.launches.drain(..head);
 }
 
 /// Damages the exported text itself.

@@ -110,7 +110,16 @@ pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result
     let readme = "Written by npubench's rehearsal host. No number in this folder was measured.\n";
     write_text(&output.join("README.txt"), readme)?;
     let stamp = stamp(&zoned(at));
-    tables.iter().try_for_each(|(name, table)| write_text(&output.join(format!("{name}_{stamp}.csv")), table))
+    for (name, table) in tables {
+        let file = output.join(format!("{name}_{stamp}.csv"));
+        write_text(&file, table)?;
+        // The raw data stays in the folder: a second export does not depend on the tables of the first.
+        let raw = raw_file(root, name);
+        if !raw.exists() {
+            fs::hard_link(&file, &raw).map_err(|source| ExportError { path: raw.clone(), source })?;
+        }
+    }
+    Ok(())
 }
 
 /// Stores the tables for a later export, in place of an export.

@@ -21,7 +21,7 @@ use std::{
 
 use super::{
     HostConfig, HostError,
-    fault_plan::RecordsKept,
+    fault_plan::{HostDefect, RecordsKept},
     faults::ActiveFaults,
     msprof::{
         corrupt::ExportFault,
@@ -37,6 +37,13 @@ use crate::{
     config::DeviceProfile,
     render::{Manifest, files},
 };
+
+/// Number of first records that a host with [`HostDefect::LostHead`] loses, more than the padding of a replay.
+const LOST_HEAD: usize = 20;
+/// Number of matrix cores that the chip of a host with [`HostDefect::OtherChip`] lacks.
+const OTHER_CHIP_CORES: u32 = 4;
+/// Number of last records that are lost if the program ends with `os._exit(0)`.
+const UNFINALISED_TAIL: usize = 9;
 
 /// Error of a collection.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +96,11 @@ pub(super) fn run(arguments: &[String]) -> u8 {
     }
 }
 
-fn exit_code(result: Result<(), MsprofError>) -> u8 {
-    let Err(failure) = result else { return 0 };
+fn exit_code(result: Result<u8, MsprofError>) -> u8 {
+    let failure = match result {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
     print_line(&format!("[ERROR] {failure}"));
     if let MsprofError::Host(error) = &failure {
         print_line(&format!("hint: {}", error.hint()));
@@ -98,7 +108,8 @@ fn exit_code(result: Result<(), MsprofError>) -> u8 {
     FAILED
 }
 
-fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
+/// Runs a program and exports its records. Returns the exit code.
+fn collect(start: &MsprofCollection) -> Result<u8, MsprofError> {
     check_application(start)?;
     let (config, host) = host_of_process()?;
     let manifest = manifest(Path::new(files::MANIFEST))?;
@@ -112,7 +123,8 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
         .status()
         .map_err(|source| MsprofError::Start { program: start.program.clone().into(), source });
     let processes = server.finish(ApiSession::take_results);
-    if let Some(warning) = warning(status?) {
+    let status = status?;
+    if let Some(warning) = warning(status) {
         print_line(&warning);
     }
     let processes: Vec<_> = processes
@@ -129,6 +141,12 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     // Each process that used a device has a profile of its own.
     for (number, (devices, launches, outcome)) in (0..).zip(processes) {
         let mut collected = ProgramRecords { devices, launches, started, ended };
+        if config.has_defect(HostDefect::LostHead) {
+            corrupt::drop_records(&mut collected, LOST_HEAD, 0);
+        }
+        if status.success() && !outcome.is_finalised {
+            corrupt::drop_records(&mut collected, 0, UNFINALISED_TAIL);
+        }
         corrupt::corrupt_records(&mut collected, &outcome.faults, outcome.records, config.device_count());
         report(&config, &profile, &collected, number, &outcome, start)?;
         slowness = slowness.max(outcome.slowness);
@@ -136,7 +154,8 @@ fn collect(start: &MsprofCollection) -> Result<(), MsprofError> {
     let delay = config.real_seconds(config.faults.costs.export) * slowness;
     let stretched = export_started.elapsed().as_secs_f64() * (slowness - 1.0);
     thread::sleep(Duration::try_from_secs_f64(delay + stretched).unwrap_or_default());
-    Ok(())
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED);
+    Ok(if config.has_defect(HostDefect::MsprofExitCode) { code } else { 0 })
 }
 
 /// Exports, and prints the lines of the real one.
@@ -157,7 +176,11 @@ fn report(
     }
     let mut tables = export::tables(profile, &collected.launches, start.metrics);
     corrupt::corrupt_tables(&mut tables, &outcome.faults);
-    let written = export::write(&parent, &folder, profile, collected, start.metrics)?;
+    let mut shown = profile.clone();
+    if config.has_defect(HostDefect::OtherChip) {
+        shown.cube_cores = shown.cube_cores.saturating_sub(OTHER_CHIP_CORES);
+    }
+    let written = export::write(&parent, &folder, &shown, collected, start.metrics)?;
     print_line(&format!("[INFO] Start export data in {folder}."));
     match export_fault {
         ExportFault::Deferred { later } => {
@@ -194,7 +217,7 @@ fn print_exported(folder: &str) {
 }
 
 /// `msprof --export=on`: exports a folder, or all folders below it, again.
-fn export_again(folder: &Path) -> Result<(), MsprofError> {
+fn export_again(folder: &Path) -> Result<u8, MsprofError> {
     let is_profile = |path: &Path| {
         path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
     };
@@ -218,7 +241,7 @@ fn export_again(folder: &Path) -> Result<(), MsprofError> {
             print_line(&format!("[ERROR] Failed to export data in {name}."));
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 /// Finds the program: an interpreter in `PATH`, which must have a script, or an executable file.

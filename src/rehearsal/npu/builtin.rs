@@ -28,7 +28,7 @@ pub(super) fn call(
         "torch.npu.device_count" => Ok(ApiReply::Int(u64::from(session.devices))),
         "torch.npu.current_device" => Ok(ApiReply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(ApiReply::Bool(session.devices > 0)),
-        "torch._C._jit_get_all_schemas" => Ok(operator_schemas(session)),
+        "torch._C._jit_get_all_schemas" => operator_schemas(session),
         "torch.distributed.store_set" => store_set(session, arguments),
         "torch.distributed.store_get" => store_get(session, arguments),
         "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
@@ -63,7 +63,7 @@ fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRe
 }
 
 /// Name of each operator of the catalogue, and of each argument its name and whether it is keyword-only.
-fn operator_schemas(session: &ApiSession) -> ApiReply {
+fn operator_schemas(session: &ApiSession) -> Result<ApiReply, PyError> {
     let schema = |entry: &CatalogueEntry| {
         let schema = session.installed_schema(entry);
         let arguments = schema.arguments.iter().map(|argument| {
@@ -74,7 +74,8 @@ fn operator_schemas(session: &ApiSession) -> ApiReply {
         });
         ApiReply::Tuple(vec![ApiReply::Text(schema.name.clone()), ApiReply::Tuple(arguments.collect())])
     };
-    ApiReply::Tuple(session.catalogue.entries().map(schema).collect())
+    let catalogue = session.catalogue()?;
+    Ok(ApiReply::Tuple(catalogue.entries().map(schema).collect()))
 }
 
 /// `tensor.view(shape)`: the same memory in another shape.

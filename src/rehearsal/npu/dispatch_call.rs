@@ -1,7 +1,5 @@
 //! Dispatches a call: a function of the simulated NPU's own, or the launch of the manifest's case.
 
-use std::sync::Arc;
-
 use super::{
     arguments::{BoundArguments, bind},
     builtin,
@@ -23,7 +21,7 @@ impl ApiSession {
         if let Some(result) = builtin::call(self, api, arguments) {
             return result;
         }
-        let catalogue = Arc::clone(&self.catalogue);
+        let catalogue = self.catalogue()?;
         if !catalogue.entries().any(|entry| entry.api == api) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(

@@ -48,6 +48,8 @@ pub(in crate::rehearsal) struct ScriptOutcome {
     pub(in crate::rehearsal) records: RecordsKept,
     /// Factor on the time of msprof.
     pub(in crate::rehearsal) slowness: f64,
+    /// True if the program ended regularly.
+    pub(in crate::rehearsal) is_finalised: bool,
 }
 
 const SYNCHRONIZE: &str = "torch.npu.synchronize";
@@ -117,9 +119,9 @@ impl FaultInjector {
         }
     }
 
-    pub(super) fn outcome(&mut self) -> ScriptOutcome {
+    pub(super) fn outcome(&mut self, is_finalised: bool) -> ScriptOutcome {
         let faults = self.collection_faults.take().unwrap_or_default();
-        ScriptOutcome { faults, records: self.records, slowness: self.slowness }
+        ScriptOutcome { faults, records: self.records, slowness: self.slowness, is_finalised }
     }
 
     fn start_script(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -10,17 +10,20 @@ use super::{
     fault_injector::{FaultInjector, ScriptOutcome},
     launch_log::{LaunchLog, LoggedLaunch},
     process_group::ProcessGroup,
-    protocol::{ApiRequest, answer},
+    protocol::{ApiReply, ApiRequest, PyError, answer, runtime},
     tensors::TensorMemory,
     torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, OperatorSchema},
-    config::DeviceProfile,
+    config::{AssetFiles, DeviceProfile},
     domain::Nanos,
     rehearsal::{HostConfig, HostError, faults::ActiveFaults},
     render::Manifest,
 };
+
+/// Message of a program that ends regularly.
+const FINALISE: &str = "finalise";
 
 /// State of a connection to the socket. The session of each process is a clone of an unused one; the clones share
 /// the group of the gang.
@@ -33,11 +36,15 @@ pub(in crate::rehearsal) struct ApiSession {
     pub(super) log: LaunchLog,
     injector: FaultInjector,
     pub(super) environment: TorchNpuEnvironment,
-    pub(super) catalogue: Arc<Catalogue>,
+    assets: AssetFiles,
+    /// Loaded at the first call of a function of the catalogue.
+    catalogue: Arc<OnceLock<Arc<Catalogue>>>,
     /// Schemas of the installation that differ from those of the catalogue, by name.
     other_schemas: BTreeMap<String, OperatorSchema>,
     /// State shared by the processes of a gang.
     group: Arc<Mutex<ProcessGroup>>,
+    /// True after the program's regular end.
+    is_finalised: bool,
     /// Number of calls so far that all processes of the gang must make.
     pub(super) common_calls: u64,
 }
@@ -61,16 +68,23 @@ impl ApiSession {
             log,
             injector: FaultInjector::new(faults),
             environment: TorchNpuEnvironment::default(),
-            catalogue: Arc::new(Catalogue::load(&assets)?),
+            assets,
+            catalogue: Arc::default(),
             other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
+            is_finalised: false,
             common_calls: 0,
         })
     }
 
     /// Returns the answer to a line, and the delay before it is sent.
     pub(super) fn answer(&mut self, line: &str) -> (String, Duration) {
-        let result = ApiRequest::parse(line).and_then(|mut request| {
+        let request = ApiRequest::parse(line);
+        if request.as_ref().is_ok_and(|request| request.call == FINALISE) {
+            self.is_finalised = true;
+            return (answer(&Ok(ApiReply::Nothing), None), Duration::ZERO);
+        }
+        let result = request.and_then(|mut request| {
             request.freed.iter().for_each(|handle| self.memory.free(*handle));
             if !request.environment.is_empty() {
                 self.environment = TorchNpuEnvironment::from_variables(&request.environment);
@@ -91,13 +105,22 @@ impl ApiSession {
         self.other_schemas.get(&entry.schema.name).unwrap_or(&entry.schema)
     }
 
+    /// Returns the catalogue.
+    pub(super) fn catalogue(&self) -> Result<Arc<Catalogue>, PyError> {
+        if let Some(catalogue) = self.catalogue.get() {
+            return Ok(Arc::clone(catalogue));
+        }
+        let loaded = Catalogue::load(&self.assets).map_err(|error| runtime(format!("rehearsal: {error}")))?;
+        Ok(Arc::clone(self.catalogue.get_or_init(|| Arc::new(loaded))))
+    }
+
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the devices that the program used, its launches since the last call, and the effects of faults on it.
     pub(in crate::rehearsal) fn take_results(&mut self) -> (Vec<u32>, Vec<LoggedLaunch>, ScriptOutcome) {
-        (self.log.devices(), self.log.take_launches(), self.injector.outcome())
+        (self.log.devices(), self.log.take_launches(), self.injector.outcome(self.is_finalised))
     }
 }
 

@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 7] = [
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "grid"],
     &["device", "plan", "sched", "verify"],
-    &["rehearsal", "engine", "vendor_check", "report", "session"],
+    &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];
 

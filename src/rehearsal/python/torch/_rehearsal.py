@@ -143,6 +143,20 @@ def operator_schemas():
     return schemas
 
 
+def _finalise():
+    """Finalises the profiler, which `os._exit` and a signal prevent."""
+    if _stream is not None:
+        try:
+            _stream.write(b'{"call": "finalise"}\n')
+            _stream.flush()
+            _stream.readline()
+        except OSError:
+            pass
+
+
+atexit.register(_finalise)
+
+
 def _perform(action):
     """Carries out the action of a fault on the process."""
     if "at_exit" in action:

@@ -1,0 +1,112 @@
+//! `npubench selftest`: experiments that compare the assumptions of measurements with this host.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::options::{
+    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, PythonOption,
+    parse_devices,
+};
+use crate::{
+    database::Database,
+    domain::DataKind,
+    exit::ExitStatus,
+    report::{print_data, print_note},
+    selftest::{EXPERIMENTS, report_line, status_counts, summary_table},
+    session::{
+        BusyArg, CommandError, NoiseModelArg, RunOptions, SelftestRequest, load_fault_plan, run_selftest,
+        selftest_report,
+    },
+};
+
+/// Tests the assumptions of measurements on this host
+///
+/// Takes about ten minutes. Each experiment launches kernels under msprof as a run does, stores its evidence in the
+/// database folder, and ends with pass, fail or unknown (the evidence could not be had). `npubench run --host npu`
+/// requires that experiments 0 to 4 passed with the present software. Ends with 0 if all passed, else with 1.
+#[derive(Debug, Args)]
+pub(super) struct SelftestOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Devices to use, such as `0,1`; by default all that are free
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    devices: Option<DeviceList>,
+    /// Numbers of the experiments, such as `0-4`; by default all
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    experiments: Option<DeviceList>,
+    /// Only print the last results of this database as a Markdown table
+    #[arg(long)]
+    report: bool,
+    /// Host of the launches
+    #[arg(long, value_enum, default_value = "npu")]
+    host: DataKindArg,
+    /// Fault plan of the rehearsal host; see docs/rehearsal.md
+    #[arg(long, value_name = "FILE")]
+    rehearsal_faults: Option<PathBuf>,
+    #[command(flatten)]
+    python: PythonOption,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError> {
+    if options.report {
+        print_data(&selftest_report(&Database::open(&options.database.db)?));
+        return Ok(ExitStatus::Done);
+    }
+    let kind = DataKind::from(options.host);
+    let assets = options.assets.load()?;
+    let run_options = RunOptions {
+        chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
+        python: options.python.program()?,
+        assets: options.assets.assets.clone(),
+        seed: 1,
+        rehearsal_model: NoiseModelArg::Lifelike,
+        busy: BusyArg::Skip,
+        faults: load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?,
+        ..RunOptions::default()
+    };
+    let request = SelftestRequest {
+        db: options.database.db.clone(),
+        kind,
+        assets,
+        options: run_options,
+        experiments: selected_experiments(options.experiments.as_ref())?,
+    };
+    let format = options.output.format;
+    let outcome = run_selftest(request, |report| match format {
+        OutputFormat::Plain => print_note(report_line(report).trim_end()),
+        OutputFormat::Json => {
+            print_data(&format!("{}\n", serde_json::to_string(report).unwrap_or_default()));
+        }
+    })?;
+    if format == OutputFormat::Plain {
+        print_data(&summary_table(&outcome.reports));
+        let mark = if kind == DataKind::Rehearsal { " (rehearsal: nothing was measured)" } else { "" };
+        print_note(&format!("{}{mark}", status_counts(&outcome.reports)));
+        print_note(&format!("scripts, logs and raw output are in {}", outcome.folder.display()));
+    }
+    Ok(outcome.exit)
+}
+
+fn selected_experiments(chosen: Option<&DeviceList>) -> Result<Vec<u32>, CommandError> {
+    let known: Vec<u32> = EXPERIMENTS.iter().map(|experiment| experiment.number).collect();
+    let Some(chosen) = chosen else { return Ok(known) };
+    match chosen.0.iter().find(|number| !known.contains(number)) {
+        None => Ok(chosen.0.clone()),
+        Some(number) => {
+            let listed: Vec<String> = EXPERIMENTS
+                .iter()
+                .map(|experiment| format!("{} {}", experiment.number, experiment.name))
+                .collect();
+            Err(CommandError {
+                message: format!("there is no experiment {number}"),
+                hint: format!("the experiments are {}", listed.join(", ")),
+                exit: ExitStatus::Usage,
+            })
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Defects of a rehearsal host: properties in which it differs from what the vendor's sources state. Each makes one
+//! experiment of `npubench selftest` fail.
+
+use serde::{Deserialize, Serialize};
+
+/// A defect of the whole host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HostDefect {
+    /// The chip has other cores than the database's device profile.
+    OtherChip,
+    /// msprof ends with the exit code of the program.
+    MsprofExitCode,
+    /// The profiler loses more first records than the padding has.
+    LostHead,
+}

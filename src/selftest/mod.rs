@@ -1,0 +1,26 @@
+//! Experiments on a new host: each compares an assumption of the measurements with evidence from the device, and ends
+//! with pass, fail or unknown.
+//!
+//! Layer 5: imports `domain`, `config`, `process`, `profile`, `render`, `database`, `device` and `verify`.
+//!
+//! An experiment is one file with a function that collects evidence (scripts under msprof, logs, raw output) and pure
+//! functions that evaluate it. Scripts are started by the `collect.sh` of runs, so that what an experiment proves is
+//! what runs use.
+
+mod evidence;
+mod exit_codes;
+mod finding;
+mod host_software;
+mod record_loss;
+mod results;
+mod suite;
+mod summary;
+
+pub(crate) use evidence::SelftestContext;
+pub(crate) use finding::{EvidenceError, ExperimentReport, ExperimentStatus};
+pub(crate) use results::{
+    SelftestDescription, append_report, missing_selftest, new_selftest_folder, store_description,
+    stored_selftests,
+};
+pub(crate) use suite::{EXPERIMENTS, run_experiments};
+pub(crate) use summary::{markdown_report, report_line, status_counts, summary_table};

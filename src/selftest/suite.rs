@@ -1,0 +1,126 @@
+//! The experiments of a selftest, and their execution in order.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use super::{
+    evidence::SelftestContext,
+    exit_codes,
+    finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
+    host_software, record_loss,
+};
+
+/// Function that collects the evidence of an experiment in a folder and evaluates it.
+type ExperimentFunction = fn(&SelftestContext, &Path) -> Result<ExperimentFinding, EvidenceError>;
+
+/// An experiment.
+pub(crate) struct Experiment {
+    /// Number, which stays the same in later versions.
+    pub(crate) number: u32,
+    /// Name, part of the folder of its evidence.
+    pub(crate) name: &'static str,
+    /// Assumption on which measurements rely.
+    pub(crate) assumption: &'static str,
+    /// Action after a failure.
+    pub(crate) fix: &'static str,
+    run: ExperimentFunction,
+}
+
+/// Last of the experiments that measurements on a device require.
+const LAST_REQUIRED: u32 = 4;
+
+/// The experiments in the order of execution.
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        number: 0,
+        name: "host-software",
+        assumption: "the host's software is recent enough, and the chip is that of the database's device profile",
+        fix: "install the named versions, or use a database of this device (`npubench ingest --device`)",
+        run: host_software::run,
+    },
+    Experiment {
+        number: 2,
+        name: "exit-codes",
+        assumption: "exit codes and exports of msprof are those of its source, and a second export recovers tables",
+        fix: "compare collect.log with docs/selftest.md; a run trusts records and not exit codes",
+        run: exit_codes::run,
+    },
+    Experiment {
+        number: 3,
+        name: "record-loss",
+        assumption: "every launch between the padding is recorded, in order, with type and shape",
+        fix: "use another version of CANN; rows of this host would end as lost_records",
+        run: record_loss::run,
+    },
+];
+
+/// Returns the numbers of the experiments that measurements on a device require.
+pub(crate) fn required_experiments() -> impl Iterator<Item = u32> {
+    EXPERIMENTS.iter().map(|experiment| experiment.number).filter(|number| *number <= LAST_REQUIRED)
+}
+
+/// Runs the selected experiments. `on_report` receives each report when its experiment has ended. Returns false if the
+/// selftest was interrupted.
+pub(crate) fn run_experiments(
+    context: &SelftestContext,
+    folder: &Path,
+    selected: &[u32],
+    mut on_report: impl FnMut(ExperimentReport) -> Result<(), EvidenceError>,
+) -> Result<bool, EvidenceError> {
+    for experiment in EXPERIMENTS.iter().filter(|experiment| selected.contains(&experiment.number)) {
+        let evidence = folder.join(experiment.folder_name());
+        fs::create_dir_all(&evidence).map_err(EvidenceError::io(&evidence))?;
+        let started = Instant::now();
+        let finding = match (experiment.run)(context, &evidence) {
+            Err(EvidenceError::Interrupted) => return Ok(false),
+            Ok(finding) => finding,
+            Err(error) => ExperimentFinding::unknown("evidence for the experiment", error.to_string()),
+        };
+        on_report(experiment.report(finding, started.elapsed().as_secs_f64(), evidence))?;
+    }
+    Ok(true)
+}
+
+impl Experiment {
+    /// Returns the name of the folder of its evidence.
+    fn folder_name(&self) -> String {
+        format!("{:02}-{}", self.number, self.name)
+    }
+
+    fn report(&self, finding: ExperimentFinding, seconds: f64, evidence: PathBuf) -> ExperimentReport {
+        let ExperimentFinding { expected, seen, status } = finding;
+        let fix = match status {
+            ExperimentStatus::Pass => String::new(),
+            ExperimentStatus::Fail => self.fix.to_owned(),
+            ExperimentStatus::Unknown => "provide what is missing and repeat the selftest".to_owned(),
+        };
+        ExperimentReport {
+            number: self.number,
+            name: self.name.to_owned(),
+            assumption: self.assumption.to_owned(),
+            expected,
+            seen,
+            status,
+            seconds: (seconds * 1e3).round() / 1e3,
+            evidence,
+            fix,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_of_experiments_are_unique() {
+        let numbers: BTreeSet<u32> = EXPERIMENTS.iter().map(|experiment| experiment.number).collect();
+        let names: BTreeSet<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        assert_eq!((numbers.len(), names.len()), (EXPERIMENTS.len(), EXPERIMENTS.len()));
+    }
+}

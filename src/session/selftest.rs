@@ -1,0 +1,162 @@
+//! Selftests of a host: preparation, execution, and the requirement of a passed selftest for runs on devices.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use nix::sys::signal::Signal;
+
+use super::{
+    CommandError, RunContext, RunOptions,
+    environment::{lease_folder, program_environment},
+};
+use crate::{
+    config::AssetFiles,
+    database::Database,
+    device::{DeviceError, DeviceLeases, HostFingerprint},
+    domain::{DataKind, SoftwareFingerprint},
+    exit::ExitStatus,
+    report::print_note,
+    selftest::{
+        EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext, SelftestDescription,
+        append_report, markdown_report, missing_selftest, new_selftest_folder, run_experiments,
+        store_description, stored_selftests,
+    },
+};
+
+/// Remark of the rows of a run without the required selftest.
+pub(crate) const WITHOUT_SELFTEST: &str = "measured on a host without a passed selftest";
+
+/// Options of a selftest.
+#[derive(Debug)]
+pub(crate) struct SelftestRequest {
+    pub(crate) db: PathBuf,
+    pub(crate) kind: DataKind,
+    pub(crate) assets: AssetFiles,
+    pub(crate) options: RunOptions,
+    /// Numbers of the experiments.
+    pub(crate) experiments: Vec<u32>,
+}
+
+/// Reports of a selftest.
+#[derive(Debug)]
+pub(crate) struct SelftestOutcome {
+    pub(crate) folder: PathBuf,
+    pub(crate) reports: Vec<ExperimentReport>,
+    pub(crate) exit: ExitStatus,
+}
+
+/// Runs a selftest. `on_report` receives each report after it was stored.
+pub(crate) fn run_selftest(
+    request: SelftestRequest,
+    mut on_report: impl FnMut(&ExperimentReport),
+) -> Result<SelftestOutcome, CommandError> {
+    let SelftestRequest { db, kind, assets, options, experiments } = request;
+    let host = RunContext::find(&db, kind, assets, &options)?;
+    let mut lock = host.database.lock()?;
+    host.database.initialise(&mut lock)?;
+    let (leases, devices) = lease_devices(&host)?;
+    let fingerprint = host.selftest_fingerprint();
+    let description = SelftestDescription {
+        host: fingerprint.host_name().to_owned(),
+        kind,
+        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        fingerprint: fingerprint.to_text(),
+        devices,
+        npubench: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let folder = new_selftest_folder(&host.database, &description.host, &time);
+    store_description(&folder, &description)?;
+    let context = selftest_context(host, &options, &folder, description.devices, leases)?;
+    let mut reports = Vec::new();
+    let is_complete = run_experiments(&context, &folder, &experiments, |report| {
+        append_report(&folder, &report)?;
+        on_report(&report);
+        reports.push(report);
+        Ok(())
+    })?;
+    let is_passed = reports.iter().all(|report| report.status == ExperimentStatus::Pass);
+    let exit = match (is_complete, is_passed) {
+        (false, _) => ExitStatus::Interrupted,
+        (true, false) => ExitStatus::SomeNotOk,
+        (true, true) => ExitStatus::Done,
+    };
+    Ok(SelftestOutcome { folder, reports, exit })
+}
+
+/// Leases the devices of the host. Those that another run uses are left out; it is an error if none is left.
+fn lease_devices(host: &RunContext) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
+    let mut devices: Vec<u32> = host.chips.iter().map(|chip| chip.physical_id).collect();
+    let leases = DeviceLeases::acquire(&lease_folder(&host.database), &devices, Duration::ZERO)?;
+    let in_use = leases.acquire_missing(&devices);
+    devices.retain(|device| !in_use.contains_key(device));
+    let reasons: Vec<String> = in_use.into_values().collect();
+    if devices.is_empty() {
+        return Err(DeviceError::Busy(reasons.join("; ")).into());
+    }
+    reasons.iter().for_each(|reason| print_note(&format!("left out: {reason}")));
+    Ok((leases, devices))
+}
+
+/// Installs the stand-ins of a rehearsal host, and registers the signals that stop the selftest.
+fn selftest_context(
+    host: RunContext,
+    options: &RunOptions,
+    folder: &Path,
+    devices: Vec<u32>,
+    leases: DeviceLeases,
+) -> Result<SelftestContext, CommandError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signal_hook::flag::register(signal as i32, Arc::clone(&stop)).map_err(|error| {
+            CommandError::bad_input(format!("cannot register signal handlers: {error}"), "repeat the command")
+        })?;
+    }
+    let environment = program_environment(options, &folder.join("host"), &host.database)?.variables;
+    let RunContext { database, assets, profile, numbering, .. } = host;
+    let python = options.python.clone();
+    Ok(SelftestContext { database, assets, profile, python, environment, devices, numbering, leases, stop })
+}
+
+impl RunContext {
+    /// Returns the fingerprint of the host, on which neither the chosen devices nor the settings of the profiler have an
+    /// influence.
+    fn selftest_fingerprint(&self) -> HostFingerprint {
+        let software = SoftwareFingerprint { profiler: None, ..self.software.clone() };
+        HostFingerprint::of_host(&self.info, &self.info.chips, software)
+    }
+
+    /// Refuses a host without a passed selftest of its present software.
+    pub(crate) fn require_selftest(&self) -> Result<(), CommandError> {
+        let fingerprint = self.selftest_fingerprint().to_text();
+        match missing_selftest(&stored_selftests(&self.database), &fingerprint) {
+            None => Ok(()),
+            Some(problem) => Err(CommandError {
+                message: problem,
+                hint: format!(
+                    "`npubench selftest --db {}` takes about ten minutes; `--without-selftest` measures without it and \
+                     marks the rows",
+                    self.database.folder().display()
+                ),
+                exit: ExitStatus::CannotMeasure,
+            }),
+        }
+    }
+}
+
+/// Returns the Markdown table of the assumptions of a database's selftests.
+pub(crate) fn selftest_report(database: &Database) -> String {
+    markdown_report(&stored_selftests(database))
+}
+
+impl From<EvidenceError> for CommandError {
+    fn from(error: EvidenceError) -> Self {
+        Self::bad_input(
+            format!("the results of the selftest cannot be stored: {error}"),
+            "check free space and permissions of the database folder",
+        )
+    }
+}

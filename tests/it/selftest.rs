@@ -1,0 +1,83 @@
+//! `npubench selftest` on the rehearsal host: all experiments pass, and each defect fails exactly its experiment.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{
+    context::{Context, Ran},
+    rehearsal::decoder_layer,
+};
+
+/// Devices of the selftests, two gangs of two.
+const DEVICES: &str = "0-3";
+
+fn selftest(context: &Context, more: &[&str]) -> Ran {
+    context.run(&[&["selftest", "--db", "db", "--host", "rehearsal"], more].concat())
+}
+
+/// Number, status and text of each experiment.
+fn results(ran: &Ran) -> Vec<(u64, String, Value)> {
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).expect("JSON");
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        (value["number"].as_u64().expect("a number"), text("status"), value)
+    };
+    ran.stdout.lines().map(line).collect()
+}
+
+/// Runs the selftest on a host with a defect, and asserts that only this experiment fails.
+fn assert_fails_only(faults: &str, number: u64, seen: &str) {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    context.write("faults.yaml", faults);
+    let options = ["--devices", DEVICES, "--format", "json", "--rehearsal-faults", "faults.yaml"];
+    let ran = selftest(&context, &options);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    for (experiment, status, value) in results(&ran) {
+        let expected = if experiment == number { "fail" } else { "pass" };
+        assert_eq!(status, expected, "{faults}: {value}");
+        if experiment == number {
+            assert!(value["seen"].as_str().expect("a text").contains(seen), "{faults}: {value}");
+            assert!(!value["assumption"].as_str().expect("a text").is_empty(), "{value}");
+        }
+    }
+}
+
+#[test]
+fn all_experiments_pass_and_keep_their_evidence() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let ran = selftest(&context, &["--devices", DEVICES]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let statuses = ran.stdout.lines().map(|line| line.split_whitespace().nth(1).unwrap_or_default());
+    assert!(
+        statuses.clone().count() > 0 && statuses.clone().all(|status| status == "pass"),
+        "{}",
+        ran.stdout
+    );
+    let folders = fs::read_dir(context.path("db/.npubench/selftest")).expect("a folder of selftests");
+    let folder = folders.flatten().next().expect("a selftest").path();
+    let stored = fs::read_to_string(folder.join("results.jsonl")).expect("results");
+    assert_eq!(stored.lines().count(), statuses.count());
+    assert!(folder.join("02-exit-codes/SIGSEGV/collect.log").is_file());
+    let report = context.run(&["selftest", "--db", "db", "--report"]);
+    assert_eq!(report.code, 0, "{}", report.stderr);
+    assert!(report.stdout.contains("pass (rehearsal)"), "{}", report.stdout);
+    assert!(report.stdout.starts_with("| assumption | experiment | last result | host and date |\n"));
+}
+
+#[test]
+fn another_chip_fails_experiment_0() {
+    assert_fails_only("defects: [other_chip]", 0, "cube cores");
+}
+
+#[test]
+fn other_exit_codes_of_msprof_fail_experiment_2() {
+    assert_fails_only("defects: [msprof_exit_code]", 2, "exit_3");
+}
+
+#[test]
+fn lost_first_records_fail_experiment_3() {
+    assert_fails_only("defects: [lost_head]", 3, "marks are recorded");
+}
