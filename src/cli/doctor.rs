@@ -10,12 +10,15 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
+    config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{self, CheckStatus, DoctorCheck, custom_operators, diagnosis},
+    domain::DataKind,
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
+    profile::npu_smi::NpuChip,
     report::print_data,
-    session::CommandError,
+    session::{CORRECT_DEVICE, CommandError, host_contradiction},
     vendor_check::{counted_devices, installed_software, package_folders},
 };
 
@@ -37,7 +40,8 @@ pub(super) struct DoctorOptions {
 }
 
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
-    let catalogue = Catalogue::load(&options.assets.load()?)?;
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
     let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
     let host = device::query_host_devices(&[], scratch.path());
@@ -61,6 +65,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         },
     });
     if let Ok(host) = &host {
+        points.extend(database_device(&options.db, &assets, &host.info.chips));
         let counted = counted_devices(&options.python.python, &[]).map_err(|error| error.to_string());
         points.push(diagnosis::check_numbering(host, counted));
     }
@@ -83,6 +88,19 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     }
     let is_missing = points.iter().any(|point| point.status == CheckStatus::Missing);
     Ok(if is_missing { ExitStatus::CannotMeasure } else { ExitStatus::Done })
+}
+
+/// Compares the device of a database of measurements with the host's chips; `None` for other folders.
+fn database_device(folder: &Path, assets: &AssetFiles, chips: &[NpuChip]) -> Option<DoctorCheck> {
+    let database = Database::open(folder).ok().filter(|database| database.kind() == DataKind::Npu)?;
+    let (status, found, fix) = match DeviceProfile::load(assets, database.device()) {
+        Err(error) => (CheckStatus::Missing, error.to_string(), error.hint.clone()),
+        Ok(device) => match host_contradiction(&device, chips) {
+            Some(problem) => (CheckStatus::Missing, problem, CORRECT_DEVICE.to_owned()),
+            None => (CheckStatus::Passed, device.device, String::new()),
+        },
+    };
+    Some(DoctorCheck { name: "device profile", status, found, fix })
 }
 
 /// Devices that `npubench pause` reserved; `None` if no device is paused.

@@ -24,10 +24,11 @@ use crate::{
         mutate::CaseMutator,
     },
     llm::LlmModel,
+    profile::DeviceEvidence,
     report::{
         GridRequest, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note,
     },
-    session::CommandError,
+    session::{CommandError, DeviceChoice, chip_of_host, choose_device},
 };
 
 /// Options of `npubench grid`.
@@ -43,7 +44,8 @@ pub(super) struct GridOptions {
     /// Kind of the database: by default `npu` for a new one and its own for an existing one
     #[arg(long, value_enum)]
     kind: Option<DataKindArg>,
-    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default ATLAS_800_A3_752T_128G_DIE
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; by default that of NPUBENCH_DEVICE or of this
+    /// host. A database of kind `rehearsal` and a dry run may assume one
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Models whose layer sizes are used instead of ladders, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
@@ -117,9 +119,19 @@ fn open_target<'a>(
     options: &'a GridOptions,
     assets: &AssetFiles,
 ) -> Result<(TargetDatabase<'a>, DeviceProfile), CommandError> {
-    let device = options.device.as_deref();
-    check_device(device, &options.assets, options.folder())?;
-    let target = TargetDatabase::open(options.folder(), options.kind.map(DataKind::from), device)?;
+    let given = options.device.as_deref();
+    check_device(given, &options.assets, options.folder())?;
+    let kind = options.kind.map(DataKind::from);
+    let mut target = TargetDatabase::open(options.folder(), kind)?;
+    if target.existing().is_none() {
+        let assumable = if options.dry_run { DataKind::Rehearsal } else { target.kind() };
+        let DeviceChoice { name, source, .. } =
+            choose_device(assets, assumable, given, &DeviceEvidence::default(), chip_of_host)?;
+        if !source.starts_with("given") {
+            print_note(&format!("device {name} ({source})"));
+        }
+        target.set_device(name);
+    }
     let device = DeviceProfile::load(assets, target.device())?;
     Ok((target, device))
 }

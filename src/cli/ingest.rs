@@ -6,16 +6,16 @@ use clap::Args;
 
 use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions, check_device};
 use crate::{
-    config::DatabaseFile,
+    config::{DatabaseFile, DeviceProfile},
     database::{Database, KernelCsv, MergeReport, merge_groups},
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroup, RecordGroups,
-        add_attributes, add_table, stack_of_profile,
+        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroup,
+        RecordGroups, add_attributes, add_table, device_of_profile, stack_of_profile,
     },
     report::{print_data, print_note},
-    session::CommandError,
+    session::{CommandError, DeviceChoice, check_profile_device, chip_of_host, choose_device},
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -34,7 +34,8 @@ pub(super) struct IngestOptions {
     /// Kind of a new database, by default `npu`; must be the kind of an existing one
     #[arg(long, value_enum)]
     kind: Option<DataKindArg>,
-    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; it determines the roofline of its rows
+    /// Device profile of a new database, such as ATLAS_800_A2_313T_64G; it determines the roofline of its rows. By
+    /// default that of NPUBENCH_DEVICE, the one that the profile shows, or that of this host; kind `rehearsal` may assume one
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Merge profiles of different CANN or torch_npu versions
@@ -55,6 +56,9 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut groups = RecordGroups::default();
     let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(&options.paths)?;
     let stack = common_stack(options, &files)?;
+    let evidence = device_of_profiles(&files)?;
+    // An error of a file is reported first, because the file may be the reason of an unknown device.
+    let device = device_of_target(options, kind, &evidence);
     let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
     for (file, number) in files.iter().zip(0..) {
         add_table(&mut groups, &file.0, number, read)?;
@@ -76,9 +80,40 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
-    let merged = write(options, kind, &stack, kernels)?;
-    print_result(options, files.len(), records, &skipped, &merged);
+    let device = device?;
+    let merged = write(options, kind, &stack, &device.name, kernels)?;
+    print_result(options, files.len(), records, &skipped, &device, &merged);
     Ok(ExitStatus::Done)
+}
+
+/// Returns the device that all files show. Files of different devices are refused.
+fn device_of_profiles(files: &[ProfileFile]) -> Result<DeviceEvidence, CommandError> {
+    let mut all = DeviceEvidence::default();
+    for file in files {
+        all.merge_evidence(device_of_profile(&file.0)).map_err(|(one, another)| {
+            CommandError::bad_input(
+                format!("`{}` is a profile of {another}, the files before it are of {one}", file.0.display()),
+                "keep one database per device",
+            )
+        })?;
+    }
+    Ok(all)
+}
+
+/// Chooses the device of a new database, or compares the profile with the device of an existing one.
+fn device_of_target(
+    options: &IngestOptions,
+    kind: DataKind,
+    evidence: &DeviceEvidence,
+) -> Result<DeviceChoice, CommandError> {
+    let assets = options.assets.load()?;
+    if Database::is_new(&options.db)? {
+        return choose_device(&assets, kind, options.device.as_deref(), evidence, chip_of_host);
+    }
+    let database = Database::open(&options.db)?;
+    let device = DeviceProfile::load(&assets, database.device())?;
+    check_profile_device(&database, &device, evidence)?;
+    Ok(DeviceChoice { name: device.device, source: "of the database".to_owned(), is_chosen: false })
 }
 
 /// Kind of the existing or new database. A contradiction is refused before the profiles are read.
@@ -124,16 +159,15 @@ fn write(
     options: &IngestOptions,
     kind: DataKind,
     stack: &SoftwareVersions,
+    device: &str,
     kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     if !Database::is_new(&options.db)? {
         return merge(options, kind, stack, kernels);
     }
     let mut merged = BTreeMap::new();
-    let mut file = DatabaseFile { profiled_on: stack.clone(), ..DatabaseFile::new(kind) };
-    if let Some(device) = &options.device {
-        file.device.clone_from(device);
-    }
+    let device = device.to_owned();
+    let file = DatabaseFile { profiled_on: stack.clone(), device, ..DatabaseFile::new(kind) };
     Database::create(&options.db, &file, |draft| {
         let database = Database::open(draft)?;
         for (kernel, groups) in kernels {
@@ -189,6 +223,7 @@ fn print_result(
     files: usize,
     records: u64,
     skipped: &[String],
+    device: &DeviceChoice,
     merged: &BTreeMap<String, MergeReport>,
 ) {
     let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
@@ -198,12 +233,16 @@ fn print_result(
         let summary = serde_json::json!({
             "files": files, "records": records, "kernels": merged, "left_out": skipped,
             "added": added, "updated": updated, "unchanged": same, "kept": kept,
+            "device": device.name, "device_source": device.source,
         });
         print_data(&format!("{summary}\n"));
         return;
     }
     for line in skipped {
         print_note(line);
+    }
+    if device.is_chosen {
+        print_note(&format!("device {} ({})", device.name, device.source));
     }
     if kept > 0 {
         print_note(&format!(

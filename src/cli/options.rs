@@ -16,7 +16,7 @@ use crate::{
     domain::{AicMetrics, DataKind, KernelName, ProfilerSettings},
     plan::UpdateMode,
     process::find_program,
-    session::{CommandError, DeadlineOptions},
+    session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
 };
 
 /// The database that a command works on.
@@ -170,7 +170,7 @@ pub(super) fn check_device(
     match Database::open(db) {
         Ok(database) if database.has_tables() && database.device() != device => Err(CommandError::bad_input(
             format!("the device of `{}` is `{}`, not `{device}`", db.display(), database.device()),
-            "the device of a database is set when it is created; use another folder",
+            CORRECT_DEVICE,
         )),
         _ => Ok(()),
     }

@@ -17,7 +17,10 @@ use crate::{
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
-    session::{CommandError, REHEARSED_DEVICES, RunOptions, plan_of_database},
+    session::{
+        CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, host_contradiction,
+        plan_of_database,
+    },
 };
 
 /// Predicts the order, the devices and the duration of a run
@@ -51,6 +54,10 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         profiler: options.profiler.settings(),
         ..RunOptions::default()
     };
+    if let Some(problem) = host_chips(database.kind()).and_then(|chips| host_contradiction(&profile, &chips))
+    {
+        return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
+    }
     let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
     let devices = planned_devices(selection, database.kind())?;
     let costs = InitialCosts::new(WARM_UP + LAUNCHES);

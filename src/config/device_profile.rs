@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::{AssetFiles, YamlError, yaml};
-use crate::domain::{Dtype, Nanos};
+use crate::domain::{DeviceFacts, Dtype, Nanos, is_of_soc};
+
+/// Bounds of the recorded clock in relation to the rated one. Devices with a rated clock of 1800 MHz are known at 1650.
+const LOWEST_CLOCK: f64 = 0.85;
+const HIGHEST_CLOCK: f64 = 1.01;
 
 /// The unit of the device that bounds a kernel's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,13 +33,15 @@ pub struct KernelWork {
     pub(crate) dtype: Dtype,
 }
 
-/// Peak rates of one device, from `grids/devices/<NAME>.yaml`.
+/// Peak rates of one device, from `grids/devices/<NAME>.yaml`; docs/device-profiles.md describes the format and the sources.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
     /// Name, as performance models use it.
     pub(crate) device: String,
-    /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them.
+    /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them; a name may end in `*`.
+    /// Without names the device is compared with no host.
+    #[serde(default)]
     pub(crate) soc: Vec<String>,
     /// Peak of the matrix unit in tera-operations per second, by type.
     pub(crate) cube_tflops: BTreeMap<String, f64>,
@@ -71,6 +77,47 @@ impl DeviceProfile {
             return Err(YamlError::of_file(Path::new(""), problem, hint));
         };
         yaml::parse(&asset.path, &asset.text)
+    }
+
+    /// Loads every profile, sorted by name.
+    pub(crate) fn load_all(assets: &AssetFiles) -> Result<Vec<Self>, YamlError> {
+        let files = assets.device_profiles()?;
+        files.values().map(|asset| yaml::parse(&asset.path, &asset.text)).collect()
+    }
+
+    /// Returns the name of a chip of the profile; `None` without names.
+    pub(crate) fn first_soc(&self) -> Option<&str> {
+        self.soc.first().map(|soc| soc.trim_end_matches('*'))
+    }
+
+    /// Returns true if a SoC name, or the name of its family, is one of the profile; also for a profile without names.
+    pub(crate) fn is_of_soc(&self, stated: &str) -> bool {
+        self.soc.is_empty() || self.soc.iter().any(|soc| is_of_soc(stated, soc))
+    }
+
+    /// Returns true if nothing that is known of a device contradicts the profile. A device may be set to a lower clock than
+    /// the rated one, but not to a much lower one.
+    pub(crate) fn fits(&self, facts: &DeviceFacts) -> bool {
+        let is_equal = |known: Option<u32>, own: u32| known.is_none_or(|known| known == own);
+        let own_clock = f64::from(self.clock_mhz);
+        let is_clock = |clock: u32| (LOWEST_CLOCK..=HIGHEST_CLOCK).contains(&(f64::from(clock) / own_clock));
+        facts.soc.as_ref().is_none_or(|soc| self.is_of_soc(soc))
+            && is_equal(facts.cube_cores, self.cube_cores)
+            && is_equal(facts.vector_cores, self.vector_cores)
+            && facts.clock_mhz.is_none_or(is_clock)
+    }
+
+    /// Sets other numbers of matrix cores and another clock; rates and the bound of the cache are proportional to them.
+    pub(crate) fn scale_rates(&mut self, cube_cores: u32, clock_mhz: u32) {
+        let cores = f64::from(cube_cores) / f64::from(self.cube_cores.max(1));
+        let factor = cores * f64::from(clock_mhz) / f64::from(self.clock_mhz.max(1));
+        if factor == 1.0 {
+            return;
+        }
+        self.cube_tflops.values_mut().chain(self.vector_tflops.values_mut()).for_each(|rate| *rate *= factor);
+        self.l2_ceiling_tb_per_s *= factor;
+        self.vector_cores = (f64::from(self.vector_cores) * cores).round() as u32;
+        (self.cube_cores, self.clock_mhz) = (cube_cores, clock_mhz);
     }
 
     /// Returns the device memory in bytes.
@@ -116,9 +163,9 @@ mod tests {
 
     #[test]
     fn arithmetic_bounds_large_matmuls() {
-        // 4096 x 4096 x 4096 in bf16 at 353.9 TFLOPS.
+        // 4096 x 4096 x 4096 in bf16 at 363.7 TFLOPS.
         let fastest = profile().fastest(&work(2.0 * 4096_f64.powi(3), 1e8, ComputeUnit::Cube));
-        assert_eq!(fastest, Nanos::from_seconds(2.0 * 4096_f64.powi(3) / 353.9e12));
+        assert_eq!(fastest, Nanos::from_seconds(2.0 * 4096_f64.powi(3) / 363.7e12));
     }
 
     #[test]
@@ -129,6 +176,78 @@ mod tests {
         assert!(small.seconds() < 50e6 / profile.hbm_bytes_per_second());
         let beyond = 2e9 - f64::from(192 << 20);
         assert_eq!(large, Nanos::from_seconds(beyond / profile.hbm_bytes_per_second()));
+    }
+
+    /// The formulas of docs/device-profiles.md: operations per cycle and core by type, and 110 bytes per cycle and core from the cache
+    /// with a margin of 1.5.
+    #[test]
+    fn rates_follow_cores_and_clock() {
+        let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
+        assert_eq!(profiles.len(), 10);
+        let mut socs: Vec<&String> = profiles.iter().flat_map(|profile| &profile.soc).collect();
+        socs.sort();
+        socs.dedup();
+        assert_eq!(
+            socs.len(),
+            profiles.iter().map(|profile| profile.soc.len()).sum::<usize>(),
+            "a SoC is in two"
+        );
+        for profile in &profiles {
+            let assert_near = |value: f64, expected: f64, name: &str| {
+                let device = &profile.device;
+                assert!(
+                    (value / expected - 1.0).abs() < 0.002,
+                    "{device} {name}: {value} instead of {expected}"
+                );
+            };
+            let rate = |cores: u32, operations: f64| {
+                f64::from(cores) * operations * f64::from(profile.clock_mhz) * 1e-6
+            };
+            let operations = [
+                ("FLOAT", 4096.0),
+                ("DT_BF16", 8192.0),
+                ("FLOAT16", 8192.0),
+                ("INT8", 16384.0),
+                ("INT4", 32768.0),
+            ];
+            for (dtype, operations) in operations {
+                if let Some(value) = profile.cube_tflops.get(dtype) {
+                    assert_near(*value, rate(profile.cube_cores, operations), dtype);
+                }
+            }
+            assert!(profile.cube_tflops.contains_key("FLOAT16"));
+            if profile.device.starts_with("ATLAS_800") {
+                assert_near(profile.vector_tflops["DT_BF16"], rate(profile.vector_cores, 256.0), "vector");
+                assert_near(
+                    profile.vector_tflops["FLOAT"],
+                    rate(profile.vector_cores, 128.0),
+                    "vector FLOAT",
+                );
+                assert_near(profile.l2_ceiling_tb_per_s, rate(profile.cube_cores, 110.0 * 1.5), "cache");
+                assert_eq!(profile.vector_cores, 2 * profile.cube_cores);
+            }
+        }
+    }
+
+    #[test]
+    fn facts_about_a_device_select_profiles() {
+        let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
+        let fitting = |soc: &str, cores: u32, clock: u32| {
+            let facts = DeviceFacts {
+                soc: Some(soc.to_owned()),
+                cube_cores: Some(cores),
+                vector_cores: Some(2 * cores),
+                clock_mhz: Some(clock),
+            };
+            let fitting = profiles.iter().filter(|profile| profile.fits(&facts));
+            fitting.map(|profile| profile.device.as_str()).collect::<Vec<_>>()
+        };
+        let large = ["ATLAS_800_A2_376T_64G", "ATLAS_800_A2_910B1_64G", "ATLAS_800_A3_752T_128G_DIE"];
+        assert_eq!(fitting("Ascend910B", 24, 1800), large);
+        assert_eq!(fitting("Ascend910B", 20, 1650), ["ATLAS_800_A2_313T_64G", "ATLAS_800_A3_910_9372_DIE"]);
+        assert_eq!(fitting("Ascend910", 24, 1850), ["ATLAS_800_A3_752T_128G_DIE"]);
+        assert_eq!(fitting("Ascend910B3", 20, 1800), ["ATLAS_800_A2_313T_64G"]);
+        assert_eq!(fitting("Ascend910B3", 24, 1800), [""; 0]);
     }
 
     #[test]

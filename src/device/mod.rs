@@ -6,6 +6,7 @@ mod custom_operators;
 pub(crate) mod diagnosis;
 mod lease;
 mod numbering;
+mod platform_config;
 mod software;
 
 use std::{
@@ -21,6 +22,7 @@ pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
 pub(crate) use numbering::DeviceNumbering;
+pub(crate) use platform_config::PlatformConfig;
 use serde::Serialize;
 pub(crate) use software::SoftwareLocations;
 

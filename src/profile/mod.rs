@@ -6,6 +6,8 @@
 mod attention_dump;
 mod attributes;
 mod columns;
+mod core_usage;
+mod device_evidence;
 mod discover;
 mod error;
 mod groups;
@@ -24,6 +26,7 @@ pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
 pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
+pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups};

@@ -126,7 +126,7 @@ pub(super) fn install_with(
     for (name, text) in PYTHON {
         write(&python.join(name), &python_source(name, text, &config.faults.software, &profile), 0o644)?;
     }
-    for (path, text) in software_files(&folder, &python, &config.faults.software) {
+    for (path, text) in software_files(&folder, &python, &config.faults.software, &profile) {
         write(&path, &text, 0o644)?;
     }
     // Modules that register operators on a device are empty here.

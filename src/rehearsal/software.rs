@@ -23,14 +23,16 @@ pub(super) fn cann_home(host: &Path) -> PathBuf {
 
 /// SoC name of the devices of a profile.
 pub(super) fn soc_name(profile: &DeviceProfile) -> &str {
-    profile.soc.first().map_or("Ascend910", String::as_str)
+    profile.first_soc().unwrap_or("Ascend910")
 }
 
-/// Returns path and text of the files of CANN, driver and firmware, and of the metadata of an installed vllm_ascend.
+/// Returns path and text of the files of CANN, driver and firmware, and of the metadata of an installed vllm_ascend. The
+/// values of the chip are those of the device profile.
 pub(super) fn software_files(
     host: &Path,
     python: &Path,
     software: &StandInSoftware,
+    profile: &DeviceProfile,
 ) -> Vec<(PathBuf, String)> {
     let StandInSoftware { cann, driver, firmware, torch: _, torch_npu: _, vllm_ascend } = software;
     let architecture = std::env::consts::ARCH;
@@ -40,6 +42,20 @@ pub(super) fn software_files(
     );
     let folder = cann_home(host).join(format!("{architecture}-linux"));
     let mut files = vec![(folder.join("ascend_toolkit_install.info"), toolkit)];
+    // Cores and clock in the format of CANN 8.1, for the values that npubench reads.
+    let platform = format!(
+        "# [Platform Info configuration begin]\n#***\n#\n[version]\nSoC_version={soc}\n\n[SoCInfo]\nai_core_cnt={cube}\n\
+         cube_core_cnt={cube}\nvector_core_cnt={vector}\nmemory_type=\nmemory_size={memory}\nl2_type=0\n\
+         l2_size={l2}\n\n[AICoreSpec]\ncube_freq={clock}\n",
+        soc = soc_name(profile),
+        cube = profile.cube_cores,
+        vector = profile.vector_cores,
+        memory = profile.hbm_bytes(),
+        l2 = profile.l2_mib << 20,
+        clock = profile.clock_mhz,
+    );
+    let platform_config = folder.join("data").join("platform_config");
+    files.push((platform_config.join(format!("{}.ini", soc_name(profile))), platform));
     for (package, version) in [("driver", driver), ("firmware", firmware)] {
         let text = format!("Version={version}\npackage_version={version}\n");
         files.push((ascend_root(host).join(package).join("version.info"), text));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{
     BusyArg, CommandError, DeadlineOptions, RunOptions, WITHOUT_SELFTEST,
+    device_choice::adapt_to_host,
     environment::{ProgramEnvironment, check_path, lease_folder, program_environment},
     generations::{other_host_software, other_imported_software},
     plan::{check_expert_skew, plan_of_database},
@@ -69,7 +70,7 @@ impl RunContext {
     ) -> Result<Self, CommandError> {
         let catalogue = Catalogue::load(&assets)?;
         let database = Database::open_as(db, kind)?;
-        let profile = DeviceProfile::load(&assets, database.device())?;
+        let mut profile = DeviceProfile::load(&assets, database.device())?;
         check_path(database.folder(), kind)?;
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
@@ -86,6 +87,7 @@ impl RunContext {
             print_note(&format!("left out: {line}"));
         }
         let chips = selected.chips;
+        adapt_to_host(&mut profile, &database, &chips, &options.python, &variables)?;
         Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software })
     }
 

@@ -6,6 +6,7 @@
 
 mod check;
 mod context;
+mod device_choice;
 mod environment;
 mod error;
 mod fault_plan;
@@ -17,6 +18,10 @@ mod selftest;
 
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::RunContext;
+pub(crate) use device_choice::{
+    CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
+    host_contradiction,
+};
 pub(crate) use environment::REHEARSED_DEVICES;
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;

@@ -28,7 +28,9 @@ use crate::{
     process::ProcessError,
     render::{RenderError, call_digest},
 };
-pub(crate) use python::{counted_devices, installed_software, operator_schemas, package_folders};
+pub(crate) use python::{
+    counted_devices, first_device_soc, installed_software, operator_schemas, package_folders,
+};
 
 /// Error that stops a check.
 #[derive(Debug, thiserror::Error)]

@@ -79,6 +79,11 @@ pub(crate) fn counted_devices(python: &str, environment: &[(String, String)]) ->
     output.parse().map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
 }
 
+/// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
+pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
+    run_python_with(python, "import torch, torch_npu; print(torch.npu.get_device_name(0))", environment)
+}
+
 /// Runs a Python script; returns the last line that it prints.
 fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
     run_python_with(python, script, &[])

@@ -205,7 +205,7 @@ fn invalid_option_values_are_rejected() {
     assert_eq!(kernel.code, 3);
     insta::assert_snapshot!(format!("{}\n{}", device.stderr, kernel.stderr), @r"
     error: this host has no device 16; it has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    hint: select from these with `--devices`
+    hint: select from these with `--devices`; they are numbered as in `npu-smi info`
 
     error: the database has no rows of `SwiGLU`
     hint: did you mean `SwiGlu`?

@@ -188,7 +188,7 @@ fn empty_pattern_note_names_expression_and_example() {
 #[test]
 fn file_size_limit_is_reported_and_leaves_no_files() {
     let context = Context::new();
-    let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0"];
+    let arguments = ["grid", "--db", "db", "RmsNorm", "--rows", "0", "--kind", "rehearsal"];
     let ran = run_limited(&context, "ulimit -f 20", &arguments);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(ran.stderr.contains("RmsNorm.csv`: File too large (os error 27)\nhint: "), "{}", ran.stderr);

@@ -10,6 +10,7 @@ mod catalogue_matmul;
 mod containers;
 mod context;
 mod db_check;
+mod devices;
 mod docs;
 mod fault_plans;
 mod fuzz;

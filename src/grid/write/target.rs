@@ -21,23 +21,21 @@ pub(crate) struct TargetDatabase<'a> {
 }
 
 impl<'a> TargetDatabase<'a> {
-    /// Opens a database, which must be of this kind if it exists; kind and device are those of a new one.
-    pub(crate) fn open(
-        folder: &'a Path,
-        kind: Option<DataKind>,
-        device: Option<&str>,
-    ) -> Result<Self, DatabaseError> {
+    /// Opens a database, which must be of this kind if it exists.
+    pub(crate) fn open(folder: &'a Path, kind: Option<DataKind>) -> Result<Self, DatabaseError> {
         let is_new = Database::is_new(folder)?;
         let database = match (is_new, kind) {
             (true, _) => None,
             (false, Some(kind)) => Some(Database::open_as(folder, kind)?),
             (false, None) => Some(Database::open(folder)?),
         };
-        let mut file = DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
-        if let Some(device) = device {
-            device.clone_into(&mut file.device);
-        }
+        let file = DatabaseFile::new(kind.unwrap_or(DataKind::Npu));
         Ok(Self { folder, database, file })
+    }
+
+    /// Sets the device profile of a new database.
+    pub(crate) fn set_device(&mut self, device: String) {
+        self.file.device = device;
     }
 
     pub(crate) const fn existing(&self) -> Option<&Database> {

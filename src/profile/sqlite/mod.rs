@@ -4,6 +4,7 @@
 //! are in `TASK_PMU_INFO`. Collectives in `COMMUNICATION_OP` are counted. Other tables and columns are ignored.
 
 mod collectives;
+mod device;
 mod open;
 mod operators;
 mod ordered_cursor;
@@ -17,7 +18,11 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-pub(super) use super::sqlite::{open::is_database, operators::for_each_operator};
+pub(super) use super::sqlite::{
+    device::{core_usage, device_name, highest_clock},
+    open::is_database,
+    operators::for_each_operator,
+};
 use super::{
     ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
     columns::CELLS,

@@ -1,0 +1,50 @@
+//! The device of a database: its name, its clocks, and the cores that its kernels used.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::open::open_database;
+use crate::profile::core_usage::CoreUsage;
+
+/// Reads the name in `NPU_INFO`, such as `Ascend910B`; `None` without one, or if devices have different names.
+pub(in crate::profile) fn device_name(file: &Path) -> Option<String> {
+    let names: Vec<String> =
+        query(file, "SELECT DISTINCT name FROM NPU_INFO WHERE name <> ''", |row| row.get(0))?;
+    let [name] = names.as_slice() else { return None };
+    Some(name.trim().to_owned())
+}
+
+/// Reads the highest clock in `AICORE_FREQ`, in MHz; clocks fall while a device is idle.
+pub(in crate::profile) fn highest_clock(file: &Path) -> Option<u32> {
+    let clocks: Vec<Option<f64>> = query(file, "SELECT max(freq) FROM AICORE_FREQ", |row| row.get(0))?;
+    let clock = clocks.first().copied().flatten().filter(|clock| (100.0..10_000.0).contains(clock))?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 100..10000")]
+    let clock = clock.round() as u32;
+    Some(clock)
+}
+
+/// Counts the blocks of kernels by task type.
+pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
+    let sql = "SELECT s.value, k.blockDim, count(*) FROM COMPUTE_TASK_INFO k
+               JOIN STRING_IDS s ON s.id = k.taskType GROUP BY s.value, k.blockDim";
+    let rows: Vec<(String, i64, i64)> = query(file, sql, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut usage = CoreUsage::default();
+    for (core, blocks, records) in rows {
+        let number = |number: i64| u32::try_from(number).unwrap_or_default();
+        usage.count_blocks(&core, number(blocks), number(records));
+    }
+    Some(usage)
+}
+
+/// Returns the rows of a query; `None` if the file, a table or a column cannot be read.
+fn query<T>(
+    file: &Path,
+    sql: &str,
+    read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Option<Vec<T>> {
+    let connection: Connection = open_database(file).ok()?;
+    let mut statement = connection.prepare(sql).ok()?;
+    let rows = statement.query_map([], read).ok()?;
+    rows.collect::<rusqlite::Result<_>>().ok()
+}
