@@ -130,6 +130,21 @@ impl PythonOption {
     }
 }
 
+/// Folder of the leases of devices.
+#[derive(Debug, Args)]
+pub(super) struct LeaseOption {
+    /// Existing folder of the files that reserve devices, which containers share; see docs/devices.md
+    #[arg(long, value_name = "DIR", env = "NPUBENCH_LEASES")]
+    leases: Option<PathBuf>,
+}
+
+impl LeaseOption {
+    /// Returns the folder as an absolute path, if one is given.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.leases.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
+    }
+}
+
 /// Templates, catalogue and device profiles of the user.
 #[derive(Debug, Args)]
 pub(super) struct AssetOptions {

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, OutputOptions, parse_kernels},
+    options::{DatabaseFolder, LeaseOption, OutputOptions, parse_kernels},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -32,6 +32,8 @@ pub(super) struct ResumeOptions {
     #[command(flatten)]
     deadline: DeadlineOptions,
     #[command(flatten)]
+    leases: LeaseOption,
+    #[command(flatten)]
     output: OutputOptions,
 }
 
@@ -40,12 +42,13 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let lock = database.lock()?;
     let ledger = database.existing_ledger()?.ok_or_else(|| no_interrupted_run(&database))?;
     let record = interrupted_run(&ledger, options.run.as_deref(), &database)?;
-    let run_options: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
+    let mut run_options: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
         CommandError::bad_input(
             format!("the options of run {} cannot be read: {error}", record.run),
             "start a new run with `npubench run`; it measures what is missing",
         )
     })?;
+    run_options.leases = options.leases.folder().or(run_options.leases);
     check_ledger_owner(&database)?;
     print_programs(&record.run, &run_options);
     let assets = match &run_options.assets {

@@ -5,7 +5,8 @@ use std::{path::PathBuf, process};
 use clap::Args;
 
 use super::options::{
-    AssetOptions, DataKindArg, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions, SkewOption,
+    AssetOptions, DataKindArg, LeaseOption, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions,
+    SkewOption,
 };
 use crate::{
     database::REHEARSAL_RUN,
@@ -62,6 +63,8 @@ pub(super) struct RunCommandOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    leases: LeaseOption,
+    #[command(flatten)]
     skew: SkewOption,
     #[command(flatten)]
     assets: AssetOptions,
@@ -89,6 +92,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         without_selftest: options.without_selftest,
         weight_column: selection.weight_column.clone(),
         busy: options.busy,
+        leases: options.leases.folder(),
         profiler: options.profiler.settings(),
         environment: None,
         faults,

@@ -5,13 +5,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io::{self, IoSlice},
     os::{
         fd::{AsRawFd as _, OwnedFd},
         unix::net::UnixStream,
     },
-    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -19,7 +18,7 @@ use std::{
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use super::DeviceError;
+use super::{DeviceError, LeaseFolder};
 
 /// Lease of a device.
 #[derive(Debug)]
@@ -32,12 +31,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DeviceLease {
     /// Acquires the lease of a device; waits up to `timeout` for an earlier holder.
-    pub(crate) fn acquire(folder: &Path, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
-        let path = folder.join(format!("device-{device}.lease"));
+    pub(crate) fn acquire(folder: &LeaseFolder, device: u32, timeout: Duration) -> Result<Self, DeviceError> {
+        let path = folder.lease_path(device);
         let fail = |source| DeviceError::Lease { lease: path.clone(), source };
-        fs::create_dir_all(folder).map_err(fail)?;
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+        let file = folder.open_lease(&path).map_err(fail)?;
         let deadline = Instant::now() + timeout;
         loop {
             match file.try_lock() {
@@ -68,7 +65,7 @@ impl DeviceLease {
 /// Leases of the devices of a run. A device whose lease another process holds gets it later.
 #[derive(Debug)]
 pub(crate) struct DeviceLeases {
-    folder: PathBuf,
+    folder: LeaseFolder,
     held: Mutex<BTreeMap<u32, DeviceLease>>,
 }
 
@@ -76,8 +73,14 @@ impl DeviceLeases {
     /// Acquires the leases that are free or become so within `timeout`.
     ///
     /// # Errors
-    /// [`DeviceError::Lease`] if a file cannot be created or locked.
-    pub(crate) fn acquire(folder: &Path, devices: &[u32], timeout: Duration) -> Result<Self, DeviceError> {
+    /// [`DeviceError::LeaseFolder`] if the folder cannot be used, [`DeviceError::Lease`] if a file cannot be created or
+    /// locked.
+    pub(crate) fn acquire(
+        folder: &LeaseFolder,
+        devices: &[u32],
+        timeout: Duration,
+    ) -> Result<Self, DeviceError> {
+        folder.prepare()?;
         let deadline = Instant::now() + timeout;
         let mut held = BTreeMap::new();
         for &device in devices {
@@ -87,7 +90,7 @@ impl DeviceLeases {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { folder: folder.to_owned(), held: Mutex::new(held) })
+        Ok(Self { folder: folder.clone(), held: Mutex::new(held) })
     }
 
     /// Acquires the leases that have become free; returns the reasons for the others.
@@ -115,7 +118,7 @@ impl DeviceLeases {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::{fs, sync::atomic::AtomicBool};
 
     use super::*;
     use crate::process::{self, CommandSpec};
@@ -133,7 +136,9 @@ mod tests {
     /// Acquires leases, passes them to a process, and drops them.
     fn assert_orphan_holds(devices: &[u32]) {
         let folder = tempfile::tempdir().expect("a folder");
-        let take = |device: u32| DeviceLease::acquire(folder.path(), device, Duration::ZERO);
+        let leases_folder = LeaseFolder::of_database(folder.path().join("leases"));
+        leases_folder.prepare().expect("created");
+        let take = |device: u32| DeviceLease::acquire(&leases_folder, device, Duration::ZERO);
         let leases: Vec<DeviceLease> = devices.iter().map(|&device| take(device).expect("free")).collect();
         for &device in devices {
             let busy = take(device).expect_err("held");
@@ -163,7 +168,7 @@ mod tests {
         }
         fs::write(&fifo, "end\n").expect("the orphan reads");
         for &device in devices {
-            DeviceLease::acquire(folder.path(), device, Duration::from_secs(30))
+            DeviceLease::acquire(&leases_folder, device, Duration::from_secs(30))
                 .expect("the orphan has ended");
         }
     }

@@ -5,6 +5,7 @@
 mod custom_operators;
 pub(crate) mod diagnosis;
 mod lease;
+mod lease_folder;
 mod numbering;
 mod platform_config;
 mod software;
@@ -21,6 +22,7 @@ pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_en
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
+pub(crate) use lease_folder::LeaseFolder;
 pub(crate) use numbering::DeviceNumbering;
 pub(crate) use platform_config::PlatformConfig;
 use serde::Serialize;
@@ -69,6 +71,14 @@ pub enum DeviceError {
         /// The file whose lock its processes hold.
         lease: PathBuf,
     },
+    /// The folder of leases is unsafe or cannot be created.
+    #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
+    LeaseFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        problem: String,
+    },
     /// The lease file cannot be created or locked.
     #[error("cannot lock `{}`: {source}", .lease.display())]
     Lease {
@@ -108,6 +118,9 @@ impl DeviceError {
             Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
             Self::InUse { .. } => "`fuser` on that file names the processes; wait for them or end them",
             Self::Lease { .. } => "check permissions and free space there",
+            Self::LeaseFolder { .. } => {
+                "give a folder of your own, or one that containers share, with `--leases`"
+            }
             Self::Miscounted { .. } => {
                 "compare `npu-smi info -m` with `torch.npu.device_count()`; map the same devices for both"
             }

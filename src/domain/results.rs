@@ -26,8 +26,10 @@ pub struct Attempt {
     pub(crate) case: CaseId,
     /// Number of launches in the journal of the script.
     pub(crate) launched: u32,
-    /// The recorded launches.
+    /// The recorded launches; of a gang, each with the duration of its slowest rank.
     pub launches: Vec<Launch>,
+    /// Duration of the fastest rank of each launch; empty without a gang.
+    pub fastest_ranks: Vec<Nanos>,
     /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
     /// Verdict of this attempt.

@@ -79,6 +79,7 @@ pub(super) fn run_collection(
         Err(problem) => (Vec::new(), Some(problem)),
     };
     let mut attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end);
+    write_rank_durations(&folder, &attempts);
     if let Some(problem) = &unreadable {
         let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
         lost.for_each(|attempt| {
@@ -107,6 +108,24 @@ pub(super) fn run_collection(
         message: outcome,
         software: settings.software.with_imported(journal.imported.clone().unwrap_or_default()),
     })
+}
+
+/// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the
+/// order of the launches, of which the first are warm-ups. The ledger has those of the slowest rank, so that a failed
+/// write loses no sample.
+fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
+    let lines = attempts.iter().filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
+        let slowest: Vec<i64> = attempt.launches.iter().map(|launch| launch.duration.0).collect();
+        let fastest: Vec<i64> = attempt.fastest_ranks.iter().map(|duration| duration.0).collect();
+        let line = serde_json::json!({
+            "case": attempt.case.as_str(), "fastest_ns": fastest, "slowest_ns": slowest,
+        });
+        format!("{line}\n")
+    });
+    let text: String = lines.collect();
+    if !text.is_empty() {
+        let _ = fs::write(folder.join(files::RANKS), text);
+    }
 }
 
 /// The script of a collection in its rendered folder.

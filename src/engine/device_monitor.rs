@@ -6,7 +6,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,6 +19,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval on the rehearsal host, whose runs are short.
 const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Output of `npu-smi`.
+#[derive(Debug)]
+pub(super) struct DeviceSnapshot {
+    pub(super) info: NpuSmiInfo,
+    /// Start of the query.
+    pub(super) queried_at: Instant,
+}
+
 /// Polling thread; dropping the monitor ends it.
 #[derive(Debug)]
 pub(super) struct DeviceMonitor {
@@ -29,7 +37,7 @@ pub(super) struct DeviceMonitor {
 impl DeviceMonitor {
     pub(super) fn spawn(
         context: &Arc<LaneContext>,
-        snapshots: UnboundedSender<NpuSmiInfo>,
+        snapshots: UnboundedSender<DeviceSnapshot>,
     ) -> Result<Self, EngineError> {
         let (end, ended) = mpsc::channel();
         let settings = &context.settings;
@@ -38,8 +46,9 @@ impl DeviceMonitor {
         let work = move || {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 // A failed query is repeated at the next interval; meanwhile the collections show device faults.
+                let queried_at = Instant::now();
                 if let Ok(info) = device::query_npu_smi(&environment, &scratch)
-                    && snapshots.send(info).is_err()
+                    && snapshots.send(DeviceSnapshot { info, queried_at }).is_err()
                 {
                     break;
                 }

@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     EngineError, RunOutcome,
     collect::CollectionResult,
+    device_monitor::DeviceSnapshot,
     host_monitor::HostMonitor,
     lane::{CollectionStarter, LaneReport},
     lane_context::{LaneContext, unix_time},
@@ -28,7 +29,7 @@ use crate::{
     exit::ExitStatus,
     ledger::{DeviceReading, Ledger, NewCollection},
     plan::PlannedCase,
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
+    profile::npu_smi::NpuChip,
     sched::{
         CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
         Seconds, StartCollection,
@@ -54,7 +55,7 @@ pub(super) struct RunStore<'a> {
 
 pub(super) struct DispatcherInbox {
     pub(super) reports: UnboundedReceiver<LaneReport>,
-    pub(super) snapshots: UnboundedReceiver<NpuSmiInfo>,
+    pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
     pub(super) stop_requests: UnboundedReceiver<()>,
 }
 
@@ -68,6 +69,8 @@ pub(super) struct Dispatcher<'a> {
     host_monitor: HostMonitor,
     /// Ledger keys of running collections, by collection number.
     ledger_keys: BTreeMap<u32, i64>,
+    /// Time at which the last collection of each device ended.
+    released_at: BTreeMap<u32, std::time::Instant>,
     outcomes: Vec<Option<CaseOutcome>>,
     /// Kernels with rows that keep an earlier measurement, each reported once.
     kept: BTreeSet<KernelName>,
@@ -100,6 +103,7 @@ impl<'a> Dispatcher<'a> {
             lanes,
             state,
             ledger_keys: BTreeMap::new(),
+            released_at: BTreeMap::new(),
             kept: BTreeSet::new(),
             unwritten: BTreeMap::new(),
             rows_written_at: Instant::now(),
@@ -126,7 +130,7 @@ impl<'a> Dispatcher<'a> {
         while !self.is_finished {
             tokio::select! {
                 Some(report) = inbox.reports.recv() => self.on_report(report)?,
-                Some(info) = inbox.snapshots.recv() => self.on_device_snapshot(&info)?,
+                Some(snapshot) = inbox.snapshots.recv() => self.on_device_snapshot(&snapshot)?,
                 Some(()) = inbox.stop_requests.recv() => self.on_stop_request()?,
                 _ = ticks.tick() => self.on_tick()?,
             }
@@ -135,7 +139,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Stores the readings of the devices, and updates which devices are in use by other processes.
-    pub(super) fn on_device_snapshot(&mut self, info: &NpuSmiInfo) -> Result<(), EngineError> {
+    pub(super) fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<(), EngineError> {
+        let DeviceSnapshot { info, queried_at } = snapshot;
         let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.physical_id));
         let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
         self.store.ledger.add_readings(&self.context.settings.run, &readings)?;
@@ -148,7 +153,10 @@ impl<'a> Dispatcher<'a> {
                 memory_used_mb: reading.memory_used_mb,
             });
         }
-        self.host_monitor.update_devices(info, &self.state.busy_devices());
+        // Processes of a collection that has ended since the query are in its output, too.
+        let mut busy = self.state.busy_devices();
+        busy.extend(self.released_at.iter().filter(|(_, at)| *at >= queried_at).map(|(device, _)| *device));
+        self.host_monitor.update_devices(info, &busy);
         Ok(())
     }
 
@@ -187,6 +195,8 @@ impl<'a> Dispatcher<'a> {
 
     fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
         let LaneReport { start, seconds, result } = report;
+        let now = std::time::Instant::now();
+        self.released_at.extend(start.devices.iter().map(|&device| (device, now)));
         let result = match result {
             Ok(result) => result,
             // An error of one device or one folder ends that collection, not the run.
@@ -246,6 +256,7 @@ impl<'a> Dispatcher<'a> {
             case: self.context.cases[case].case.id().clone(),
             launched: 0,
             launches: Vec::new(),
+            fastest_ranks: Vec::new(),
             counters: Vec::new(),
             outcome: CaseOutcome::new(Verdict::NotRun, error.to_string()),
         });

@@ -16,7 +16,7 @@ use crate::{
     device::DeviceLeases,
     domain::DataKind,
     events::RunEvent,
-    process::{is_foreign_process, is_own_process},
+    process::{ProcessOrigin, process_origin},
     profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     sched::SchedEvent,
 };
@@ -39,6 +39,8 @@ pub(super) struct HostChanges {
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
+    /// True if the ids of processes that `npu-smi` lists are those of the processes that this program sees.
+    sees_host_processes: bool,
     folder: PathBuf,
     paused: PausedDevices,
     /// Reasons why devices cannot be used, other than pauses.
@@ -61,6 +63,7 @@ impl HostMonitor {
         Self {
             pause_file: pause_file(database),
             processes: settings.processes.clone(),
+            sees_host_processes: settings.sees_host_processes,
             folder: database.state_folder(),
             paused: PausedDevices::default(),
             unusable: BTreeMap::new(),
@@ -87,7 +90,8 @@ impl HostMonitor {
         changes
     }
 
-    /// Updates the usable devices from the output of `npu-smi`; collections of this run are on the `busy` devices.
+    /// Updates the usable devices from the output of `npu-smi`; collections of this run are, or were during the query,
+    /// on the `busy` devices.
     pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
@@ -103,22 +107,29 @@ impl HostMonitor {
         }
     }
 
-    /// Returns the reason if another program uses the device. While a collection of this run is on it, a process
-    /// counts as foreign only if its environment can be read and lacks our mark: in a container, `npu-smi` may list
-    /// our own processes by the ids of the host.
+    /// Returns the reason if another program uses the device. While a collection of this run is on it, a process whose
+    /// origin is unknown may be the collection's own.
     fn foreign_process(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
-        let on_chip = |process: &&NpuProcess| {
-            process.npu == chip.npu && process.chip.is_none_or(|number| number == chip.chip)
+        let is_foreign = |process: &&NpuProcess| match self.origin(process) {
+            ProcessOrigin::Own | ProcessOrigin::Ended => false,
+            ProcessOrigin::Foreign => true,
+            ProcessOrigin::Unknown => !is_busy,
         };
-        let is_foreign = |process: &&NpuProcess| {
-            if is_busy {
-                is_foreign_process(process.pid, &self.processes)
-            } else {
-                !is_own_process(process.pid, &self.processes)
-            }
-        };
-        let process = info.processes.iter().filter(on_chip).find(is_foreign)?;
-        Some(format!("process {} ({}) uses it", process.pid, process.name))
+        let process = info.processes_on(chip).find(is_foreign)?;
+        let place =
+            if self.sees_host_processes || process.container_pid.is_some() { "" } else { " of the host" };
+        let pid = process.container_pid.unwrap_or(process.pid);
+        Some(format!("process {pid}{place} ({}) uses it", process.name))
+    }
+
+    /// Returns the origin of a listed process. An id of the host means another process inside a container, so that only
+    /// the id inside the container, which newer drivers list, identifies one there.
+    fn origin(&self, process: &NpuProcess) -> ProcessOrigin {
+        match process.container_pid {
+            Some(pid) => process_origin(pid, &self.processes),
+            None if self.sees_host_processes => process_origin(process.pid, &self.processes),
+            None => ProcessOrigin::Unknown,
+        }
     }
 
     /// All reservations of one call are one event: no collection is started on a device that is reserved after it in

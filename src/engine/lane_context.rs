@@ -9,7 +9,7 @@ use std::{
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    device::{DeviceLeases, DeviceNumbering},
+    device::{DeviceLeases, DeviceNumbering, LeaseFolder},
     domain::{DataKind, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
 };
@@ -32,7 +32,10 @@ pub(crate) struct CollectionSettings {
     pub software: SoftwareFingerprint,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
-    pub leases: PathBuf,
+    pub leases: LeaseFolder,
+    /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its own
+    /// and on the rehearsal host, which invents processes.
+    pub sees_host_processes: bool,
     /// Logical numbers of the devices.
     pub numbering: DeviceNumbering,
     /// Folder of the records of running programs.

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     CollectionSettings, EngineError, RunOutcome, RunRequest,
-    device_monitor::DeviceMonitor,
+    device_monitor::{DeviceMonitor, DeviceSnapshot},
     dispatch::{Dispatcher, DispatcherInbox, RunStore},
     lane::{DeviceLanes, LaneReport},
     lane_context::{LaneContext, unix_time},
@@ -117,7 +117,7 @@ fn start_dispatcher<'a>(
     let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
     let store = RunStore { database, ledger, rows, predecided, unreadable_rows: plan.unreadable_rows.len() };
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, emit);
-    dispatcher.on_device_snapshot(&info)?;
+    dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() })?;
     dispatcher.finish_predecided()?;
     Ok((context, dispatcher))
 }

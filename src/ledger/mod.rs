@@ -280,7 +280,8 @@ impl Ledger {
 }
 
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let Attempt { case, launched, launches, counters, outcome: CaseOutcome { verdict, reason } } = attempt;
+    let Attempt { case, launched, launches, counters, outcome: CaseOutcome { verdict, reason }, .. } =
+        attempt;
     let counters = serde_json::to_string(counters).unwrap_or_default();
     tx.prepare_cached(
         "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
@@ -347,6 +348,7 @@ mod tests {
             case: case.id().clone(),
             launched: u32::try_from(durations.len()).expect("few"),
             launches: launches.collect(),
+            fastest_ranks: Vec::new(),
             counters: vec![Some(1.5), None],
             outcome: CaseOutcome::new(verdict, "because"),
         }

@@ -126,6 +126,7 @@ mod tests {
             case: case.id().clone(),
             launched: 1,
             launches: Vec::new(),
+            fastest_ranks: Vec::new(),
             counters: Vec::new(),
             outcome: CaseOutcome::new(verdict, "because"),
         };

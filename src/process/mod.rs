@@ -23,7 +23,7 @@ mod orphans;
 mod time_limit;
 
 use orphans::ProcessRecord;
-pub(crate) use orphans::{end_orphans, is_foreign_process, is_own_process};
+pub(crate) use orphans::{ProcessOrigin, end_orphans, process_origin, sees_host_processes};
 use time_limit::{ProcessActivity, TimeLimit};
 
 /// Time limit for a program to end after SIGTERM.

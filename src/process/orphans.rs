@@ -14,6 +14,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -117,7 +118,7 @@ pub(super) fn end_marked(record: &Path) -> usize {
 }
 
 /// Returns true if a process or one of its ancestors was started by npubench with a record in this folder.
-pub(crate) fn is_own_process(pid: u32, folder: &Path) -> bool {
+fn is_own_process(pid: u32, folder: &Path) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let prefix = format!("{MARK}=");
     let mut variables = environment.split(|byte| *byte == 0);
@@ -125,11 +126,47 @@ pub(crate) fn is_own_process(pid: u32, folder: &Path) -> bool {
     mark.is_some_and(|mark| Path::new(OsStr::from_bytes(mark)).starts_with(folder))
 }
 
-/// Returns true if the environment of a process can be read and has no record of this folder. The environment of a
-/// process in another container or of another user cannot be read, so that its origin is unknown.
-pub(crate) fn is_foreign_process(pid: u32, folder: &Path) -> bool {
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty())
-        && !is_own_process(pid, folder)
+/// Origin of a process, by its id among the processes that this program sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessOrigin {
+    /// It, or an ancestor, was started by npubench with a record in the given folder.
+    Own,
+    /// It is another program.
+    Foreign,
+    /// It has ended.
+    Ended,
+    /// Its environment cannot be read: it belongs to another user.
+    Unknown,
+}
+
+/// Returns the origin of a process with respect to the records in a folder.
+pub(crate) fn process_origin(pid: u32, folder: &Path) -> ProcessOrigin {
+    if is_own_process(pid, folder) {
+        return ProcessOrigin::Own;
+    }
+    if fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty()) {
+        return ProcessOrigin::Foreign;
+    }
+    let Ok(id) = i32::try_from(pid) else { return ProcessOrigin::Unknown };
+    // A process that `/proc` hides still answers to the signal 0, by a refusal.
+    if kill(Pid::from_raw(id), None) == Err(Errno::ESRCH) || is_zombie(id) {
+        ProcessOrigin::Ended
+    } else {
+        ProcessOrigin::Unknown
+    }
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('Z'))
+}
+
+/// Inode of the first namespace of process ids, that of the host (`PROC_PID_INIT_INO` of the kernel).
+const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Returns true if this program sees the process ids of the host, and false inside a container with ids of its own.
+pub(crate) fn sees_host_processes() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == HOST_PID_NAMESPACE)
 }
 
 fn other_processes() -> impl Iterator<Item = i32> {
@@ -233,6 +270,22 @@ mod tests {
         std::mem::forget(record);
         assert_eq!(end_orphans(original.path()), 1);
         assert!(ends(&mut marked));
+    }
+
+    #[test]
+    fn origin_of_a_process_is_known_by_its_record_in_its_environment() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut marked, mut other) = (sleeper(Some(&folder.path().join("3.json"))), sleeper(None));
+        let origin = |child: &Child| process_origin(child.id(), folder.path());
+        assert_eq!((origin(&marked), origin(&other)), (ProcessOrigin::Own, ProcessOrigin::Foreign));
+        marked.kill().expect("killed");
+        // A zombie first, until it is reaped.
+        assert!(matches!(origin(&marked), ProcessOrigin::Ended | ProcessOrigin::Own));
+        marked.wait().expect("reaped");
+        assert_eq!(origin(&marked), ProcessOrigin::Ended);
+        assert_eq!(process_origin(u32::MAX, folder.path()), ProcessOrigin::Unknown);
+        other.kill().expect("killed");
+        other.wait().expect("reaped");
     }
 
     #[test]

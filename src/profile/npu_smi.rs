@@ -74,6 +74,8 @@ pub struct NpuProcess {
     pub chip: Option<u32>,
     /// Process id on the host, also inside a container.
     pub pid: u32,
+    /// Process id inside the container, in tables of newer drivers; `None` for a process outside of it.
+    pub container_pid: Option<u32>,
     /// The first 15 bytes of the process's name; may be empty.
     pub name: String,
     /// Device memory of the process.
@@ -237,6 +239,7 @@ fn read_processes<'t>(
                 npu: row.npu_id()?,
                 chip: row.optional_number(ColumnKind::Chip)?,
                 pid,
+                container_pid: row.optional_number(ColumnKind::ContainerPid)?,
                 name: row.text_value(ColumnKind::ProcessName).to_owned(),
                 memory_mb: row.optional_number(ColumnKind::ProcessMemory)?,
             });
@@ -260,6 +263,7 @@ enum ColumnKind {
     Memory,
     Hbm,
     Pid,
+    ContainerPid,
     ProcessName,
     ProcessMemory,
     /// Column that npubench does not read; it still has a value.
@@ -269,7 +273,7 @@ enum ColumnKind {
 /// Titles in lower case, word by word; a longer title precedes its prefix. Units belong to the title: a table in GB
 /// must not be read as one in MB.
 const TITLES: [(&[&str], ColumnKind); 20] = [
-    (&["process", "id", "in", "container"], ColumnKind::Other),
+    (&["process", "id", "in", "container"], ColumnKind::ContainerPid),
     (&["process", "id"], ColumnKind::Pid),
     (&["process", "name"], ColumnKind::ProcessName),
     (&["process", "memory(mb)"], ColumnKind::ProcessMemory),

@@ -282,7 +282,12 @@ impl<'a> KernelRow<'a> {
         }
     }
 
-    /// Returns the device; `None` if the table does not contain it.
+    /// Returns true if the table has a column for the device.
+    pub fn has_device_column(&self) -> bool {
+        self.table.columns.device.is_some()
+    }
+
+    /// Returns the device; `None` if the table has no such column or the record no number in it.
     pub fn device(&self) -> Option<u32> {
         std::str::from_utf8(self.optional_cell(self.table.columns.device)).ok()?.trim().parse().ok()
     }

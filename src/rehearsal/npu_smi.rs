@@ -2,6 +2,8 @@
 //! `npu-smi info -m` of an A3 host with two dies per card, line by line as in a capture of driver 25.0.rc1 and, for the
 //! numbers, in the public source of the driver's tool.
 
+use std::path::Path;
+
 /// Device memory of every die, in MB.
 pub(super) const HBM_TOTAL_MB: u64 = 65_536;
 
@@ -38,8 +40,44 @@ impl Default for SimulatedReading {
     }
 }
 
+/// Process ids in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProcessIdColumns {
+    /// Those of the readings.
+    Plain,
+    /// Invented ids of the host.
+    Host,
+    /// Invented ids of the host, and in a further column those of the readings.
+    HostAndContainer,
+}
+
+impl ProcessIdColumns {
+    /// Returns the id in the first column, and the text of the further one. A process that does not run here is outside
+    /// the container, and its id is the host's.
+    fn shown_ids(self, pid: u32) -> (u32, String) {
+        let is_inside = Path::new("/proc").join(pid.to_string()).exists();
+        match self {
+            Self::Plain => (pid, String::new()),
+            _ if !is_inside => (pid, "NA".to_owned()),
+            _ => (pid.saturating_add(HOST_PID_OFFSET), pid.to_string()),
+        }
+    }
+}
+
+/// Difference between the id of a process on the host, which is invented, and inside the container.
+const HOST_PID_OFFSET: u32 = 3_000_000;
+
 /// The table of `npu-smi info`. The n-th reading is that of device n; devices without one are idle.
 pub fn info_table(devices: u32, readings: &[SimulatedReading]) -> String {
+    info_table_with(devices, readings, ProcessIdColumns::Plain)
+}
+
+/// As [`info_table`], with these process ids.
+pub(super) fn info_table_with(
+    devices: u32,
+    readings: &[SimulatedReading],
+    columns: ProcessIdColumns,
+) -> String {
     let idle = SimulatedReading::default();
     let rows: Vec<(u32, &SimulatedReading)> =
         (0..devices).zip(readings.iter().chain(std::iter::repeat(&idle))).collect();
@@ -69,12 +107,14 @@ pub fn info_table(devices: u32, readings: &[SimulatedReading]) -> String {
     }
 
     table.push_str(THIN);
-    table.push_str(
-        "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |\n",
-    );
+    table.push_str(if columns == ProcessIdColumns::HostAndContainer {
+        "| NPU     Chip              | Process id    | Process name | Process memory(MB) | Process id in container |\n"
+    } else {
+        "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |\n"
+    });
     table.push_str(THICK);
     for (dies, card) in cards() {
-        processes(&mut table, card, dies);
+        processes(&mut table, card, dies, columns);
         table.push_str(THICK);
     }
     table
@@ -91,14 +131,21 @@ fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &Simulate
 }
 
 /// The lines of one card in the table of processes.
-fn processes(table: &mut String, card: u32, dies: &[(u32, &SimulatedReading)]) {
+fn processes(table: &mut String, card: u32, dies: &[(u32, &SimulatedReading)], columns: ProcessIdColumns) {
     if dies.iter().all(|(_, reading)| reading.processes.is_empty()) {
         line(table, &[(WHOLE, format!(" No running processes found in NPU {card}"))]);
     }
     for ((_, reading), die) in dies.iter().zip(0_u32..).filter(|((_, reading), _)| !reading.is_lost) {
         for (pid, name, mb) in &reading.processes {
             let [chip, name] = [format!(" {card:<7} {die}"), format!(" {}", shown_name(name))];
-            line(table, &[(27, chip), (15, format!(" {pid}")), (26, name), (25, format!(" {mb}"))]);
+            let (pid, inside) = columns.shown_ids(*pid);
+            let [pid, mb] = [format!(" {pid}"), format!(" {mb}")];
+            if columns == ProcessIdColumns::HostAndContainer {
+                let cells = [(27, chip), (15, pid), (14, name), (20, mb), (25, format!(" {inside}"))];
+                line(table, &cells);
+            } else {
+                line(table, &[(27, chip), (15, pid), (26, name), (25, mb)]);
+            }
         }
     }
 }
@@ -240,6 +287,22 @@ mod tests {
         let info = parse_info(&table).expect("the table");
         assert_eq!(info.processes[0].name, "a?b?the name of");
         assert_eq!(info.chips.len(), 3);
+    }
+
+    #[test]
+    fn processes_inside_a_container_have_ids_of_both() {
+        let own = std::process::id();
+        let processes = vec![(own, "python3".to_owned(), 100), (4_100_017, "vllm".to_owned(), 5)];
+        let reading = SimulatedReading { processes, ..SimulatedReading::default() };
+        let ids = |columns| -> Vec<(u32, Option<u32>)> {
+            let table = info_table_with(1, std::slice::from_ref(&reading), columns);
+            let info = parse_info(&table).expect("the table");
+            info.processes.iter().map(|process| (process.pid, process.container_pid)).collect()
+        };
+        let host = own + HOST_PID_OFFSET;
+        assert_eq!(ids(ProcessIdColumns::Plain), [(own, None), (4_100_017, None)]);
+        assert_eq!(ids(ProcessIdColumns::Host), [(host, None), (4_100_017, None)]);
+        assert_eq!(ids(ProcessIdColumns::HostAndContainer), [(host, Some(own)), (4_100_017, None)]);
     }
 
     #[test]

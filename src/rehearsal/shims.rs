@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use super::{
     HostConfig,
+    fault_plan::ShownProcessIds,
     faults::{ActiveFaults, FaultyDeviceState},
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
@@ -40,7 +41,12 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
         (0..config.devices).map(|device| host_reading(&config, &faults, device)).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
-            print_line(npu_smi::info_table(config.devices, &readings).trim_end());
+            let columns = match config.faults.container.as_ref().map(|container| container.process_ids) {
+                None => npu_smi::ProcessIdColumns::Plain,
+                Some(ShownProcessIds::Host) => npu_smi::ProcessIdColumns::Host,
+                Some(ShownProcessIds::Container) => npu_smi::ProcessIdColumns::HostAndContainer,
+            };
+            print_line(npu_smi::info_table_with(config.devices, &readings, columns).trim_end());
             0
         }
         ["info", "-l"] => {

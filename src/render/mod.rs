@@ -37,6 +37,8 @@ pub(crate) mod files {
     pub(crate) const COLLECT: &str = "collect.sh";
     /// Parent of msprof's `PROF_*` folders.
     pub(crate) const PROFILE: &str = "profile";
+    /// Durations of the fastest and the slowest rank of each launch of a gang.
+    pub(crate) const RANKS: &str = "ranks.jsonl";
     /// Output of msprof and of the script.
     pub(crate) const LOG: &str = "collect.log";
     /// Output of a second export.

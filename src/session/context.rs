@@ -19,6 +19,7 @@ use crate::{
     events::RunEvent,
     exit::ExitStatus,
     plan::{InitialCosts, RunPlan, UpdateMode},
+    process::sees_host_processes,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     render::{PinnedEnvironment, overridden_variables},
     report::{
@@ -118,6 +119,9 @@ impl RunContext {
     ) -> Result<ExitStatus, CommandError> {
         let Self { database, assets, catalogue, info, chips, numbering, .. } = self;
         let folder = database.run_folder(run);
+        // All listed chips, so that the names do not depend on the selection.
+        let leases = lease_folder(&database, &options, &info.chips);
+        leases.prepare()?;
         let mut ledger = database.ledger()?;
         options.environment = Some(PinnedEnvironment::default());
         for line in overridden_variables(|name| std::env::var(name).ok()) {
@@ -138,7 +142,8 @@ impl RunContext {
             measured: options.launches,
             python: options.python.clone(),
             profiler: options.profiler.clone(),
-            leases: lease_folder(&database),
+            leases,
+            sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
             numbering,
             processes: database.state_folder().join("processes"),
             expert_skew: options.expert_skew,

@@ -8,8 +8,9 @@ use std::{
 use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
-    device::{SoftwareLocations, custom_operators, operator_environment},
+    device::{LeaseFolder, SoftwareLocations, custom_operators, operator_environment},
     domain::{DataKind, SoftwareFingerprint},
+    profile::npu_smi::NpuChip,
     rehearsal,
     render::PinnedEnvironment,
     vendor_check::package_folders,
@@ -34,12 +35,17 @@ pub(super) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandErr
     }
 }
 
-/// Folder of the locked files that stand for devices. Leases of real devices are shared by all databases of the
-/// host, those of rehearsed devices belong to one database.
-pub(super) fn lease_folder(database: &Database) -> PathBuf {
-    match database.kind() {
-        DataKind::Npu => std::env::temp_dir().join(format!("npubench-leases-{}", nix::unistd::getuid())),
-        DataKind::Rehearsal => database.state_folder().join("leases"),
+/// Folder of the locked files that stand for devices: the one given by the user, which containers may share; else that
+/// of the user for real devices, and that of the database for rehearsed ones.
+pub(super) fn lease_folder(database: &Database, options: &RunOptions, chips: &[NpuChip]) -> LeaseFolder {
+    match (&options.leases, database.kind()) {
+        (Some(folder), DataKind::Npu) => LeaseFolder::of_containers(folder.clone()).with_names(chips, ""),
+        // Rehearsed devices have addresses that real ones may have, too.
+        (Some(folder), DataKind::Rehearsal) => {
+            LeaseFolder::of_containers(folder.clone()).with_names(chips, "rehearsal-")
+        }
+        (None, DataKind::Npu) => LeaseFolder::of_user().with_names(chips, ""),
+        (None, DataKind::Rehearsal) => LeaseFolder::of_database(database.state_folder().join("leases")),
     }
 }
 

@@ -80,6 +80,9 @@ pub(crate) struct RunOptions {
     pub(crate) weight_column: Option<String>,
     #[serde(default)]
     pub(crate) busy: BusyArg,
+    /// Folder of leases that was given.
+    #[serde(default)]
+    pub(crate) leases: Option<PathBuf>,
     #[serde(default)]
     pub(crate) profiler: ProfilerSettings,
     /// Pinned variables and switches of the last start; `None` in runs of earlier versions.

@@ -7,7 +7,9 @@ use std::{
 
 use super::{
     JournalLine, LaunchJournal,
-    ranks::{RankLaunches, RankOutput, merge_ranks, slowest_records, split_by_rank},
+    ranks::{
+        RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
+    },
     samples::{accepted_samples, noise_reason},
 };
 use crate::{
@@ -26,8 +28,10 @@ pub struct RawRecord {
     pub start: Nanos,
     /// Device time.
     pub duration: Nanos,
-    /// Device by the runtime's number.
+    /// Device by the runtime's number; `None` if the record does not name it.
     pub device: Option<LogicalDeviceId>,
+    /// True if the table has a column for the device, so that a record without one is damaged.
+    pub has_device_column: bool,
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
@@ -94,6 +98,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 duration,
                 device: record.device().map(LogicalDeviceId),
                 is_on_ai_cpu: record.is_on_ai_cpu(),
+                has_device_column: record.has_device_column(),
                 // A helper whose cells cannot be read is still a record; it matches no case.
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
                 outputs: record.output_cells()?.parse().unwrap_or_default(),
@@ -148,7 +153,14 @@ pub fn assess_collection(
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 let case = case.case.clone();
-                Attempt { case, launched, launches: Vec::new(), counters: Vec::new(), outcome }
+                Attempt {
+                    case,
+                    launched,
+                    launches: Vec::new(),
+                    fastest_ranks: Vec::new(),
+                    counters: Vec::new(),
+                    outcome,
+                }
             }
         }
     });
@@ -285,8 +297,12 @@ fn assess_case(
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
     let outliers = samples.len() - durations.len();
-    let outcome = noise_outcome(&durations, outliers, expected, evidence);
-    Attempt { case: case.case.clone(), launched, launches, counters, outcome }
+    let fastest_ranks = fastest_durations(evidence);
+    let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
+    if let Some(remark) = rank_spread(&launches, &fastest_ranks) {
+        outcome.reason = format!("{}; {remark}", outcome.reason);
+    }
+    Attempt { case: case.case.clone(), launched, launches, fastest_ranks, counters, outcome }
 }
 
 /// Returns the first reason why the records cannot be the launches of the case.
@@ -301,6 +317,13 @@ fn wrong_records(
     let recorded_on = |record: &RawRecord| record.device.filter(|device| *device != rank.device);
     if let Some(other) = records.iter().find_map(recorded_on) {
         let reason = format!("launched on {}, recorded on device {other}", rank.device_name());
+        return Some(CaseOutcome::new(Verdict::Implausible, reason));
+    }
+    let nameless =
+        records.iter().filter(|record| record.device.is_none() && record.has_device_column).count();
+    if nameless > 0 {
+        let (name, all) = (rank.device_name(), records.len());
+        let reason = format!("launched on {name}, but {nameless} of {all} records name no device");
         return Some(CaseOutcome::new(Verdict::Implausible, reason));
     }
     if own.is_empty() && !records.is_empty() {
@@ -399,6 +422,9 @@ fn noise_outcome(
     if !foreign.is_empty() {
         let kernels: Vec<&str> = foreign.into_iter().collect();
         remarks.push(format!("the call also launched {}", kernels.join(", ")));
+    }
+    if evidence.iter().flat_map(|evidence| evidence.records).any(|record| record.device.is_none()) {
+        remarks.push("the profile has no column for the device".to_owned());
     }
     let (verdict, first) = match noise_reason(&[durations.to_vec()], outliers, 0) {
         Some(why) => (Verdict::Noisy, why),

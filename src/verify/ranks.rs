@@ -1,14 +1,16 @@
 //! Results of the processes of a collection: one, or one per device of a gang, and which rank's verdict is the cause.
 //!
 //! Each process has a journal and the records of its device. The kernel of a gang ends with its slowest rank: a
-//! sample is the maximum of the ranks' durations of one launch.
+//! sample is the maximum of the ranks' durations of one launch. The minimum is stored as well: a rank that starts early
+//! waits inside its kernel for the last one, so that the maximum contains this wait and the minimum hardly does.
 
 use std::borrow::Cow;
 
 use super::{LaunchJournal, RawRecord};
 use crate::{
-    domain::{CaseOutcome, LogicalDeviceId, Verdict},
+    domain::{CaseOutcome, Launch, LogicalDeviceId, Nanos, Verdict},
     render::Manifest,
+    stats::median_of_sorted,
 };
 
 /// Journal and records of one process.
@@ -148,4 +150,37 @@ pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawR
         }
     }
     slowest
+}
+
+/// Returns the duration of the fastest rank for each launch; nothing for one rank.
+pub(super) fn fastest_durations(evidence: &[RankLaunches<'_>]) -> Vec<Nanos> {
+    let [first, others @ ..] = evidence else { return Vec::new() };
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let mut fastest: Vec<Nanos> = first.own.iter().map(|record| record.duration).collect();
+    for rank in others {
+        for (duration, other) in fastest.iter_mut().zip(&rank.own) {
+            *duration = (*duration).min(other.duration);
+        }
+    }
+    fastest
+}
+
+/// Difference between the fastest and the slowest rank above which the reason of a case names it.
+const RANK_SPREAD: f64 = 0.05;
+
+/// Describes the difference between the ranks of a gang, from the medians of the measured launches; `None` if it is
+/// small.
+pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<String> {
+    let measured = || launches.iter().zip(fastest).filter(|(launch, _)| launch.is_measured);
+    let mut slow: Vec<i64> = measured().map(|(launch, _)| launch.duration.0).collect();
+    let mut fast: Vec<i64> = measured().map(|(_, fastest)| fastest.0).collect();
+    slow.sort_unstable();
+    fast.sort_unstable();
+    let (slow, fast) = (median_of_sorted(&slow)?, median_of_sorted(&fast)?);
+    (fast < slow * (1.0 - RANK_SPREAD)).then(|| {
+        let [fast, slow] = [fast, slow].map(|nanos| nanos / 1000.0);
+        format!("the fastest rank takes {fast:.3} us, the slowest {slow:.3} us")
+    })
 }

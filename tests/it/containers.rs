@@ -1,6 +1,6 @@
 //! Containers that see a part of the host's devices: npu-smi shows the host's numbers, torch counts from 0.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use serde_json::Value;
 
@@ -142,4 +142,78 @@ fn a_lost_chip_keeps_the_numbers_of_the_others() {
     assert_all_ok(&context, &ran);
     let (_, numbers) = devices_of_run(&context);
     assert_eq!(numbers, [(0.into(), 0.into(), 16.into()), (2.into(), 2.into(), 16.into())]);
+}
+
+/// Fails in the state in which each container had leases of its own.
+#[test]
+fn containers_that_share_a_folder_exclude_each_other_by_the_address_of_a_device() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    context.write("plan.yaml", "container: {visible: [4, 5]}\n");
+    fs::create_dir(context.path("shared")).expect("created");
+    // Device 4 of the host, as another container holds it: card 2, first die.
+    let lease = context.path("shared/rehearsal-pci-0000-95-00-0.lease");
+    let other = fs::File::create(&lease).expect("created");
+    other.lock().expect("free");
+    let more = ["--rehearsal-faults", "plan.yaml", "--leases", "shared"];
+    let ran = rehearse(&context, "db", &[&more[..], &FEW[..]].concat());
+    assert_all_ok(&context, &ran);
+    assert_eq!(devices_of_run(&context).0, "5", "device 4 is in use");
+    let reserved = ran.stderr.lines().find(|line| line.contains("in use by another run")).unwrap_or_default();
+    assert!(reserved.contains("ROOT/shared/rehearsal-pci-0000-95-00-0.lease"), "{}", ran.stderr);
+    assert!(context.path("shared/rehearsal-pci-0000-97-00-0.lease").exists());
+    let ran = rehearse(&context, "db", &["--leases", "missing", "--update", "all"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stderr);
+}
+
+#[test]
+fn processes_of_the_host_occupy_a_device_inside_a_container() {
+    for process_ids in ["host", "container"] {
+        let context = Context::new();
+        decoder_layer(&context, "db");
+        let plan = format!(
+            "container: {{visible: [4, 5], process_ids: {process_ids}}}\nfaults:\n\
+             - leftover_process: {{pid: 1, name: vllm}}\n  where: {{devices: 4}}\n"
+        );
+        context.write("plan.yaml", &plan);
+        let ran = rehearse(&context, "db", &[&["--rehearsal-faults", "plan.yaml"], &FEW[..]].concat());
+        assert_all_ok(&context, &ran);
+        assert_eq!(devices_of_run(&context).0, "5", "{process_ids}");
+    }
+}
+
+#[test]
+fn a_gang_in_a_container_has_torchs_numbers_and_the_durations_of_its_ranks() {
+    let context = crate::gang::database(&[64, 128], &["2"]);
+    context.write("plan.yaml", "container: {visible: [3, 4, 5, 6, 7]}\n");
+    let more = ["--rehearsal-faults", "plan.yaml", "--kernels", "DispatchFFNCombine", "--devices", "4-7"];
+    let ran = rehearse(&context, "db", &more);
+    assert_all_ok(&context, &ran);
+    for folder in collections(&context) {
+        let manifest = manifest(&folder);
+        let numbers = |value: &Value| -> Vec<u64> {
+            value
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|number| number.as_u64().expect("a number"))
+                .collect()
+        };
+        let [gang, physical] = [&manifest["gang"], &manifest["host_numbers"]["devices"]].map(numbers);
+        assert_eq!(gang.iter().map(|logical| logical + 3).collect::<Vec<_>>(), physical);
+        assert_rank_durations(&folder);
+    }
+}
+
+/// Each launch has the durations of the fastest and of the slowest rank, which are equal on the rehearsal host.
+fn assert_rank_durations(folder: &Path) {
+    let text = fs::read_to_string(folder.join("ranks.jsonl")).expect("a file");
+    assert!(!text.is_empty());
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let count = |key: &str| line[key].as_array().map_or(0, Vec::len);
+        assert_eq!((count("fastest_ns"), count("slowest_ns")), (25, 25), "{line}");
+        assert_eq!(line["fastest_ns"], line["slowest_ns"]);
+    }
 }

@@ -45,7 +45,8 @@ impl Context {
             .env("NO_COLOR", "1")
             // Profiles in tests do not contain their device, and the host of the tests has none.
             .env("NPUBENCH_DEVICE", "ATLAS_800_A3_752T_128G_DIE")
-            .env_remove("NPUBENCH_ASSETS");
+            .env_remove("NPUBENCH_ASSETS")
+            .env_remove("NPUBENCH_LEASES");
         command
     }
 

@@ -12,7 +12,7 @@ use crate::kill_resume::{ingested, processes_in};
 type ExpectedFailures = &'static [(&'static str, &'static str)];
 
 /// Repeated and single faults, with the expected verdicts.
-const ALONE: [(&str, &str, ExpectedFailures); 19] = [
+const ALONE: [(&str, &str, ExpectedFailures); 21] = [
     ("exit code", "- crash: {exit: 7}\n  where: {kernel: SwiGlu}", &[("SwiGlu", "quarantined")]),
     (
         "killed",
@@ -40,6 +40,8 @@ const ALONE: [(&str, &str, ExpectedFailures); 19] = [
     ("no output, exported again", "- missing_output: {folder: true, second_export: true}", &[]),
     ("no output", "- missing_output: {folder: true, second_export: false}\n  times: 2", &[]),
     ("wrong device", "- wrong_device_id: {shows: 9}\n  where: {devices: 2}", &[]),
+    ("no device", "- no_device_id: {column: true}\n  times: 2", &[]),
+    ("no device column", "- no_device_id: {column: false}", &[]),
     ("full disk", "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2", &[]),
     ("slow device", "- slow_device: {factor: 4}\n  where: {devices: 1}", &[]),
     ("lost device", "- device_lost:\n  where: {devices: 1}\n  when: {from: 0.3}", &[]),

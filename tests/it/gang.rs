@@ -24,7 +24,7 @@ fn dispatch(tokens: u64) -> String {
 }
 
 /// A database `db` with cases of these numbers of tokens at each of these EP sizes, and two single-device cases.
-fn database(tokens: &[u64], sizes: &[&str]) -> Context {
+pub(crate) fn database(tokens: &[u64], sizes: &[&str]) -> Context {
     let context = Context::new();
     let records: Vec<String> = tokens.iter().map(|&tokens| dispatch(tokens)).collect();
     context.write("gang.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));

@@ -1,6 +1,6 @@
 //! Rendered calls on meta tensors, checked by the vendor's own torch_npu.
 
-use std::{ffi::OsString, fs, path::Path, process::Command};
+use std::{ffi::OsString, fs, path::Path, process::Command, thread};
 
 use crate::{context::Context, requirements::vendor_python};
 
@@ -125,10 +125,11 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
     fs::write(folder.join("agreement.py"), AGREEMENT).expect("written");
     let collect = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/collect.sh.hbs"));
     let collect = collect.expect("it ships");
-    let script: Vec<&str> = collect.lines().skip_while(|line| !line.starts_with("port=")).take(3).collect();
+    let script: Vec<&str> =
+        collect.lines().skip_while(|line| !line.starts_with("export TORCH_")).take(3).collect();
     let script = script.join("\n");
     // As collect.sh starts it, without msprof.
-    let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\" --task-time=l1 ", "");
+    let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\" {{profiler}} ", "");
     let script = script.replace("{{python}}", "\"$PYTHON\"").replace("{{ranks}}", "3");
     let run = |more: &str| {
         let script = script.replace("{{replay}} {{manifest}}", &format!("agreement.py {more}"));
@@ -154,6 +155,12 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
         assert!(results.starts_with(&format!("[None, {alone}, None] ")), "{results}");
         assert!(results.trim_end().ends_with("/SwiGlu/replay.py the-mark"), "{results}");
     }
+    // Gangs at once have stores of their own.
+    let gangs: Vec<_> = thread::scope(|scope| {
+        let start = || scope.spawn(|| run("port"));
+        [start(), start(), start()].map(|gang| gang.join().expect("no panic")).into()
+    });
+    assert!(gangs.iter().all(|(succeeded, _)| *succeeded), "{gangs:?}");
     // The outcome of a collection takes the failed rank from this text.
     let (succeeded, errors) = run("fails");
     assert!(!succeeded);

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
-    device::{DeviceLease, DeviceLeases, DeviceNumbering},
+    device::{DeviceLease, DeviceLeases, DeviceNumbering, LeaseFolder},
     domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
     engine::{
         CollectionSettings, PausedDevices,
@@ -138,7 +138,8 @@ impl Fixture {
             profiler: ProfilerSettings::default(),
             software: SoftwareFingerprint::default(),
             expert_skew: 0.0,
-            leases: self.folder.path().join("leases"),
+            leases: LeaseFolder::of_database(self.folder.path().join("leases")),
+            sees_host_processes: true,
             numbering: DeviceNumbering::default(),
             processes: self.folder.path().join("processes"),
             costs,
@@ -154,8 +155,12 @@ impl Fixture {
         let context = Arc::new(LaneContext {
             settings,
             cases: plan.cases,
-            leases: DeviceLeases::acquire(&self.folder.path().join("leases"), devices, Duration::ZERO)
-                .expect("free"),
+            leases: DeviceLeases::acquire(
+                &LeaseFolder::of_database(self.folder.path().join("leases")),
+                devices,
+                Duration::ZERO,
+            )
+            .expect("free"),
             stop: AtomicBool::new(false),
         });
         let (events, started) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
@@ -250,6 +255,7 @@ fn collection_result(
         case: context.cases[case].case.id().clone(),
         launched: if is_ok { 10 } else { 0 },
         launches: (0..10).filter(|_| is_ok).map(launch).collect(),
+        fastest_ranks: Vec::new(),
         counters: Vec::new(),
         outcome: CaseOutcome::new(verdict, format!("prepared {verdict}")),
     };
@@ -359,7 +365,8 @@ fn no_collection_starts_on_devices_that_are_paused_before_the_run() {
 #[test]
 fn device_with_a_foreign_lease_is_used_once_the_lease_is_free() {
     let fixture = Fixture::new(40);
-    let leases = fixture.folder.path().join("leases");
+    let leases = LeaseFolder::of_database(fixture.folder.path().join("leases"));
+    leases.prepare().expect("created");
     let foreign = RefCell::new(DeviceLease::acquire(&leases, 1, Duration::ZERO).ok());
     let plan = fixture.plan(&BTreeSet::new());
     let respond = |context: &LaneContext, _, start: &StartCollection| (30.0, success(context, start));

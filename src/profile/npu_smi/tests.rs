@@ -143,6 +143,7 @@ fn a2_device_index_is_card_id() {
         npu: 2,
         chip: Some(0),
         pid,
+        container_pid: None,
         name: name.to_owned(),
         memory_mb: Some(mb),
     };
@@ -167,6 +168,9 @@ fn npu_smi_wide_columns_and_container_pid_are_parsed() {
     assert_eq!(info.version, "26.0.rc2");
     assert_eq!((info.chips[0].memory_used_mb, info.chips[0].memory_total_mb), (Some(2871), Some(32768)));
     assert_eq!((info.processes[0].pid, info.processes[0].memory_mb), (485_946, Some(5175)));
+    assert_eq!(info.processes[0].container_pid, Some(17));
+    let host = parsed(&WIDE.replace("| 17                      |", "| NA                      |"));
+    assert_eq!((host.processes[0].pid, host.processes[0].container_pid), (485_946, None));
 }
 
 #[test]

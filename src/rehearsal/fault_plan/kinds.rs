@@ -44,6 +44,8 @@ pub(crate) enum FaultKind {
     WrongDeviceId(WrongDevice),
     /// Durations in the table are in another unit than its header states.
     WrongUnit(WrongUnit),
+    /// Records carry no number of a device.
+    NoDeviceId(NoDeviceId),
     /// The disk is full when msprof exports.
     DiskFull(DiskFull),
     /// All steps except kernels take longer.
@@ -82,6 +84,7 @@ impl FaultKind {
             | Self::MissingOutput(_)
             | Self::WrongDeviceId(_)
             | Self::WrongUnit(_)
+            | Self::NoDeviceId(_)
             | Self::DiskFull(_) => FaultScope::Collection,
             Self::SlowDevice(_) | Self::Throttling(_) | Self::DeviceLost(_) | Self::LeftoverProcess(_) => {
                 FaultScope::Device
@@ -152,6 +155,10 @@ parameters! {
     WrongUnit {
         /// Factor of the durations.
         factor: f64 = 1e3,
+    }
+    NoDeviceId {
+        /// True if the column exists, with `N/A` in place of the numbers.
+        column: bool = true,
     }
     DiskFull {
         /// Written share of the table's bytes, from 0 (an empty file) to 1.

@@ -10,7 +10,7 @@ mod tests;
 
 use std::{fs, path::Path};
 
-pub(crate) use container::RehearsedContainer;
+pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
     CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,

@@ -9,8 +9,8 @@ use super::{
     TimeWindow, ValidNames,
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
-        MissingOutput, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv, RuntimeDeviceError,
-        SlowDevice, TruncatedCsv, WrongDevice, WrongUnit,
+        MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv,
+        RuntimeDeviceError, SlowDevice, TruncatedCsv, WrongDevice, WrongUnit,
     },
 };
 use crate::{
@@ -77,6 +77,8 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     ai_cpu_fallback: Option<NoParameters>,
     #[serde(deserialize_with = "default_if_null")]
+    no_device_id: Option<NoDeviceId>,
+    #[serde(deserialize_with = "default_if_null")]
     disk_full: Option<DiskFull>,
     #[serde(deserialize_with = "default_if_null")]
     slow_device: Option<SlowDevice>,
@@ -123,6 +125,7 @@ impl RawFault {
             ("wrong_device_id", self.wrong_device_id.map(FaultKind::WrongDeviceId)),
             ("wrong_unit", self.wrong_unit.map(FaultKind::WrongUnit)),
             ("ai_cpu_fallback", self.ai_cpu_fallback.map(FaultKind::AiCpuFallback)),
+            ("no_device_id", self.no_device_id.map(FaultKind::NoDeviceId)),
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
             ("throttling", self.throttling.map(FaultKind::Throttling)),

@@ -83,10 +83,24 @@ pub(super) fn corrupt_tables(tables: &mut [ExportedTable], faults: &[FaultKind])
     for kind in faults {
         match kind {
             FaultKind::TruncatedCsv(cut) => truncate_to_share(table, cut.keeps),
+            FaultKind::NoDeviceId(missing) => *table = without_device_ids(table, missing.column),
             FaultKind::RaggedCsv(ragged) => *table = with_ragged_rows(table, ragged.rows as usize),
             _ => {}
         }
     }
+}
+
+/// Replaces the devices, the first column, by `N/A`, or removes the column.
+fn without_device_ids(table: &str, keeps_column: bool) -> String {
+    let lines = table.lines().enumerate().map(|(number, line)| {
+        let rest = line.split_once(',').map_or("", |(_, rest)| rest);
+        match (keeps_column, number) {
+            (false, _) => format!("{rest}\n"),
+            (true, 0) => format!("{line}\n"),
+            (true, _) => format!("N/A,{rest}\n"),
+        }
+    });
+    lines.collect()
 }
 
 /// Truncates a table to a share of its bytes.

@@ -122,6 +122,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         start: Nanos(0),
         duration: Nanos(duration),
         device: Some(LogicalDeviceId(3)),
+        has_device_column: true,
         inputs: case.inputs.clone(),
         outputs: case.outputs.clone(),
         is_on_ai_cpu: false,
@@ -425,6 +426,42 @@ fn sample_of_a_gang_is_the_slowest_rank() {
     let durations: Vec<i64> = attempts[0].launches.iter().map(|launch| launch.duration.0).collect();
     assert_eq!(durations, [1020, 1020, 1060, 1020, 1020, 1020, 1020, 1020, 1020, 1020]);
     assert_eq!(attempts[0].launched, 10);
+}
+
+#[test]
+fn durations_of_the_fastest_rank_are_kept_and_a_large_difference_is_named() {
+    for (longer, reason) in [
+        (20, "every launch recorded"),
+        (300, "every launch recorded; the fastest rank takes 1.000 us, the slowest 1.300 us"),
+    ] {
+        let (mut collection, journals) = gang(0);
+        for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
+            let is_second = record.device == Some(LogicalDeviceId(6));
+            record.duration = Nanos(if is_second { 1000 + longer } else { 1000 });
+        }
+        let attempt = assessed(&collection, &journals).remove(0);
+        assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, reason));
+        assert_eq!(attempt.fastest_ranks, [Nanos(1000); 10]);
+        assert!(attempt.launches.iter().all(|launch| launch.duration == Nanos(1000 + longer)));
+    }
+    assert!(Collection::without_faults().attempts()[0].fastest_ranks.is_empty());
+}
+
+/// Fails in the state in which a record without a device matched every device.
+#[test]
+fn record_that_names_no_device_is_implausible_unless_the_table_has_no_such_column() {
+    let mut collection = Collection::without_faults();
+    collection.own(0).take(2).for_each(|record| record.device = None);
+    let outcome = collection.outcomes().remove(0);
+    assert_eq!(outcome.verdict, Verdict::Implausible);
+    assert_eq!(outcome.reason, "launched on device 3, but 2 of 10 records name no device");
+    let mut collection = Collection::without_faults();
+    for record in &mut collection.records {
+        (record.device, record.has_device_column) = (None, false);
+    }
+    let outcome = collection.outcomes().remove(0);
+    assert_eq!(outcome.verdict, Verdict::Ok);
+    assert_eq!(outcome.reason, "every launch recorded; the profile has no column for the device");
 }
 
 #[test]

@@ -5,6 +5,7 @@ Like the real one, it starts each in a session of its own, with no open files bu
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,14 +14,15 @@ import time
 GRACE = 30.0
 
 
-def environment(rank, options):
+def environment(rank, options, store):
     variables = {
         "RANK": rank,
         "LOCAL_RANK": rank,
         "WORLD_SIZE": options.nproc_per_node,
         "LOCAL_WORLD_SIZE": options.nproc_per_node,
-        "MASTER_ADDR": options.master_addr,
-        "MASTER_PORT": options.master_port,
+        "MASTER_ADDR": options.local_addr,
+        "MASTER_PORT": store.getsockname()[1],
+        "TORCHELASTIC_USE_AGENT_STORE": True,
     }
     return dict(os.environ, **{name: str(value) for name, value in variables.items()})
 
@@ -51,20 +53,24 @@ def main():
     parser = argparse.ArgumentParser(prog="torchrun", allow_abbrev=False)
     parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--nproc_per_node", "--nproc-per-node", type=int, default=1)
-    parser.add_argument("--master_addr", "--master-addr", default="127.0.0.1")
-    parser.add_argument("--master_port", "--master-port", type=int, default=29500)
+    parser.add_argument("--standalone", action="store_true")
+    parser.add_argument("--local-addr", "--local_addr", default="127.0.0.1")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if options.nnodes != 1:
         parser.error("rehearsal: one host only")
+    if not options.standalone or os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1":
+        parser.error("rehearsal: without --standalone and a shared store, gangs may take each other's ports")
+    # As the store of the real one: the system chooses the port, which is taken until the end.
+    store = socket.create_server((options.local_addr, 0))
     workers = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
     try:
         for rank in range(options.nproc_per_node):
             command = [sys.executable, "-u", options.script] + options.arguments
-            workers.append(subprocess.Popen(command, env=environment(rank, options), start_new_session=True))
+            workers.append(subprocess.Popen(command, env=environment(rank, options, store), start_new_session=True))
         while any(worker.poll() is None for worker in workers):
             if any(worker.poll() for worker in workers):
                 break
