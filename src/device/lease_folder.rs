@@ -55,7 +55,7 @@ impl LeaseFolder {
     }
 
     /// Names the files of chips by their PCI addresses, else by their numbers on the host, else by their physical
-    /// numbers. Two listed chips with one address (both chips of a 310P card) are told apart by their chip ids.
+    /// numbers. Two listed chips with one address (both chips of a 310P card) are distinguished by their chip ids.
     pub(crate) fn with_names(mut self, chips: &[NpuChip], prefix: &str) -> Self {
         let has_twin = |chip: &NpuChip| chips.iter().filter(|other| other.bus_id == chip.bus_id).count() > 1;
         let name = |chip: &NpuChip| match (&chip.bus_id, chip.host_id) {
