@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::domain::LogicalDeviceId;
 
 const KNOWN: ValidNames<'_> = ValidNames { kernels: &["RmsNorm", "MatMulV3"], devices: 4 };
 
@@ -24,6 +25,29 @@ fn faults_without_parameters_have_documented_defaults() {
 fn empty_plan_has_no_effect() {
     assert!(parse("{}").expect("a plan").is_empty());
     assert!(!parse("speed: 2").expect("a plan").is_empty());
+}
+
+#[test]
+fn container_counts_its_devices_from_0_or_in_the_given_order() {
+    let container =
+        |text: &str| parse(&format!("container: {text}")).expect("a plan").container.expect("given");
+    let plain = container("{visible: [1, 3]}");
+    let physical = |container: &RehearsedContainer, device| container.physical_id(LogicalDeviceId(device));
+    assert_eq!([0, 1, 2].map(|device| physical(&plain, device)), [Some(1), Some(3), None]);
+    assert_eq!((plain.device_count(), plain.shown_logic_id(3), plain.shown_logic_id(2)), (2, Some(1), None));
+    let swapped = container("{visible: [1, 3], torch_order: [3, 1], chip_map: host}");
+    assert_eq!([0, 1].map(|device| physical(&swapped, device)), [Some(3), Some(1)]);
+    assert_eq!(swapped.shown_logic_id(3), Some(3));
+    for (wrong, problem) in [
+        ("{visible: []}", "`visible`: expected devices of the host, 0 to 3, in ascending order"),
+        ("{visible: [3, 1]}", "`visible`: expected devices of the host, 0 to 3, in ascending order"),
+        ("{visible: [1, 4]}", "`visible`: expected devices of the host, 0 to 3, in ascending order"),
+        ("{visible: [1], torch_order: [1, 1]}", "`torch_order`: expected devices of the host, each once"),
+        ("{visible: [1], torch_order: [9]}", "`torch_order`: expected devices of the host, each once"),
+    ] {
+        let error = parse(&format!("container: {wrong}")).expect_err(wrong).to_string();
+        assert!(error.contains(problem), "{error}");
+    }
 }
 
 #[test]
