@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::options::{
-    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, PythonOption,
-    parse_devices,
+    AssetOptions, DataKindArg, DatabaseFolder, DeviceList, LeaseOption, OutputFormat, OutputOptions,
+    PythonOption, parse_devices,
 };
 use crate::{
     database::Database,
@@ -45,6 +45,8 @@ pub(super) struct SelftestOptions {
     #[arg(long, value_name = "FILE")]
     rehearsal_faults: Option<PathBuf>,
     #[command(flatten)]
+    leases: LeaseOption,
+    #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
     output: OutputOptions,
@@ -66,6 +68,7 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         seed: 1,
         rehearsal_model: NoiseModelArg::Lifelike,
         busy: BusyArg::Skip,
+        leases: options.leases.folder(),
         faults: load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?,
         ..RunOptions::default()
     };

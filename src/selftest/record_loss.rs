@@ -85,6 +85,7 @@ mod tests {
             start: Nanos(start),
             duration: Nanos(1_500),
             device: Some(LogicalDeviceId(0)),
+            has_device_column: true,
             is_on_ai_cpu: false,
             inputs: vec![slot.clone()],
             outputs: vec![slot],

@@ -57,7 +57,7 @@ pub(crate) fn run_selftest(
     let host = RunContext::find(&db, kind, assets, &options)?;
     let mut lock = host.database.lock()?;
     host.database.initialise(&mut lock)?;
-    let (leases, devices) = lease_devices(&host)?;
+    let (leases, devices) = lease_devices(&host, &options)?;
     let fingerprint = host.selftest_fingerprint();
     let description = SelftestDescription {
         host: fingerprint.host_name().to_owned(),
@@ -88,9 +88,11 @@ pub(crate) fn run_selftest(
 }
 
 /// Leases the devices of the host. Those that another run uses are left out; it is an error if none is left.
-fn lease_devices(host: &RunContext) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
+fn lease_devices(host: &RunContext, options: &RunOptions) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
     let mut devices: Vec<u32> = host.chips.iter().map(|chip| chip.physical_id).collect();
-    let leases = DeviceLeases::acquire(&lease_folder(&host.database), &devices, Duration::ZERO)?;
+    // All listed chips, so that the names of the leases are those of runs.
+    let folder = lease_folder(&host.database, options, &host.info.chips);
+    let leases = DeviceLeases::acquire(&folder, &devices, Duration::ZERO)?;
     let in_use = leases.acquire_missing(&devices);
     devices.retain(|device| !in_use.contains_key(device));
     let reasons: Vec<String> = in_use.into_values().collect();
