@@ -20,7 +20,7 @@ use npubench::{
     config::DatabaseFile,
     database::{Database, merge_groups},
     domain::DataKind,
-    profile::{ReadOptions, RecordGroups, add_table},
+    profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
 };
 
 fn main() {
@@ -47,7 +47,7 @@ fn main() {
         let database = Database::open(&database).expect("there");
         for (kernel, groups) in read(None).into_kernels() {
             let mut table = database.kernel_csv(&kernel).expect("a table");
-            merge_groups(&kernel, &mut table, groups).expect("merged");
+            merge_groups(&kernel, &mut table, groups, &ProfileRanks::default(), false).expect("merged");
             table.save().expect("saved");
         }
     };

@@ -12,7 +12,7 @@ use npubench::{
     config::DatabaseFile,
     database::{COMPUTE_COLUMNS, Database, merge_groups},
     domain::{DataKind, KernelName},
-    profile::{ReadOptions, RecordGroups, add_table},
+    profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
 };
 
 const CHANGED: usize = 1000;
@@ -44,7 +44,7 @@ fn main() {
     let groups = groups.into_kernels().remove(&kernel).expect("its groups");
     let mut table = database.kernel_csv(&kernel).expect("its table");
     let loaded = begun.elapsed().as_secs_f64();
-    let merged = merge_groups(&kernel, &mut table, groups).expect("merged");
+    let merged = merge_groups(&kernel, &mut table, groups, &ProfileRanks::default(), false).expect("merged");
     let done = begun.elapsed().as_secs_f64();
     table.save().expect("saved");
     let saved = begun.elapsed().as_secs_f64();

@@ -11,8 +11,9 @@ use crate::{
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroup,
-        RecordGroups, add_attributes, add_table, device_of_profile, stack_of_profile,
+        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, ReadOptions,
+        RecordGroup, RecordGroups, add_attributes, add_table, device_of_profile, leave_out_copies,
+        stack_of_profile,
     },
     report::{print_data, print_note},
     session::{CommandError, DeviceChoice, check_profile_device, chip_of_host, choose_device},
@@ -38,6 +39,9 @@ pub(super) struct IngestOptions {
     /// default that of NPUBENCH_DEVICE, the one that the profile shows, or that of this host; kind `rehearsal` may assume one
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Also replace the values of rows that have more ranks or records than the profile
+    #[arg(long)]
+    replace: bool,
     /// Merge profiles of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
@@ -55,7 +59,9 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let mut groups = RecordGroups::default();
     let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(&options.paths)?;
+    // Equal tables of different software are not copies.
     let stack = common_stack(options, &files)?;
+    let (files, copies) = leave_out_copies(files);
     let evidence = device_of_profiles(&files)?;
     // An error of a file is reported first, because the file may be the reason of an unknown device.
     let device = device_of_target(options, kind, &evidence);
@@ -72,6 +78,11 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         let (path, instead) = (passed.path.display(), passed.instead.display());
         format!("`{path}` is left out: `{instead}` is an export of the same profile")
     }));
+    skipped.extend(copies.iter().map(|copy| {
+        let (path, instead) = (copy.path.display(), copy.instead.display());
+        format!("`{path}` is left out: it has the same content as `{instead}`")
+    }));
+    let ranks = ProfileRanks::of_files(&files);
     let mut kernels = groups.into_kernels();
     skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
     if kernels.is_empty() {
@@ -81,7 +92,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let device = device?;
-    let merged = write(options, kind, &stack, &device.name, kernels)?;
+    let merged = write(options, kind, &stack, &device.name, &ranks, kernels)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
     Ok(ExitStatus::Done)
 }
@@ -160,10 +171,11 @@ fn write(
     kind: DataKind,
     stack: &SoftwareVersions,
     device: &str,
+    ranks: &ProfileRanks,
     kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     if !Database::is_new(&options.db)? {
-        return merge(options, kind, stack, kernels);
+        return merge(options, kind, stack, ranks, kernels);
     }
     let mut merged = BTreeMap::new();
     let device = device.to_owned();
@@ -172,7 +184,10 @@ fn write(
         let database = Database::open(draft)?;
         for (kernel, groups) in kernels {
             let mut table = database.kernel_csv(&kernel)?;
-            merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
+            merged.insert(
+                kernel.as_str().to_owned(),
+                merge_groups(&kernel, &mut table, groups, ranks, options.replace)?,
+            );
             table.save()?;
         }
         Ok::<(), CommandError>(())
@@ -185,6 +200,7 @@ fn merge(
     options: &IngestOptions,
     kind: DataKind,
     stack: &SoftwareVersions,
+    ranks: &ProfileRanks,
     kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
@@ -194,7 +210,10 @@ fn merge(
     let mut merged = BTreeMap::new();
     for (kernel, groups) in kernels {
         let mut table = database.kernel_csv(&kernel)?;
-        merged.insert(kernel.as_str().to_owned(), merge_groups(&kernel, &mut table, groups)?);
+        merged.insert(
+            kernel.as_str().to_owned(),
+            merge_groups(&kernel, &mut table, groups, ranks, options.replace)?,
+        );
         tables.push(table);
     }
     tables.retain(KernelCsv::is_changed);
@@ -246,7 +265,8 @@ fn print_result(
     }
     if kept > 0 {
         print_note(&format!(
-            "{kept} rows are unchanged: the profile has only one record of them, or no counters"
+            "{kept} rows keep more evidence: the profile has fewer ranks or records of them, or no counters; \
+             `--replace` replaces them"
         ));
     }
     print_data(&format!(

@@ -32,6 +32,12 @@ pub(crate) const AVERAGE: &str = "Average Duration(us)";
 pub(crate) const PROFILING: [&str; 3] =
     ["Profiling Average Duration(us)", "Profiling Median Duration(us)", "Profiling Std Duration(us)"];
 
+/// Evidence of the profiling columns: production records, the ranks and the profiles that they are from.
+pub(crate) const PROFILING_RECORDS: &str = "Profiling Records";
+pub(crate) const PROFILING_RANKS: &str = "Profiling Ranks";
+pub(crate) const PROFILING_PROFILES: &str = "Profiling Profiles";
+pub(crate) const EVIDENCE_COLUMNS: [&str; 3] = [PROFILING_RECORDS, PROFILING_RANKS, PROFILING_PROFILES];
+
 /// The 62 columns that readers of such databases expect, in order.
 pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut columns: Vec<String> = vec![STATE.into(), CORE.into()];
@@ -73,6 +79,7 @@ pub(crate) const OLD_DURATION: &str = "Duration(us)";
 pub(crate) fn is_contract_column(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)
         || MICROBENCH_COLUMNS.contains(&column)
+        || EVIDENCE_COLUMNS.contains(&column)
         || column.starts_with(RUNTIME)
         || column == EP_SIZE
         || column == GRID
@@ -101,6 +108,7 @@ pub(crate) fn measured_kind(column: &str) -> Option<MeasureKind> {
     };
     match column {
         "MicroBench Samples" | "MicroBench Collections" => Some(MeasureKind::Count),
+        _ if EVIDENCE_COLUMNS.contains(&column) => Some(MeasureKind::Count),
         "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(MeasureKind::Duration),
         _ if column.ends_with("Std Duration(us)") => Some(MeasureKind::Deviation),
         _ if column.ends_with("Duration(us)") => Some(MeasureKind::Duration),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     domain::{AttentionCase, Case, CaseAttributes, KernelName, keeps_input_shapes},
-    profile::{COUNTERS, GroupStatistics, RecordGroup},
+    profile::{COUNTERS, GroupStatistics, ProfileRanks, RecordGroup},
 };
 
 /// Counts of rows changed by a merge of one kernel.
@@ -23,7 +23,7 @@ pub struct MergeReport {
     /// Rows with the same values as the profile.
     #[serde(rename = "unchanged")]
     pub same: usize,
-    /// Rows with more values than the profile, which are kept.
+    /// Rows with more evidence than the profile, which are kept.
     pub kept: usize,
 }
 
@@ -31,30 +31,34 @@ pub struct MergeReport {
 /// other signatures become new rows. Attributes and their explanations are written into empty cells. Other cells are
 /// not changed.
 ///
-/// A row is not replaced by a profile with fewer values: one record instead of several, or no counters. A group without
+/// A row is not replaced by a profile with less evidence, see [`has_less_evidence`], unless `replace` is set. A group without
 /// attributes whose numbers equal those of a row with the same shapes belongs to that row, whose attributes were added
 /// later. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing.
 pub fn merge_groups(
     kernel: &KernelName,
     table: &mut KernelCsv,
     groups: Vec<RecordGroup>,
+    ranks: &ProfileRanks,
+    replace: bool,
 ) -> Result<MergeReport, DatabaseError> {
     let rows = RowsOfGroups::find_rows(kernel, table, &groups)?;
     let mut merged = MergeReport::default();
     for group in groups {
         let (case, signature) = (group.case.clone(), group.cells.clone());
         let (state, core, extra) = (group.state.clone(), group.core.clone(), group.extra.clone());
+        let evidence = ProfilingEvidence::of_group(&group, ranks);
         let profiling = profiling_cells(group.into_statistics());
+        let news = ProfiledRow { case: &case, profiling: &profiling, extra: &extra, evidence, replace };
         if let Some(known) = rows.rows_of_case(&case) {
             for row in known {
-                merged.count_change(update_group_row(table, row, &case, &profiling, &extra)?);
+                merged.count_change(update_group_row(table, row, &news)?);
             }
             continue;
         }
         if let Some(row) =
             rows.rows_without_attributes(&case).iter().find(|row| row_has_cells(table, row.index, &profiling))
         {
-            merged.count_change(update_group_row(table, row, &case, &profiling, &extra)?);
+            merged.count_change(update_group_row(table, row, &news)?);
             continue;
         }
         if case.attributes.is_empty()
@@ -66,6 +70,7 @@ pub fn merge_groups(
         let mut cells: Vec<(&str, String)> = columns::SIGNATURE.into_iter().zip(signature).collect();
         cells.extend([(columns::STATE, state), (columns::CORE, core)]);
         cells.extend(named_cells(&profiling).chain(named_cells(&extra)));
+        cells.extend(evidence.cells());
         for (name, _) in &cells {
             table.ensure_column(name);
         }
@@ -92,14 +97,56 @@ impl MergeReport {
     }
 }
 
+/// Numbers of records behind profiling columns, and of the ranks and profiles that they are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProfilingEvidence {
+    records: usize,
+    ranks: usize,
+    profiles: usize,
+}
+
+impl ProfilingEvidence {
+    fn of_group(group: &RecordGroup, ranks: &ProfileRanks) -> Self {
+        let (ranks, profiles) = ranks.count_files(group.files());
+        Self { records: group.record_count(), ranks, profiles }
+    }
+
+    /// Reads the evidence of a row; `None` if it is not recorded.
+    fn of_row(table: &KernelCsv, row: usize) -> Option<Self> {
+        let count = |column: &str| table.cell_text(row, column)?.trim().parse().ok();
+        Some(Self {
+            records: count(columns::PROFILING_RECORDS)?,
+            ranks: count(columns::PROFILING_RANKS)?,
+            profiles: count(columns::PROFILING_PROFILES).unwrap_or(1),
+        })
+    }
+
+    fn cells(self) -> [(&'static str, String); 3] {
+        [
+            (columns::PROFILING_RECORDS, self.records.to_string()),
+            (columns::PROFILING_RANKS, self.ranks.to_string()),
+            (columns::PROFILING_PROFILES, self.profiles.to_string()),
+        ]
+    }
+}
+
+/// Cells of a profile for one row.
+struct ProfiledRow<'a> {
+    case: &'a Case,
+    profiling: &'a [(String, String)],
+    extra: &'a [(String, String)],
+    evidence: ProfilingEvidence,
+    /// Replaces profiling columns with more evidence, too.
+    replace: bool,
+}
+
 /// Sets the profiling columns of a row, and its empty attributes.
 fn update_group_row(
     table: &mut KernelCsv,
     row: &SignatureRow,
-    case: &Case,
-    profiling: &[(String, String)],
-    extra: &[(String, String)],
+    profiled: &ProfiledRow<'_>,
 ) -> Result<RowChange, DatabaseError> {
+    let ProfiledRow { case, profiling, extra, evidence, replace } = *profiled;
     let is_set = |column: &str| {
         table.cell_text(row.index, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
     };
@@ -109,9 +156,10 @@ fn update_group_row(
         let attributes = row.attributes.merged_over(&case.attributes);
         *completeness = AttentionCase::new(&Case { attributes, ..case.clone() }).completeness();
     }
-    let has_fewer = has_fewer_values(table, row.index, profiling);
+    let has_fewer = !replace && has_less_evidence(table, row.index, profiling, evidence);
     if !has_fewer {
         news.extend(named_cells(profiling));
+        news.extend(evidence.cells());
     }
     Ok(match (table.update_row(row.index, &news)?, has_fewer) {
         (true, _) => RowChange::Updated,
@@ -120,16 +168,24 @@ fn update_group_row(
     })
 }
 
-/// Returns true if the row has more values than the profile: a deviation, hence several records, where the profile
-/// has one, or counters where the profile has none.
-fn has_fewer_values(table: &KernelCsv, row: usize, profiling: &[(String, String)]) -> bool {
+/// Returns true if the row has more evidence than the profile: more ranks, or as many and more records; counters where the
+/// profile has none. In a row of unknown evidence, as of earlier versions, a deviation shows several records.
+fn has_less_evidence(
+    table: &KernelCsv,
+    row: usize,
+    profiling: &[(String, String)],
+    evidence: ProfilingEvidence,
+) -> bool {
     let has =
         |column: &str| table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
     let (durations, counters) = profiling.split_at(columns::PROFILING.len());
-    let is_one = durations.last().is_some_and(|(column, value)| value.is_empty() && has(column));
+    let is_less = match ProfilingEvidence::of_row(table, row) {
+        Some(known) => (evidence.ranks, evidence.records) < (known.ranks, known.records),
+        None => durations.last().is_some_and(|(column, value)| value.is_empty() && has(column)),
+    };
     let is_bare =
         counters.iter().all(|(_, value)| value.is_empty()) && counters.iter().any(|(column, _)| has(column));
-    is_one || is_bare
+    is_less || is_bare
 }
 
 fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {

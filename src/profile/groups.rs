@@ -27,6 +27,8 @@ pub struct RecordGroup {
     pub extra: Vec<(String, String)>,
     /// Position of the first record.
     first: RecordOrder,
+    /// Numbers of the files with its records, ascending.
+    files: Vec<u64>,
     durations: DurationList,
     counters: CounterSums,
 }
@@ -96,6 +98,11 @@ impl RecordGroup {
         self.extra.push((column.to_owned(), value.to_owned()));
     }
 
+    /// Returns the numbers of the files with its records, ascending.
+    pub fn files(&self) -> &[u64] {
+        &self.files
+    }
+
     /// Returns the number of records.
     pub fn record_count(&self) -> usize {
         self.durations.len()
@@ -116,6 +123,9 @@ impl RecordGroup {
             self.state = printable_cell(record.state());
             self.core = printable_cell(record.core());
         }
+        if self.files.last() != Some(&position.0) {
+            self.files.push(position.0);
+        }
         self.durations.push_duration(duration);
         record.add_counters(&mut self.counters);
     }
@@ -128,6 +138,9 @@ impl RecordGroup {
             self.state = other.state;
             self.core = other.core;
         }
+        self.files.extend(other.files);
+        self.files.sort_unstable();
+        self.files.dedup();
         self.durations.merge_durations(other.durations);
         self.counters.merge_sums(&other.counters);
     }
@@ -314,6 +327,7 @@ fn new_group<R: KernelRecord>(record: &R, first: RecordOrder) -> Result<RecordGr
         core: printable_cell(record.core()),
         extra: Vec::new(),
         first,
+        files: Vec::new(),
         durations: DurationList::default(),
         counters: CounterSums::default(),
     })

@@ -17,6 +17,7 @@ mod kernel_record;
 mod newest_export;
 pub mod npu_smi;
 mod operator_details;
+mod profile_ranks;
 mod records;
 mod software_versions;
 mod sqlite;
@@ -31,6 +32,7 @@ pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summ
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups};
 pub use ingest::{ReadOptions, add_table};
+pub use profile_ranks::{ProfileRanks, leave_out_copies};
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
 pub use unsupported_table::UnsupportedTable;

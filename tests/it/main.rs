@@ -22,6 +22,7 @@ mod grid_growth;
 mod hostile_input;
 mod implausible_records;
 mod ingest;
+mod ingest_evidence;
 mod ingest_failures;
 mod inputs;
 mod installation;

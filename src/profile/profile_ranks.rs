@@ -1,0 +1,160 @@
+//! Ranks and profiles of kernel tables, and tables that are copies of each other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::{ProfileFile, SkippedPath};
+
+/// Profile and rank of each file, by the number of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileRanks {
+    /// Folder of the profile, and name of its rank. Slices of one export have one folder; a profile without a rank counts
+    /// as a rank of its own.
+    files: BTreeMap<u64, (PathBuf, String)>,
+}
+
+impl ProfileRanks {
+    /// Reads the ranks of files, which are numbered from 0.
+    pub fn of_files(files: &[ProfileFile]) -> Self {
+        let of_file = |file: &ProfileFile| {
+            let folder = file.0.parent().unwrap_or(Path::new("")).to_owned();
+            let rank = rank_of_profile(&file.0);
+            let is_slice = file.0.file_name().is_some_and(|name| name.to_string_lossy().contains("_slice_"));
+            let profile = if is_slice { folder } else { file.0.clone() };
+            let rank = rank.unwrap_or_else(|| profile.to_string_lossy().into_owned());
+            (profile, rank)
+        };
+        Self { files: files.iter().zip(0..).map(|(file, number)| (number, of_file(file))).collect() }
+    }
+
+    /// Returns the numbers of ranks and of profiles among files.
+    pub fn count_files(&self, numbers: &[u64]) -> (usize, usize) {
+        let known: Vec<&(PathBuf, String)> =
+            numbers.iter().filter_map(|number| self.files.get(number)).collect();
+        let ranks: BTreeSet<&String> = known.iter().map(|(_, rank)| rank).collect();
+        let profiles: BTreeSet<&PathBuf> = known.iter().map(|(profile, _)| profile).collect();
+        (ranks.len().max(1), profiles.len().max(1))
+    }
+}
+
+/// Returns the rank in the `profiler_info*.json` of a profile, which is a number or text. `None` without one, and for -1.
+fn rank_of_profile(file: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct RankedProfile {
+        rank_id: serde_json::Value,
+    }
+    let folder = file.parent()?.parent()?;
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let mut infos = paths.iter().filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("profiler_info") && name.ends_with(".json")
+    });
+    let info: RankedProfile = serde_json::from_slice(&fs::read(infos.next()?).ok()?).ok()?;
+    let rank = info.rank_id.to_string();
+    let rank = rank.trim_matches('"');
+    (rank != "-1" && rank != "null" && !rank.is_empty()).then(|| format!("rank {rank}"))
+}
+
+/// Bytes at either end of a file by which copies are recognised.
+const COMPARED: u64 = 1 << 20;
+
+/// Leaves out files with the same content as an earlier one: equal length, and equal first and last mebibyte, which
+/// contain start times of records in nanoseconds. Files that cannot be read are kept; reading them reports the error.
+pub fn leave_out_copies(files: Vec<ProfileFile>) -> (Vec<ProfileFile>, Vec<SkippedPath>) {
+    let mut first_of: HashMap<(u64, Vec<u8>), PathBuf> = HashMap::new();
+    let mut copies = Vec::new();
+    let mut kept = Vec::new();
+    for file in files {
+        match content_key(&file.0) {
+            Ok(key) if key.0 > 0 => {
+                if let Some(first) = first_of.get(&key) {
+                    copies.push(SkippedPath { path: file.0, instead: first.clone() });
+                    continue;
+                }
+                first_of.insert(key, file.0.clone());
+            }
+            _ => {}
+        }
+        kept.push(file);
+    }
+    (kept, copies)
+}
+
+fn content_key(path: &Path) -> io::Result<(u64, Vec<u8>)> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut digest = Sha256::new();
+    let mut bytes = Vec::new();
+    (&mut file).take(COMPARED).read_to_end(&mut bytes)?;
+    digest.update(&bytes);
+    if length > COMPARED {
+        bytes.clear();
+        file.seek(SeekFrom::Start(length.saturating_sub(COMPARED).max(COMPARED)))?;
+        file.take(COMPARED).read_to_end(&mut bytes)?;
+        digest.update(&bytes);
+    }
+    Ok((length, digest.finalize().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> ProfileFile {
+        fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+        fs::write(path, text).expect("written");
+        ProfileFile(path.to_owned())
+    }
+
+    #[test]
+    fn ranks_and_profiles_are_counted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let table = |profile: &str, rank: &str| {
+            let root = folder.path().join(profile);
+            write(&root.join("profiler_info_0.json"), &format!("{{\"rank_id\": {rank}}}"));
+            write(&root.join("ASCEND_PROFILER_OUTPUT/kernel_details.csv"), profile)
+        };
+        let output = folder.path().join("PROF_1/mindstudio_profiler_output");
+        let files = [
+            table("a", "0"),
+            table("b", "\"1\""),
+            table("c", "1"),
+            table("d", "-1"),
+            write(&output.join("op_summary_slice_0_1.csv"), "x"),
+            write(&output.join("op_summary_slice_1_1.csv"), "y"),
+        ];
+        let ranks = ProfileRanks::of_files(&files);
+        assert_eq!(ranks.count_files(&[0, 1, 2]), (2, 3), "two steps of rank 1");
+        assert_eq!(ranks.count_files(&[0, 3]), (2, 2), "a profile without a rank is one of its own");
+        assert_eq!(ranks.count_files(&[4, 5]), (1, 1), "slices are one profile");
+    }
+
+    #[test]
+    fn copies_are_left_out_and_similar_files_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let large = "x".repeat(3 << 20);
+        let files = vec![
+            write(&path("a"), "same"),
+            write(&path("b"), "other"),
+            write(&path("c"), "same"),
+            write(&path("large"), &large),
+            write(&path("end"), &format!("{}y", &large[1..])),
+            write(&path("empty1"), ""),
+            write(&path("empty2"), ""),
+            ProfileFile(path("missing")),
+        ];
+        let (kept, copies) = leave_out_copies(files);
+        assert_eq!(kept.len(), 7);
+        assert_eq!(copies, [SkippedPath { path: path("c"), instead: path("a") }]);
+    }
+}
