@@ -265,7 +265,7 @@ fn fault_of_a_case_affects_only_that_case() {
         (
             "out_of_memory:",
             [VerdictOk, Oom, VerdictOk],
-            "OutOfMemoryError: NPU out of memory. Tried to allocate 16.00 MiB",
+            "OutOfMemoryError: NPU out of memory. Tried to allocate 48.00 MiB",
             "",
         ),
         ("out_of_memory: {at: launch}", [VerdictOk, Oom, VerdictOk], "; 0 bytes free; ", ""),
