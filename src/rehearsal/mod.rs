@@ -18,6 +18,7 @@
 //! [`fault_plan`] defines.
 
 mod config;
+mod device_activity;
 pub mod fault_plan;
 mod faults;
 mod host;

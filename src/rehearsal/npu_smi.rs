@@ -27,6 +27,8 @@ pub struct SimulatedReading {
     pub power_w: f64,
     /// Device memory in use.
     pub hbm_used_mb: u64,
+    /// Use of the cores in percent.
+    pub aicore_percent: u32,
     /// The processes that hold the device: id, name, MB.
     pub processes: Vec<(u32, String, u64)>,
     /// True if the driver does not see the device: it is left out.
@@ -36,7 +38,14 @@ pub struct SimulatedReading {
 /// An idle device, as the real capture has it: memory is in use even so.
 impl Default for SimulatedReading {
     fn default() -> Self {
-        Self { temperature_c: 45, power_w: 160.4, hbm_used_mb: 2_892, processes: Vec::new(), is_lost: false }
+        Self {
+            temperature_c: 45,
+            power_w: 160.4,
+            hbm_used_mb: 2_892,
+            aicore_percent: 0,
+            processes: Vec::new(),
+            is_lost: false,
+        }
     }
 }
 
@@ -126,7 +135,8 @@ fn chip(table: &mut String, card: u32, die: u32, device: u32, reading: &Simulate
     let (temperature, used, bus) = (reading.temperature_c, reading.hbm_used_mb, bus_id(card, die));
     let values = format!(" {power:<11} {temperature:<17} 0    / 0");
     line(table, &[(27, format!(" {card:<5} Ascend910")), (15, " OK".to_owned()), (52, values)]);
-    let values = format!(" 0           0    / 0          {used:<5}/ {HBM_TOTAL_MB}");
+    let cores = reading.aicore_percent;
+    let values = format!(" {cores:<11} 0    / 0          {used:<5}/ {HBM_TOTAL_MB}");
     line(table, &[(27, format!(" {die:<5} {device}")), (15, format!(" {bus}")), (52, values)]);
 }
 
@@ -229,6 +239,7 @@ mod tests {
                 temperature_c,
                 power_w: f64::from(tenths) / 10.0,
                 hbm_used_mb,
+                aicore_percent: 0,
                 processes,
                 is_lost: false,
             },
@@ -265,6 +276,7 @@ mod tests {
                     temperature_c: 30 + i64::from(device),
                     power_w: 160.0 + f64::from(device) / 2.0,
                     hbm_used_mb: 2_900 + 4_000 * u64::from(device),
+                    aicore_percent: 7 * device,
                     processes: (0..device % 3)
                         .map(|n| (1_000 * device + n, format!("python{n}"), 117 + u64::from(n)))
                         .collect(),

@@ -1,15 +1,19 @@
 //! The entry of the stand-ins, `npubench stand-in msprof …` and `npubench stand-in npu-smi …`, which print as the real
 //! programs do, and the readings of the devices with their faults.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
 
 use super::{
     HostConfig,
-    fault_plan::ShownProcessIds,
+    device_activity::processes_of_device,
+    fault_plan::{HostDefect, ShownProcessIds},
     faults::{ActiveFaults, FaultyDeviceState},
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
 };
+
+/// Device memory of a replay, in MB.
+const PROCESS_MB: u64 = 1_024;
 
 /// Runs the stand-in of the program that the first argument names, and returns the exit code.
 pub fn stand_in(arguments: &[OsString]) -> u8 {
@@ -38,7 +42,7 @@ fn npu_smi_run(arguments: &[String]) -> u8 {
     };
     let faults = ActiveFaults::new(&config, Some(&folder), None);
     let readings: Vec<npu_smi::SimulatedReading> =
-        (0..config.devices).map(|device| host_reading(&config, &faults, device)).collect();
+        (0..config.devices).map(|device| host_reading(&config, &faults, &folder, device)).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["info"] => {
             let columns = match config.faults.container.as_ref().map(|container| container.process_ids) {
@@ -90,14 +94,26 @@ fn idle(device: u32) -> npu_smi::SimulatedReading {
         temperature_c: 41 + i64::from(device * 7 % 9),
         power_w: 158.2 + f64::from(device * 5 % 11) / 2.0,
         hbm_used_mb: 2_880 + u64::from(device * 3 % 8),
+        aicore_percent: 0,
         processes: Vec::new(),
         is_lost: false,
     }
 }
 
 /// Returns the readings of a device; one that the container does not see is not listed.
-fn host_reading(config: &HostConfig, faults: &ActiveFaults, device: u32) -> npu_smi::SimulatedReading {
+fn host_reading(
+    config: &HostConfig,
+    faults: &ActiveFaults,
+    folder: &Path,
+    device: u32,
+) -> npu_smi::SimulatedReading {
     let mut reading = reading(device, &faults.device_state(device));
+    let shown = if config.has_defect(HostDefect::SwappedDevices) { device ^ 1 } else { device };
+    for process in processes_of_device(folder, shown) {
+        reading.aicore_percent = reading.aicore_percent.max(process.aicore_percent);
+        reading.hbm_used_mb += PROCESS_MB;
+        reading.processes.push((process.pid, "python3".to_owned(), PROCESS_MB));
+    }
     reading.is_lost |= !config.is_visible(device);
     reading
 }

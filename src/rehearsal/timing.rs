@@ -50,13 +50,24 @@ pub(super) struct LaunchContext {
 
 /// Mean duration of a warm kernel, without noise.
 pub(super) fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
+    base_above(profile.fastest(work), kernel, work)
+}
+
+/// Mean duration of a kernel whose tensors are not in the cache, without noise.
+pub(super) fn cold_base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
+    let traffic = Nanos::from_seconds(work.bytes / profile.hbm_bytes_per_second());
+    base_above(profile.fastest(work).max(traffic), kernel, work)
+}
+
+/// Mean duration of a kernel with that bound.
+fn base_above(bound: Nanos, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
         ComputeUnit::Cube => 1.6,
         ComputeUnit::Vector => 1.9,
         ComputeUnit::Mte => 1.7,
     };
     let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit(hash_text(kernel));
-    rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
+    rounded(nanos(bound) * inefficiency * spread + FIXED_NS)
 }
 
 /// Duration of one launch with that base.

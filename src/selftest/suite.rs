@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    call_errors, core_clock, device_numbers,
     evidence::SelftestContext,
     exit_codes,
     finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
@@ -42,6 +43,13 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: host_software::run,
     },
     Experiment {
+        number: 1,
+        name: "device-numbers",
+        assumption: "torch's number of a device, the profiler's Device_id and the row of npu-smi belong to one chip",
+        fix: "compare `npu-smi info -m` with docs/devices.md; choose devices whose numbers agree with `--devices`",
+        run: device_numbers::run,
+    },
+    Experiment {
         number: 2,
         name: "exit-codes",
         assumption: "exit codes and exports of msprof are those of its source, and a second export recovers tables",
@@ -54,6 +62,20 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         assumption: "every launch between the padding is recorded, in order, with type and shape",
         fix: "use another version of CANN; rows of this host would end as lost_records",
         run: record_loss::run,
+    },
+    Experiment {
+        number: 5,
+        name: "core-clock",
+        assumption: "the clock of the cores settles at its rating after idle times, and durations are steps of 20 ns",
+        fix: "see temperature and power in `npu-smi info`; durations at another clock are not those of the chip",
+        run: core_clock::run,
+    },
+    Experiment {
+        number: 10,
+        name: "call-errors",
+        assumption: "errors of calls are recognised by their texts, and the next collection works",
+        fix: "report the text of the error; until then such cases end with another verdict",
+        run: call_errors::run,
     },
 ];
 

@@ -170,6 +170,7 @@ fn the_rehearsal_host_prints_npu_smi_byte_for_byte() {
             temperature_c: chip.temperature_c.expect("a number"),
             power_w: chip.power_w.unwrap_or(0.0),
             hbm_used_mb: chip.memory_used_mb.expect("a number"),
+            aicore_percent: 0,
             processes: Vec::new(),
             is_lost: false,
         })

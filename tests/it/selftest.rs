@@ -81,3 +81,42 @@ fn other_exit_codes_of_msprof_fail_experiment_2() {
 fn lost_first_records_fail_experiment_3() {
     assert_fails_only("defects: [lost_head]", 3, "marks are recorded");
 }
+
+#[test]
+fn processes_on_other_rows_of_npu_smi_fail_experiment_1() {
+    assert_fails_only("defects: [swapped_devices]", 1, "torch device 0 is busy on device 1 of npu-smi");
+}
+
+#[test]
+fn clock_below_its_rating_fails_experiment_5() {
+    assert_fails_only("defects: [unsettled_clock]", 5, "MHz are rated");
+}
+
+#[test]
+fn error_with_an_unknown_text_fails_experiment_10() {
+    assert_fails_only("defects: [unknown_error_text]", 10, "index_out_of_range is invalid_args, not crashed");
+}
+
+#[test]
+fn devices_of_a_container_are_one_to_one() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    context.write("faults.yaml", "container: {visible: [4, 5, 7]}");
+    let options = ["--experiments", "1", "--format", "json", "--rehearsal-faults", "faults.yaml"];
+    let ran = selftest(&context, &options);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let seen = results(&ran)[0].2["seen"].as_str().expect("a text").to_owned();
+    assert!(seen.ends_with("0=4 1=5 2=7"), "{seen}");
+}
+
+#[test]
+fn rehearsed_selftest_does_not_allow_measurements() {
+    let context = Context::new();
+    context.write("k.csv", &crate::context::profile(&[crate::context::ADD]));
+    assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
+    let ran = selftest(&context, &["--experiments", "0"]);
+    assert_eq!(ran.code, 3, "a folder of kind npu: {}", ran.stderr);
+    let unknown = context.run(&["selftest", "--db", "db", "--experiments", "77"]);
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("there is no experiment 77"), "{}", unknown.stderr);
+}

@@ -9,8 +9,16 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum HostDefect {
     /// The chip has other cores than the database's device profile.
     OtherChip,
+    /// npu-smi shows the processes of a device on its neighbour.
+    SwappedDevices,
     /// msprof ends with the exit code of the program.
     MsprofExitCode,
     /// The profiler loses more first records than the padding has.
     LostHead,
+    /// The clock of the cores never reaches its rating.
+    UnsettledClock,
+    /// The cache is four times as large as that of the device profile.
+    LargeCache,
+    /// An index out of range raises an error without a code of the runtime.
+    UnknownErrorText,
 }

@@ -122,6 +122,15 @@ pub(super) fn export(root: &Path, tables: &[ExportedTable], at: Nanos) -> Result
     Ok(())
 }
 
+/// Writes a trace beside exported tables; nothing without an export.
+pub(super) fn write_trace(root: &Path, trace: &str, at: Nanos) -> Result<(), ExportError> {
+    let output = root.join(OUTPUT);
+    if !output.is_dir() {
+        return Ok(());
+    }
+    write_text(&output.join(format!("msprof_{}.json", stamp(&zoned(at)))), trace)
+}
+
 /// Stores the tables for a later export, in place of an export.
 pub(super) fn store_tables(root: &Path, tables: &[ExportedTable]) -> Result<(), ExportError> {
     tables.iter().try_for_each(|(name, table)| write_text(&raw_file(root, name), table))

@@ -3,6 +3,7 @@
 //! Exit codes, console lines and folders are the real one's, with its weaknesses: the program's exit status is not
 //! passed on, and every message goes to standard output.
 
+mod clock_track;
 mod corrupt;
 mod counters;
 mod export;
@@ -115,7 +116,8 @@ fn collect(start: &MsprofCollection) -> Result<u8, MsprofError> {
     let manifest = manifest(Path::new(files::MANIFEST))?;
     let faults = || ActiveFaults::new(&config, Some(&host), manifest.as_ref());
     let started = now();
-    let server = ApiServer::start(ApiSession::new(&config, manifest.as_ref(), started, faults())?)?;
+    let session = ApiSession::new(&config, manifest.as_ref(), started, faults())?.with_host(&host);
+    let server = ApiServer::start(session)?;
     print_line("[INFO] Start profiling....");
     let status = Command::new(&start.program)
         .args(&start.arguments)
@@ -200,6 +202,9 @@ fn report(
             print_exported(&folder);
         }
     }
+    let settles = !config.has_defect(HostDefect::UnsettledClock);
+    let track = clock_track::clock_events(profile, &collected.launches, settles);
+    export::write_trace(&written, &track, collected.ended)?;
     print_line("[INFO] Profiling finished.");
     print_line(&format!("[INFO] Process profiling data complete. Data is saved in {}", written.display()));
     Ok(())

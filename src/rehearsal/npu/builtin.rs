@@ -147,8 +147,8 @@ fn is_sentinel(session: &ApiSession, arguments: &PyArguments) -> bool {
 
 fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("neg(Tensor self) -> Tensor", arguments, &[])?;
-    let TensorOperand { tensor, location, .. } =
-        readable(session, "torch.neg", tensor_handle(&bound, "self")?)?;
+    let source = tensor_handle(&bound, "self")?;
+    let TensorOperand { tensor, location, .. } = readable(session, "torch.neg", source)?;
     if tensor.dtype == Dtype::Bool {
         return Err(runtime("Negation, the `-` operator, on a bool tensor is not supported."));
     }
@@ -161,7 +161,8 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
         // A fused kernel has the name of the generator of fused kernels.
         let is_fused = session.environment.fuses_elementwise;
         let (name, kernel) = if is_fused { ("dvm_fused_0", "DvmFused") } else { ("aclnnNeg_Neg_Neg", "Neg") };
-        session.log.launch(device, plain_operation(name, kernel, vec![tensor], output));
+        let storages: Vec<(u64, u64)> = session.memory.storage_of(source).into_iter().collect();
+        session.log.launch_cached(device, plain_operation(name, kernel, vec![tensor], output), &storages);
     }
     session.memory.tensor_reply(result)
 }

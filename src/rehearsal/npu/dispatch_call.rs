@@ -4,6 +4,7 @@ use super::{
     arguments::{BoundArguments, bind},
     builtin,
     compare_call::compare_call,
+    free_calls,
     launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyErrorClass, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -18,6 +19,11 @@ use crate::{
 
 impl ApiSession {
     pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+        if !self.log.has_cases()
+            && let Some(result) = free_calls::call(self, api, arguments)
+        {
+            return result;
+        }
         if let Some(result) = builtin::call(self, api, arguments) {
             return result;
         }

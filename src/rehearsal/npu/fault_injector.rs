@@ -110,6 +110,11 @@ impl FaultInjector {
         Ok(())
     }
 
+    /// Makes the next `synchronize` raise an error of the runtime.
+    pub(super) fn fail_at_synchronize(&mut self, code: u32) {
+        self.error = Some(code);
+    }
+
     /// Updates the position after a call.
     pub(super) fn after_call(&mut self, api: &str, log: &mut LaunchLog, memory: &mut TensorMemory) {
         match (api, self.case) {

@@ -5,11 +5,13 @@ use std::{
     sync::Arc,
 };
 
+use super::cache_model::CacheModel;
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
     rehearsal::{
         HostConfig,
+        fault_plan::HostDefect,
         timing::{self, LaunchContext, TICK_NS},
     },
     render::{Manifest, ManifestCase, SentinelLengths},
@@ -77,6 +79,8 @@ pub(super) struct LaunchLog {
     launches: Vec<LoggedLaunch>,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
+    /// Caches of the devices, for scripts without cases.
+    caches: BTreeMap<u32, CacheModel>,
     /// True if the launches of the current case run on an AI CPU.
     pub(super) is_on_ai_cpu: bool,
 }
@@ -106,6 +110,7 @@ impl LaunchLog {
             in_process: HashMap::new(),
             launches: Vec::new(),
             slowdown: 1.0,
+            caches: BTreeMap::new(),
             is_on_ai_cpu: false,
         }
     }
@@ -139,8 +144,46 @@ impl LaunchLog {
         }
     }
 
-    /// Appends a launch.
-    pub(super) fn launch(&mut self, device: u32, mut operation: LaunchedOperation) {
+    /// Returns true if the script's manifest has cases.
+    pub(super) fn has_cases(&self) -> bool {
+        !self.cases.is_empty()
+    }
+
+    pub(super) fn has_defect(&self, defect: HostDefect) -> bool {
+        self.config.has_defect(defect)
+    }
+
+    /// Returns the host's numbers of the devices in use.
+    pub(super) fn physical_devices(&self) -> Vec<u32> {
+        self.streams.keys().map(|device| self.config.physical_id(LogicalDeviceId(*device))).collect()
+    }
+
+    /// Appends a launch whose duration depends on whether these storages (numbers and bytes) are in the cache. Launches
+    /// of cases have the duration of a warm cache.
+    pub(super) fn launch_cached(
+        &mut self,
+        device: u32,
+        operation: LaunchedOperation,
+        storages: &[(u64, u64)],
+    ) {
+        let capacity =
+            (self.profile.l2_mib << 20) * if self.has_defect(HostDefect::LargeCache) { 4 } else { 1 };
+        let mut is_cold = false;
+        if !self.has_cases() {
+            let cache = self.caches.entry(device).or_default();
+            for &(storage, bytes) in storages {
+                is_cold |= !cache.access(storage, bytes, capacity);
+            }
+        }
+        self.append(device, operation, is_cold);
+    }
+
+    /// Appends a launch with a warm cache.
+    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
+        self.append(device, operation, false);
+    }
+
+    fn append(&mut self, device: u32, mut operation: LaunchedOperation, is_cold: bool) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
             // CANN launches nothing for tensors without elements.
@@ -157,7 +200,8 @@ impl LaunchLog {
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
-        let base = timing::base(&self.profile, &operation.kernel, &operation.work);
+        let base = if is_cold { timing::cold_base } else { timing::base };
+        let base = base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let slowdown = self.slowdown;
         let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };

@@ -6,10 +6,12 @@
 mod api_args;
 mod arguments;
 mod builtin;
+mod cache_model;
 mod compare_call;
 mod dispatch_call;
 mod factories;
 mod fault_injector;
+mod free_calls;
 mod launch_log;
 mod process_group;
 mod protocol;

@@ -12,6 +12,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 use tempfile::TempDir;
 
@@ -110,6 +111,10 @@ fn listen(listener: &UnixListener, first: &ApiSession, sessions: &SessionMap, st
 }
 
 fn serve(connection: &UnixStream, session: &Mutex<ApiSession>) -> io::Result<()> {
+    if let Ok(peer) = getsockopt(connection, PeerCredentials) {
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.set_process(peer.pid().unsigned_abs());
+    }
     let mut writer = connection;
     for line in BufReader::new(connection).lines() {
         let (answer, pause) = session.lock().unwrap_or_else(PoisonError::into_inner).answer(&line?);

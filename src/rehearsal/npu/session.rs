@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use crate::{
     catalogue::{Catalogue, CatalogueEntry, OperatorSchema},
     config::{AssetFiles, DeviceProfile},
     domain::Nanos,
-    rehearsal::{HostConfig, HostError, faults::ActiveFaults},
+    rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
     render::Manifest,
 };
 
@@ -43,6 +44,9 @@ pub(in crate::rehearsal) struct ApiSession {
     other_schemas: BTreeMap<String, OperatorSchema>,
     /// State shared by the processes of a gang.
     group: Arc<Mutex<ProcessGroup>>,
+    /// Record of the devices in use, for npu-smi.
+    activity: Option<DeviceActivity>,
+    host: Option<PathBuf>,
     /// True after the program's regular end.
     is_finalised: bool,
     /// Number of calls so far that all processes of the gang must make.
@@ -72,9 +76,26 @@ impl ApiSession {
             catalogue: Arc::default(),
             other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
+            activity: None,
+            host: None,
             is_finalised: false,
             common_calls: 0,
         })
+    }
+
+    /// Sets the folder of the host, in which npu-smi finds the devices in use.
+    pub(in crate::rehearsal) fn with_host(self, folder: &Path) -> Self {
+        Self { host: Some(folder.to_owned()), ..self }
+    }
+
+    /// Sets the process that has connected.
+    pub(super) fn set_process(&mut self, pid: u32) {
+        self.activity = self.host.as_deref().map(|host| DeviceActivity::of_host(host, pid));
+    }
+
+    /// Makes the next `synchronize` raise an error of the runtime.
+    pub(super) fn fail_at_synchronize(&mut self, code: u32) {
+        self.injector.fail_at_synchronize(code);
     }
 
     /// Returns the answer to a line, and the delay before it is sent.
@@ -94,6 +115,9 @@ impl ApiSession {
             self.injector.before_call(&request.call, &mut self.log, &mut self.memory)?;
             let reply = self.call(&request.call, &arguments);
             self.injector.after_call(&request.call, &mut self.log, &mut self.memory);
+            if let Some(activity) = &mut self.activity {
+                activity.record(&self.log.physical_devices());
+            }
             reply
         });
         let result = result.map_err(|error| self.environment.raised(error));
