@@ -17,7 +17,8 @@ pub enum ExitStatus {
     BadInput,
     /// This host cannot measure.
     CannotMeasure,
-    /// Interrupted; committed results are kept and `npubench resume` continues.
+    /// Interrupted, or some tables of several could not be written; results that were committed are kept. `npubench
+    /// resume` continues a run, the same command any other.
     Interrupted,
     /// A defect of npubench.
     Bug,

@@ -16,6 +16,7 @@ use crate::{
     domain::DataKind,
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
+    files::ScratchFolder,
     profile::npu_smi::NpuChip,
     report::print_data,
     session::{CORRECT_DEVICE, CommandError, host_contradiction},
@@ -42,7 +43,7 @@ pub(super) struct DoctorOptions {
 pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
     let host = device::query_host_devices(&[], scratch.path());
     let mut points = vec![diagnosis::check_devices(&host)];

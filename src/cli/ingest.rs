@@ -7,7 +7,7 @@ use clap::Args;
 use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions, check_device};
 use crate::{
     config::{DatabaseFile, DeviceProfile},
-    database::{Database, KernelCsv, MergeReport, merge_groups},
+    database::{Database, KernelCsv, MergeReport, merge_groups, save_tables},
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
@@ -221,9 +221,7 @@ fn merge(
         database.initialise(&mut lock)?;
         database.set_profiled_on(stack)?;
     }
-    for table in &tables {
-        table.save()?;
-    }
+    save_tables(&tables.iter().collect::<Vec<_>>())?;
     Ok(merged)
 }
 

@@ -1,9 +1,9 @@
 //! The command line: one file per command. It parses arguments, calls the library, and prints errors as text with hint
 //! and exit code.
 //!
-//! Layer 6: imports `exit`, `domain`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`. It holds no
-//! logic of its own.
+//! Layer 6: imports `exit`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
+//! `ledger`, `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
+//! It holds no logic of its own.
 
 mod check;
 mod db;

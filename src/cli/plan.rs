@@ -15,6 +15,7 @@ use crate::{
     domain::DataKind,
     engine::{PlanPreview, ScheduledSlot, dry_run},
     exit::ExitStatus,
+    files::ScratchFolder,
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
     session::{
@@ -99,7 +100,7 @@ fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32
     if kind == DataKind::Rehearsal {
         return Ok((0..REHEARSED_DEVICES).collect());
     }
-    let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let info = device::query_npu_smi(&[], scratch.path()).map_err(|error| CommandError {
         message: error.to_string(),
         hint: "give the devices of the run, such as `--devices 0-15`".to_owned(),

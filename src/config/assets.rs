@@ -9,7 +9,7 @@ use std::{
 use include_dir::{Dir, include_dir};
 
 use super::YamlError;
-use crate::domain::nearest_name;
+use crate::{domain::nearest_name, files::read_regular};
 
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
@@ -50,7 +50,7 @@ impl AssetFile {
     /// Reads a file of the user.
     pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
         let failed = |source| AssetError { path: path.to_owned(), source };
-        let text = String::from_utf8(fs::read(path).map_err(failed)?).map_err(|error| {
+        let text = String::from_utf8(read_regular(path).map_err(failed)?).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
             failed(io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8")))

@@ -1,7 +1,9 @@
 //! Files of `key=value` lines with optional `[section]` lines, as CANN and the driver install them: `version.info`,
 //! `ascend_toolkit_install.info`, `version.cfg`, `data/platform_config/<SoC>.ini`.
 
-use std::{collections::HashMap, fs::File, io::Read as _, path::Path};
+use std::{collections::HashMap, io::Read as _, path::Path};
+
+use crate::files::open_regular;
 
 /// Maximum size of a file that is read; the largest real ones have 20 KiB.
 const LARGEST: u64 = 1 << 20;
@@ -17,7 +19,7 @@ impl IniFile {
     /// Reads a file; `None` if it is missing, not readable or not UTF-8.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut text = String::new();
-        File::open(path).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
+        open_regular(path).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
         Some(Self::parse(&text))
     }
 

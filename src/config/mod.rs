@@ -1,6 +1,6 @@
 //! Declarations in YAML with their positions: assets of the product, `database.yaml`, device profiles.
 //!
-//! Layer 1: imports `domain`.
+//! Layer 1: imports `domain` and `files`.
 
 pub(crate) mod assets;
 pub(crate) mod database_file;

@@ -12,7 +12,8 @@ use crate::{
     config::DatabaseFile,
     files::{
         atomic::sync_folder,
-        stale::{DRAFT, is_empty_or_drafts, remove_unfinished_folders},
+        scratch::{ScratchFolder, remove_abandoned_drafts},
+        stale::is_empty_or_drafts,
         write_atomic,
     },
 };
@@ -45,14 +46,8 @@ impl Database {
             folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = if is_there { folder } else { parent };
         fs::create_dir_all(place).map_err(DatabaseError::io("create", place))?;
-        remove_unfinished_folders(place);
-        let draft = tempfile::Builder::new()
-            .prefix(DRAFT)
-            .tempdir_in(place)
-            .map_err(DatabaseError::io("write into", place))?;
-        // The lock marks the draft as in use. Without support of locks, a killed creation leaves its draft.
-        let owned = File::open(draft.path()).map_err(DatabaseError::io("open", draft.path()))?;
-        let _ = owned.try_lock();
+        remove_abandoned_drafts(place);
+        let draft = ScratchFolder::create_draft(place).map_err(DatabaseError::io("write into", place))?;
         write_atomic(&draft.path().join(DATABASE_FILE), file.print().as_bytes())
             .map_err(DatabaseError::from)?;
         fill(draft.path())?;
@@ -77,7 +72,7 @@ impl Database {
             _ => DatabaseError::io("create", folder)(source),
         })?;
         // The folder was renamed and must not be removed.
-        let _ = draft.keep();
+        draft.keep();
         Ok(sync_folder(parent).map_err(DatabaseError::from)?)
     }
 }

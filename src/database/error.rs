@@ -41,6 +41,14 @@ pub enum DatabaseError {
     LfsPointer { path: PathBuf },
     #[error("another npubench has just created `{}`", .path.display())]
     CreatedConcurrently { path: PathBuf },
+    #[error("{source}; {} of {total} tables were written: {}", .written.len(), .written.join(", "))]
+    PartlyWritten {
+        /// File names.
+        written: Vec<String>,
+        total: usize,
+        #[source]
+        source: Box<Self>,
+    },
     #[error("`{}` exists already", .path.display())]
     Exists { path: PathBuf },
 }
@@ -57,6 +65,9 @@ impl DatabaseError {
             Self::File(error) => return error.hint(),
             Self::Ledger(error) => return error.hint(),
             Self::Yaml(error) => return error.hint.clone(),
+            Self::PartlyWritten { source, .. } => {
+                return format!("{}; then the same command writes the other tables", source.hint());
+            }
             Self::NotADatabase { path } => {
                 let path = path.display();
                 return format!(

@@ -11,7 +11,10 @@ use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, colum
 use crate::{
     config::DatabaseFile,
     domain::{DataKind, KernelName, SoftwareVersions},
-    files::{FolderLock, LockState, stale, write_atomic},
+    files::{
+        FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
+        write_atomic,
+    },
     ledger::Ledger,
     profile::COUNTERS,
 };
@@ -22,6 +25,11 @@ pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
+
+/// Returns the path of the ledger of a database folder.
+pub(super) fn ledger_path(folder: &Path) -> PathBuf {
+    folder.join(STATE_FOLDER).join("ledger.db")
+}
 
 /// An existing database folder.
 #[derive(Clone, Debug)]
@@ -41,7 +49,7 @@ impl Database {
         let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
         let folder = resolved.ok_or_else(|| DatabaseError::NotADatabase { path: folder.to_owned() })?;
         let path = folder.join(DATABASE_FILE);
-        let (file, has_file) = match fs::read_to_string(&path) {
+        let (file, has_file) = match read_regular_text(&path) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (DatabaseFile::new(DataKind::Npu), false)
@@ -102,7 +110,7 @@ impl Database {
 
     /// Returns the path of the ledger.
     pub fn ledger_path(&self) -> PathBuf {
-        self.state_folder().join("ledger.db")
+        ledger_path(&self.folder)
     }
 
     /// Returns the folder of the scripts, logs and raw output of a run.
@@ -115,6 +123,10 @@ impl Database {
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
         stale::remove_unfinished_files(&self.folder);
+        // Those of this database's creation, if the first command was killed and repeated.
+        for place in self.folder.parent().into_iter().chain([&*self.folder]) {
+            remove_abandoned_drafts(place);
+        }
         Ok(lock)
     }
 
@@ -247,7 +259,7 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
         }
         let mapping = source.folder.join(MAPPING_FILE);
         if mapping.is_file() {
-            let text = fs::read(&mapping).map_err(DatabaseError::io("read", &mapping))?;
+            let text = read_regular(&mapping).map_err(DatabaseError::io("read", &mapping))?;
             write_atomic(&draft.join(MAPPING_FILE), &text)?;
         }
         Ok::<(), DatabaseError>(())

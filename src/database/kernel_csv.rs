@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fs,
     io::{self, Write},
     ops::Range,
     path::{Path, PathBuf},
@@ -15,7 +14,7 @@ use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 
 use super::DatabaseError;
 use crate::{
-    files::atomic::write_atomic_by,
+    files::{atomic::write_atomic_by, read_regular},
     table::{
         CsvIndex, NeedsFullParser,
         raw_records::{
@@ -70,7 +69,7 @@ impl KernelCsv {
     /// Loads a table. Fails with [`DatabaseError`] if the file cannot be read, is a Git LFS pointer, is empty or is
     /// ragged.
     pub fn load(path: &Path) -> Result<Self, DatabaseError> {
-        Self::from_bytes(path, fs::read(path).map_err(DatabaseError::io("read", path))?)
+        Self::from_bytes(path, read_regular(path).map_err(DatabaseError::io("read", path))?)
     }
 
     /// Parses the bytes of a table; `path` is the place in messages and of [`KernelCsv::save`].
@@ -481,6 +480,8 @@ impl KernelCsv {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -15,6 +15,7 @@ mod merge;
 mod normalize;
 mod numbers;
 pub(crate) mod row_cases;
+mod save_tables;
 mod write_back;
 mod zero_placeholders;
 
@@ -33,4 +34,5 @@ pub use merge::merge_groups;
 pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use row_cases::{RowCase, row_cases};
+pub(crate) use save_tables::save_tables;
 pub(crate) use write_back::{WriteBackReport, write_back_kernel};

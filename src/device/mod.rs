@@ -153,7 +153,16 @@ pub(crate) fn query_npu_smi(
     environment: &[(String, String)],
     scratch: &Path,
 ) -> Result<NpuSmiInfo, DeviceError> {
-    Ok(parse_info(&run_npu_smi(&["info"], environment, scratch)?)?)
+    query_npu_smi_until(environment, scratch, &AtomicBool::new(false))
+}
+
+/// Runs `npu-smi info` as [`query_npu_smi`], until `stop` is set.
+pub(crate) fn query_npu_smi_until(
+    environment: &[(String, String)],
+    scratch: &Path,
+    stop: &AtomicBool,
+) -> Result<NpuSmiInfo, DeviceError> {
+    Ok(parse_info(&run_npu_smi(&["info"], environment, scratch, stop)?)?)
 }
 
 /// Chips of the host with their logical numbers.
@@ -172,7 +181,7 @@ pub(crate) fn query_host_devices(
 ) -> Result<HostDevices, DeviceError> {
     let mut info = query_npu_smi(environment, scratch)?;
     let mut apply = || {
-        let text = run_npu_smi(&["info", "-m"], environment, scratch)?;
+        let text = run_npu_smi(&["info", "-m"], environment, scratch, &AtomicBool::new(false))?;
         Ok::<_, DeviceError>(info.apply_chip_map(&parse_chip_map(&text)?)?)
     };
     let without_chip_map = apply().err().map(|error| match error {
@@ -183,11 +192,12 @@ pub(crate) fn query_host_devices(
     Ok(HostDevices { info, without_chip_map })
 }
 
-/// Runs `npu-smi` and returns its output, which is written to the folder `scratch`, too.
+/// Runs `npu-smi` until it ends or `stop` is set, and returns its output, which is written to the folder `scratch`, too.
 fn run_npu_smi(
     arguments: &[&str],
     environment: &[(String, String)],
     scratch: &Path,
+    stop: &AtomicBool,
 ) -> Result<String, DeviceError> {
     let log = scratch.join("npu-smi.txt");
     // The PATH of the collection scripts comes before our own.
@@ -207,7 +217,7 @@ fn run_npu_smi(
         stdin: None,
         record: None,
     };
-    let ended = process::run_command(&job, &AtomicBool::new(false))?;
+    let ended = process::run_query(&job, stop)?;
     let text = fs::read_to_string(&log).unwrap_or_default();
     match ended {
         ExitKind::Exited(0) => Ok(text),

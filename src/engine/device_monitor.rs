@@ -3,6 +3,7 @@
 use std::{
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -12,7 +13,7 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{EngineError, lane_context::LaneContext};
-use crate::{device, domain::DataKind, profile::npu_smi::NpuSmiInfo};
+use crate::{device, domain::DataKind, files::disk_space::has_space, profile::npu_smi::NpuSmiInfo};
 
 /// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -31,6 +32,8 @@ pub(super) struct DeviceSnapshot {
 #[derive(Debug)]
 pub(super) struct DeviceMonitor {
     end: Option<mpsc::Sender<()>>,
+    /// Set to end a running query.
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,11 +46,15 @@ impl DeviceMonitor {
         let settings = &context.settings;
         let interval = if settings.kind == DataKind::Npu { POLL_INTERVAL } else { REHEARSAL_POLL_INTERVAL };
         let (environment, scratch) = (settings.environment.clone(), settings.folder.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
         let work = move || {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                // A failed query is repeated at the next interval; meanwhile the collections show device faults.
+                // A failed query is repeated at the next interval; meanwhile the collections show device faults. On a
+                // full disk the output may be cut off.
                 let queried_at = Instant::now();
-                if let Ok(info) = device::query_npu_smi(&environment, &scratch)
+                if let Ok(info) = device::query_npu_smi_until(&environment, &scratch, &is_stopped)
+                    && has_space(&scratch)
                     && snapshots.send(DeviceSnapshot { info, queried_at }).is_err()
                 {
                     break;
@@ -58,13 +65,14 @@ impl DeviceMonitor {
             .name("npu-smi".to_owned())
             .spawn(work)
             .map_err(|source| EngineError::System { what: "a thread", source })?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
+        Ok(Self { end: Some(end), stop, thread: Some(thread) })
     }
 }
 
 impl Drop for DeviceMonitor {
     fn drop(&mut self) {
         self.end = None;
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

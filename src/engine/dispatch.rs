@@ -17,17 +17,20 @@ use super::{
     EngineError, RunOutcome,
     collect::CollectionResult,
     device_monitor::DeviceSnapshot,
+    disk_failures::DiskFailures,
     host_monitor::HostMonitor,
     lane::{CollectionStarter, LaneReport},
     lane_context::{LaneContext, unix_time},
+    ledger_writer::{WriteWait, commit},
+    stop_requests::StopRequests,
     write_back::WriteBack,
 };
 use crate::{
-    database::{Database, WriteBackReport},
-    domain::{Attempt, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
+    database::{Database, DatabaseError, WriteBackReport},
+    domain::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
     events::RunEvent,
     exit::ExitStatus,
-    ledger::{DeviceReading, Ledger, NewCollection},
+    ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
     plan::PlannedCase,
     profile::npu_smi::NpuChip,
     sched::{
@@ -36,8 +39,6 @@ use crate::{
     },
 };
 
-/// Stop requests closer together than this count as one; no user presses Ctrl-C twice so fast.
-const STOP_DEBOUNCE: Duration = Duration::from_millis(50);
 /// Interval at which timers, free disk space and paused devices are checked.
 const TICK: Duration = Duration::from_millis(500);
 /// Interval at which rows of kernels with open cases are written, so that a user sees results during a long run.
@@ -56,17 +57,19 @@ pub(super) struct RunStore<'a> {
 pub(super) struct DispatcherInbox {
     pub(super) reports: UnboundedReceiver<LaneReport>,
     pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
-    pub(super) stop_requests: UnboundedReceiver<()>,
+    pub(super) stops: StopRequests,
 }
 
 pub(super) struct Dispatcher<'a> {
     store: RunStore<'a>,
+    inbox: DispatcherInbox,
     emit: &'a mut dyn FnMut(&RunEvent),
     context: Arc<LaneContext>,
     devices: Vec<u32>,
     lanes: Box<dyn CollectionStarter + 'a>,
     state: SchedulerState,
     host_monitor: HostMonitor,
+    disk_failures: DiskFailures,
     /// Ledger keys of running collections, by collection number.
     ledger_keys: BTreeMap<u32, i64>,
     /// Time at which the last collection of each device ended.
@@ -76,11 +79,11 @@ pub(super) struct Dispatcher<'a> {
     kept: BTreeSet<KernelName>,
     /// Problems of the tables that could not be written.
     unwritten: BTreeMap<KernelName, String>,
+    /// True if a table could not be written for lack of disk space since the last pass over all tables.
+    lacks_space: bool,
     rows_written_at: Instant,
     started: Instant,
     timer_at: Option<Seconds>,
-    stop_requests: u32,
-    last_stop_request: Option<Instant>,
     is_finished: bool,
 }
 
@@ -91,11 +94,14 @@ impl<'a> Dispatcher<'a> {
         lanes: Box<dyn CollectionStarter + 'a>,
         state: SchedulerState,
         store: RunStore<'a>,
+        inbox: DispatcherInbox,
         emit: &'a mut dyn FnMut(&RunEvent),
     ) -> Self {
         Self {
             host_monitor: HostMonitor::new(store.database, &context.settings, devices.clone()),
+            disk_failures: DiskFailures::default(),
             store,
+            inbox,
             emit,
             outcomes: vec![None; context.cases.len()],
             context,
@@ -106,11 +112,10 @@ impl<'a> Dispatcher<'a> {
             released_at: BTreeMap::new(),
             kept: BTreeSet::new(),
             unwritten: BTreeMap::new(),
+            lacks_space: false,
             rows_written_at: Instant::now(),
             started: Instant::now(),
             timer_at: None,
-            stop_requests: 0,
-            last_stop_request: None,
             is_finished: false,
         }
     }
@@ -120,30 +125,55 @@ impl<'a> Dispatcher<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
+    /// Executes a transaction; waits while it cannot be stored.
+    async fn commit<T>(
+        &mut self,
+        write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
+    ) -> Result<T, EngineError> {
+        let wait = WriteWait {
+            stop: &self.context.stop,
+            stops: &mut self.inbox.stops,
+            reports: &self.inbox.reports,
+            running: self.ledger_keys.len(),
+            emit: &mut *self.emit,
+        };
+        let committed = commit(self.store.ledger, wait, write).await?;
+        if committed.has_lacked_space {
+            self.host_monitor.report_full_disk();
+        }
+        Ok(committed.value)
+    }
+
     /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
     /// if the ledger or the database fails, or a lane reports an error of the run itself.
-    pub(super) async fn run_to_end(&mut self, mut inbox: DispatcherInbox) -> Result<RunOutcome, EngineError> {
-        self.poll_host()?;
-        self.on_event(SchedEvent::Started)?;
+    pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome, EngineError> {
+        self.poll_host().await?;
+        self.on_event(SchedEvent::Started).await?;
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         while !self.is_finished {
+            // A request that arrived while a transaction waited has been reported already.
+            if self.inbox.stops.take_unhandled() {
+                self.on_event(SchedEvent::StopRequested).await?;
+                continue;
+            }
             tokio::select! {
-                Some(report) = inbox.reports.recv() => self.on_report(report)?,
-                Some(snapshot) = inbox.snapshots.recv() => self.on_device_snapshot(&snapshot)?,
-                Some(()) = inbox.stop_requests.recv() => self.on_stop_request()?,
-                _ = ticks.tick() => self.on_tick()?,
+                Some(report) = self.inbox.reports.recv() => self.on_report(report).await?,
+                Some(snapshot) = self.inbox.snapshots.recv() => self.on_device_snapshot(&snapshot).await?,
+                at_once = self.inbox.stops.next() => self.report_stop_request(at_once),
+                _ = ticks.tick() => self.on_tick().await?,
             }
         }
-        self.finish_run()
+        self.finish_run().await
     }
 
     /// Stores the readings of the devices, and updates which devices are in use by other processes.
-    pub(super) fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<(), EngineError> {
+    pub(super) async fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<(), EngineError> {
         let DeviceSnapshot { info, queried_at } = snapshot;
         let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.physical_id));
         let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
-        self.store.ledger.add_readings(&self.context.settings.run, &readings)?;
+        let context = Arc::clone(&self.context);
+        self.commit(|ledger| ledger.add_readings(&context.settings.run, &readings)).await?;
         for reading in readings {
             (self.emit)(&RunEvent::DeviceRead {
                 device: reading.device,
@@ -160,51 +190,76 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    fn on_tick(&mut self) -> Result<(), EngineError> {
-        self.poll_host()?;
+    async fn on_tick(&mut self) -> Result<(), EngineError> {
+        self.poll_host().await?;
         if self.rows_written_at.elapsed() >= WRITE_INTERVAL {
             self.write_pending_rows()?;
         }
         if self.timer_at.is_some_and(|at| at <= self.elapsed()) {
             self.timer_at = None;
-            self.on_event(SchedEvent::TimerFired)?;
+            self.on_event(SchedEvent::TimerFired).await?;
         }
         Ok(())
     }
 
     /// Passes changes of the disk and of reserved devices to the scheduler.
-    fn poll_host(&mut self) -> Result<(), EngineError> {
+    async fn poll_host(&mut self) -> Result<(), EngineError> {
         let running = self.state.running_collections();
         let changes = self.host_monitor.poll_changes(running, &self.context.leases);
         changes.run_events.iter().for_each(|event| (self.emit)(event));
-        changes.sched_events.into_iter().try_for_each(|event| self.on_event(event))
+        let has_changed = !changes.sched_events.is_empty();
+        for event in changes.sched_events {
+            self.on_event(event).await?;
+        }
+        if has_changed {
+            self.emit_progress();
+        }
+        Ok(())
+    }
+
+    fn emit_progress(&mut self) {
+        let RunForecast { open, in_time, seconds } = self.state.forecast(self.elapsed());
+        (self.emit)(&RunEvent::Progress { open, in_time, seconds });
     }
 
     /// Stores the verdicts of cases that are settled without another launch.
-    pub(super) fn finish_predecided(&mut self) -> Result<(), EngineError> {
-        let predecided = &self.store.predecided;
+    pub(super) async fn finish_predecided(&mut self) -> Result<(), EngineError> {
+        let predecided = self.store.predecided.iter();
         let verdicts: Vec<_> =
-            predecided.iter().map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
-        self.store.ledger.set_verdicts(&self.context.settings.run, unix_time(), &verdicts)?;
-        for (case, outcome) in predecided {
+            predecided.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        self.set_verdicts(&verdicts).await?;
+        for (case, outcome) in &self.store.predecided {
             self.store.rows.finish_case(&case.kernel, case.id(), outcome);
             (self.emit)(&case_finished(case, outcome));
         }
         Ok(())
     }
 
-    fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
+    async fn set_verdicts(&mut self, verdicts: &[(CaseId, CaseOutcome)]) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), verdicts)).await
+    }
+
+    async fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
         let LaneReport { start, seconds, result } = report;
         let now = std::time::Instant::now();
         self.released_at.extend(start.devices.iter().map(|&device| (device, now)));
-        let result = match result {
+        let mut result = match result {
             Ok(result) => result,
             // An error of one device or one folder ends that collection, not the run.
             Err(error @ (EngineError::Io { .. } | EngineError::Process(_) | EngineError::System { .. })) => {
+                if error.is_disk_full() {
+                    self.host_monitor.report_full_disk();
+                }
                 self.failed_to_start(&start.cases, &error)
             }
             Err(error) => return Err(error),
         };
+        // The disk may be full since the last tick; no collection is started before there is space.
+        self.poll_host().await?;
+        if self.host_monitor.was_full_within(Duration::try_from_secs_f64(seconds).unwrap_or_default()) {
+            self.disk_failures.excuse(&start.cases, &mut result);
+        }
         let CollectionResult {
             attempts,
             seconds: case_seconds,
@@ -217,7 +272,8 @@ impl<'a> Dispatcher<'a> {
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
-            self.store.ledger.finish_collection(key, unix_time(), &message, &software, stored)?;
+            self.commit(|ledger| ledger.finish_collection(key, unix_time(), &message, &software, stored))
+                .await?;
             for Attempt { case, outcome, .. } in stored {
                 (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),
@@ -244,9 +300,9 @@ impl<'a> Dispatcher<'a> {
             total: seconds,
             failed_devices,
             message,
-        }))?;
-        let RunForecast { open, in_time, seconds } = self.state.forecast(self.elapsed());
-        (self.emit)(&RunEvent::Progress { open, in_time, seconds });
+        }))
+        .await?;
+        self.emit_progress();
         Ok(())
     }
 
@@ -272,22 +328,14 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Stops new collections at the first request, and ends running ones at the second.
-    fn on_stop_request(&mut self) -> Result<(), EngineError> {
-        // `timeout` and some terminals signal both the process and its group: that is one request.
-        let previous = self.last_stop_request.replace(Instant::now());
-        if previous.is_some_and(|previous| previous.elapsed() < STOP_DEBOUNCE) {
-            return Ok(());
-        }
-        self.stop_requests += 1;
-        let at_once = self.stop_requests > 1;
+    fn report_stop_request(&mut self, at_once: bool) {
         if at_once {
             self.context.stop.store(true, Ordering::Relaxed);
         }
         (self.emit)(&RunEvent::StopRequested { running: self.state.running_collections(), at_once });
-        self.on_event(SchedEvent::StopRequested)
     }
 
-    fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
+    async fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
         let actions = self.state.on_event(self.elapsed(), event);
         let verdicts = actions.iter().filter_map(|action| match action {
             SchedAction::Conclude { case, outcome } => {
@@ -297,11 +345,11 @@ impl<'a> Dispatcher<'a> {
         });
         let verdicts: Vec<_> = verdicts.collect();
         if !verdicts.is_empty() {
-            self.store.ledger.set_verdicts(&self.context.settings.run, unix_time(), &verdicts)?;
+            self.set_verdicts(&verdicts).await?;
         }
         for action in actions {
             match action {
-                SchedAction::Start(start) => self.start_collection(start)?,
+                SchedAction::Start(start) => self.start_collection(start).await?,
                 SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
                 SchedAction::Quarantine { device, reason, until } => {
                     let retry_in_s = until.map(|until| until - self.elapsed());
@@ -315,16 +363,17 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
+    async fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
         let new = NewCollection {
-            run: &self.context.settings.run,
+            run: &context.settings.run,
             number: start.collection,
             devices: &start.devices,
             purpose: start.purpose,
             predicted: start.predicted,
             started: unix_time(),
         };
-        let key = self.store.ledger.begin_collection(&new)?;
+        let key = self.commit(|ledger| ledger.begin_collection(&new)).await?;
         self.ledger_keys.insert(start.collection, key);
         let case = match start.cases.as_slice() {
             [case] => Some(self.context.cases[*case].case.id().clone()),
@@ -361,7 +410,8 @@ impl<'a> Dispatcher<'a> {
         let path = database.kernel_path(kernel);
         let report = match rows.write_kernel(kernel, database, ledger) {
             Ok(report) => report,
-            Err(EngineError::Database(error)) => {
+            Err(error) if is_temporary(&error) => {
+                self.lacks_space |= error.is_disk_full();
                 self.report_unwritten(kernel, path, error.to_string());
                 return Ok(());
             }
@@ -391,14 +441,35 @@ impl<'a> Dispatcher<'a> {
     /// Writes the results of all kernels that have some.
     fn write_pending_rows(&mut self) -> Result<(), EngineError> {
         self.rows_written_at = Instant::now();
+        self.lacks_space = false;
         self.store.rows.pending_kernels().iter().try_for_each(|kernel| self.write_rows(kernel))
     }
 
-    fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
-        self.write_pending_rows()?;
+    /// Writes the rows of all kernels; waits while the disk is full, unless a stop was requested.
+    async fn write_last_rows(&mut self) -> Result<(), EngineError> {
+        loop {
+            self.write_pending_rows()?;
+            if !self.lacks_space {
+                return Ok(());
+            }
+            let mut wait = WriteWait {
+                stop: &self.context.stop,
+                stops: &mut self.inbox.stops,
+                reports: &self.inbox.reports,
+                running: 0,
+                emit: &mut *self.emit,
+            };
+            if !wait.wait_for_retry().await {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
+        self.write_last_rows().await?;
         // A second pass finds tables that were replaced, damaged or deleted since their rows were written.
         self.store.rows.reopen_written();
-        self.write_pending_rows()?;
+        self.write_last_rows().await?;
         let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let outcomes: Vec<(IdentifiedCase, CaseOutcome)> = measured
             .map(|(PlannedCase { case, .. }, outcome)| {
@@ -409,7 +480,7 @@ impl<'a> Dispatcher<'a> {
             .collect();
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
-        let exit = if self.stop_requests > 0 && count(Verdict::NotRun) > 0 {
+        let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
             ExitStatus::Interrupted
         } else if self.state.gave_up() {
             ExitStatus::CannotMeasure
@@ -421,8 +492,9 @@ impl<'a> Dispatcher<'a> {
         } else {
             ExitStatus::SomeNotOk
         };
-        let settings = &self.context.settings;
-        self.store.ledger.end_run(&settings.run, unix_time(), exit.code())?;
+        let context = Arc::clone(&self.context);
+        let settings = &context.settings;
+        self.commit(|ledger| ledger.end_run(&settings.run, unix_time(), exit.code())).await?;
         let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let seconds = self.started.elapsed().as_secs_f64();
         (self.emit)(&RunEvent::RunFinished {
@@ -443,6 +515,17 @@ impl Drop for Dispatcher<'_> {
     /// Ends running collections, so that a failed run does not wait for them.
     fn drop(&mut self) {
         self.context.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns true for an error of a table that does not end the run.
+fn is_temporary(error: &EngineError) -> bool {
+    match error {
+        EngineError::Database(DatabaseError::Ledger(error)) | EngineError::Ledger(error) => {
+            error.is_temporary()
+        }
+        EngineError::Database(_) => true,
+        _ => false,
     }
 }
 

@@ -3,8 +3,14 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    database::DatabaseError, device::DeviceError, exit::ExitStatus, files::FileError, ledger::LedgerError,
-    process::ProcessError, profile::ProfileError, render::RenderError,
+    database::DatabaseError,
+    device::DeviceError,
+    exit::ExitStatus,
+    files::{FileError, disk_space},
+    ledger::LedgerError,
+    process::ProcessError,
+    profile::ProfileError,
+    render::RenderError,
 };
 
 /// A failure of the run itself; a case that fails gets a verdict instead.
@@ -32,6 +38,11 @@ pub(crate) enum EngineError {
     Device(#[from] DeviceError),
     #[error("the lane of device {device} panicked; this is a defect of npubench")]
     Panicked { device: u32 },
+    #[error("the run was stopped before its last results could be stored: {source}")]
+    StoppedWaiting {
+        #[source]
+        source: LedgerError,
+    },
     #[error("the system refused {what}: {source}")]
     System {
         what: &'static str,
@@ -41,13 +52,27 @@ pub(crate) enum EngineError {
 }
 
 impl EngineError {
-    /// Returns the exit code: bad templates are bad input; after most other errors the run can be resumed.
+    /// Returns the exit code: bad templates and a damaged ledger are bad input; after most other errors the run can be
+    /// resumed.
     pub(crate) const fn exit_status(&self) -> ExitStatus {
         match self {
-            Self::Render(_) => ExitStatus::BadInput,
-            Self::Device(_) => ExitStatus::CannotMeasure,
+            Self::Render(_)
+            | Self::Ledger(LedgerError::Damaged { .. })
+            | Self::Database(DatabaseError::Ledger(LedgerError::Damaged { .. })) => ExitStatus::BadInput,
+            Self::Device(_) | Self::System { .. } => ExitStatus::CannotMeasure,
             Self::Panicked { .. } => ExitStatus::Bug,
             _ => ExitStatus::Interrupted,
+        }
+    }
+
+    /// Returns true if no disk space is left.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. }
+            | Self::System { source, .. }
+            | Self::Process(ProcessError::Io { source, .. }) => disk_space::is_disk_full(source),
+            Self::File(error) | Self::Database(DatabaseError::File(error)) => error.is_disk_full(),
+            _ => false,
         }
     }
 
@@ -61,8 +86,13 @@ impl EngineError {
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
             Self::Device(error) => error.hint(),
             Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
-            Self::Process(_) | Self::System { .. } => {
-                "committed results are kept; `npubench resume` continues the run".to_owned()
+            Self::Process(_) => "committed results are kept; `npubench resume` continues the run".to_owned(),
+            Self::StoppedWaiting { .. } => {
+                "free disk space, then `npubench resume` continues the run; committed results are kept".to_owned()
+            }
+            Self::System { .. } => {
+                "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`); committed results are kept"
+                    .to_owned()
             }
         }
     }

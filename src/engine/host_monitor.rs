@@ -6,9 +6,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    time::Duration,
 };
 
-use nix::sys::statvfs::statvfs;
+use tokio::time::Instant;
 
 use super::{CollectionSettings, PausedDevices, pause_file};
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     device::DeviceLeases,
     domain::DataKind,
     events::RunEvent,
+    files::disk_space::{free_bytes, has_space},
     process::{ProcessOrigin, process_origin},
     profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     sched::SchedEvent,
@@ -50,6 +52,10 @@ pub(super) struct HostMonitor {
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
     is_full: bool,
+    /// Time of the last observation of a full disk.
+    full_at: Option<Instant>,
+    /// True if a write failed for lack of space since the last poll.
+    has_failed_write: bool,
     reserve: u64,
     per_collection: u64,
 }
@@ -71,9 +77,23 @@ impl HostMonitor {
             reserved: BTreeSet::new(),
             devices,
             is_full: false,
+            full_at: None,
+            has_failed_write: false,
             reserve,
             per_collection,
         }
+    }
+
+    /// Records that a write failed for lack of space. The next poll stops new collections; a later one, which finds
+    /// enough space, allows them again.
+    pub(super) fn report_full_disk(&mut self) {
+        self.has_failed_write = true;
+    }
+
+    /// Returns true if the disk was full at an observation in this time until now.
+    pub(super) fn was_full_within(&self, time: Duration) -> bool {
+        // Space that was missing when a process wrote is found missing at the next observation.
+        self.full_at.is_some_and(|at| at.elapsed() <= time)
     }
 
     /// Returns the changes since the last call; `running` is the number of running collections, `leases` those of the
@@ -160,12 +180,18 @@ impl HostMonitor {
     }
 
     fn add_disk_change(&mut self, running: usize, changes: &mut HostChanges) {
-        let Ok(found) = statvfs(&self.folder) else { return };
-        let free = found.blocks_available().saturating_mul(found.fragment_size());
+        let has_failed_write = std::mem::take(&mut self.has_failed_write);
+        let Some(free) = free_bytes(&self.folder) else { return };
         let running = u64::try_from(running).unwrap_or_default();
         let needed = self.reserve + running.saturating_add(1).saturating_mul(self.per_collection);
-        // Running collections have their share already; a pause ends only if there is space for another one.
-        let is_full = free < if self.is_full { needed } else { self.reserve + self.per_collection };
+        // Running collections have their share already; a pause ends only if there is space for another one, which a
+        // quota may limit further.
+        let is_full = has_failed_write
+            || free < if self.is_full { needed } else { self.reserve + self.per_collection }
+            || (self.is_full && !has_space(&self.folder));
+        if is_full {
+            self.full_at = Some(Instant::now());
+        }
         if is_full == std::mem::replace(&mut self.is_full, is_full) {
             return;
         }

@@ -7,16 +7,19 @@
 
 mod collect;
 mod device_monitor;
+mod disk_failures;
 mod dispatch;
 mod dry_run;
 mod error;
 mod host_monitor;
 mod lane;
 mod lane_context;
+mod ledger_writer;
 mod paused;
 mod request;
 mod run;
 mod scheduler_input;
+mod stop_requests;
 mod write_back;
 
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
+    fs::File,
     io,
     path::{Path, PathBuf},
 };
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     database::{Database, DatabaseError},
-    files::{FileError, write_atomic},
+    files::{FileError, read_regular_text, stale, write_atomic},
 };
 
 /// Lock held while the file is modified, so that of two concurrent changes neither is lost.
@@ -38,7 +38,7 @@ pub(crate) fn pause_file(database: &Database) -> PathBuf {
 impl PausedDevices {
     /// Reads the file; a missing file means that no device is paused.
     pub(crate) fn load(file: &Path) -> Result<Self, String> {
-        match fs::read_to_string(file) {
+        match read_regular_text(file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error.to_string()),
@@ -57,6 +57,10 @@ impl PausedDevices {
         let held = File::options().write(true).create(true).truncate(false).open(&lock);
         let held = held.and_then(|held| held.lock().map(|()| held));
         let _held = held.map_err(|source| fail("lock", &lock, source))?;
+        if let Some(folder) = file.parent() {
+            // Those of a killed `pause`.
+            stale::remove_unfinished_files(folder);
+        }
         let before = Self::load(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;
         let mut after = before.clone();
         change(&mut after);

@@ -17,7 +17,9 @@ use super::{
     dispatch::{Dispatcher, DispatcherInbox, RunStore},
     lane::{DeviceLanes, LaneReport},
     lane_context::{LaneContext, unix_time},
+    ledger_writer::{WriteWait, commit},
     scheduler_input::{scheduler_cases, scheduler_limits},
+    stop_requests::StopRequests,
     write_back::WriteBack,
 };
 use crate::{
@@ -42,12 +44,13 @@ pub(crate) fn execute_run(
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
     runtime.block_on(async {
-        let stop_requests = forward_signals()?;
+        let stops = StopRequests::new(forward_signals()?);
         let (report_sender, reports) = mpsc::unbounded_channel();
         let (snapshot_sender, snapshots) = mpsc::unbounded_channel();
-        let (context, mut dispatcher) = start_dispatcher(request, emit, &report_sender)?;
+        let inbox = DispatcherInbox { reports, snapshots, stops };
+        let (context, mut dispatcher) = start_dispatcher(request, inbox, emit, &report_sender).await?;
         let _monitor = DeviceMonitor::spawn(&context, snapshot_sender)?;
-        dispatcher.run_to_end(DispatcherInbox { reports, snapshots, stop_requests }).await
+        dispatcher.run_to_end().await
     })
 }
 
@@ -76,14 +79,23 @@ fn forward_signals() -> Result<UnboundedReceiver<()>, EngineError> {
 }
 
 /// Stores the plan, leases the devices and starts a lane for each.
-fn start_dispatcher<'a>(
+async fn start_dispatcher<'a>(
     request: RunRequest<'a>,
+    mut inbox: DispatcherInbox,
     emit: &'a mut dyn FnMut(&RunEvent),
     reports: &UnboundedSender<LaneReport>,
 ) -> Result<(Arc<LaneContext>, Dispatcher<'a>), EngineError> {
     let RunRequest { database, ledger, settings, plan, devices, options, host, info, budget, resumed } =
         request;
-    store_plan(ledger, &settings, &plan, &options, &host, resumed.is_some())?;
+    let stop = AtomicBool::new(false);
+    let wait = WriteWait {
+        stop: &stop,
+        stops: &mut inbox.stops,
+        reports: &inbox.reports,
+        running: 0,
+        emit: &mut *emit,
+    };
+    store_plan(ledger, wait, &settings, &plan, [&options, &host], resumed.is_some()).await?;
     for place in &plan.unreadable_rows {
         emit(&RunEvent::RowUnreadable { place: place.clone() });
     }
@@ -113,26 +125,29 @@ fn start_dispatcher<'a>(
     // Orphans release their devices within an instant. A device that another process holds is reserved until then.
     let timeout = if orphans > 0 { LEASE_TIMEOUT } else { Duration::ZERO };
     let leases = DeviceLeases::acquire(&settings.leases, &devices, timeout)?;
-    let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop: AtomicBool::new(false) });
+    let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop });
     let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
     let store = RunStore { database, ledger, rows, predecided, unreadable_rows: plan.unreadable_rows.len() };
-    let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, emit);
-    dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() })?;
-    dispatcher.finish_predecided()?;
+    let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
+    dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() }).await?;
+    dispatcher.finish_predecided().await?;
     Ok((context, dispatcher))
 }
 
-/// Stores the run and its plan in the ledger; a resumed run is already stored.
-fn store_plan(
+/// Stores the run and its plan in the ledger; a resumed run is already stored. `texts` are the options and the
+/// fingerprint of the host.
+async fn store_plan(
     ledger: &mut Ledger,
+    wait: WriteWait<'_>,
     settings: &CollectionSettings,
     plan: &RunPlan,
-    options: &str,
-    host: &str,
+    [options, host]: [&str; 2],
     is_resumed: bool,
 ) -> Result<(), EngineError> {
     if is_resumed {
-        return Ok(ledger.resume_run(&settings.run, unix_time())?);
+        let resume = |ledger: &mut Ledger| ledger.resume_run(&settings.run, unix_time());
+        commit(ledger, wait, resume).await?;
+        return Ok(());
     }
     let rejected = plan.rejected.iter().map(|(case, _)| case);
     let all: Vec<IdentifiedCase> =
@@ -145,5 +160,6 @@ fn store_plan(
         host,
         started: unix_time(),
     };
-    Ok(ledger.begin_run(&new, &all)?)
+    commit(ledger, wait, |ledger| ledger.begin_run(&new, &all)).await?;
+    Ok(())
 }

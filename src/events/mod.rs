@@ -111,6 +111,17 @@ pub(crate) enum RunEvent {
     DiskFreed {
         folder: PathBuf,
     },
+    /// A result cannot be stored in the ledger for now; the run waits and tries again.
+    LedgerWaiting {
+        ledger: PathBuf,
+        problem: String,
+    },
+    /// The ledger has stored the result for which the run waited.
+    LedgerWritable {
+        ledger: PathBuf,
+        /// Seconds of the wait.
+        seconds: f64,
+    },
     /// Forecast of the rest of the run.
     Progress {
         /// Cases without a verdict.

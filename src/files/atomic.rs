@@ -1,13 +1,15 @@
 //! Atomic replacement of files: a reader finds the old or the new content, whatever fails.
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File, Permissions, TryLockError},
     io::{self, BufWriter, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
     sync::mpsc::{self, SyncSender},
     thread,
 };
+
+use tempfile::NamedTempFile;
 
 use super::FileError;
 
@@ -32,11 +34,7 @@ pub(crate) fn write_atomic_by(
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let draft = || {
-        let mode = Permissions::from_mode(DEFAULT_MODE);
-        tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").permissions(mode).tempfile_in(folder)
-    };
-    let draft = call_system(draft).map_err(FileError::io("write into", folder))?;
+    let draft = call_system(|| create_draft(folder)).map_err(FileError::io("write into", folder))?;
     call_system(|| write_with_early_sync(draft.as_file(), content)).map_err(FileError::io("write", path))?;
     if let Ok(existing) = fs::metadata(path) {
         let set = || draft.as_file().set_permissions(existing.permissions());
@@ -46,6 +44,23 @@ pub(crate) fn write_atomic_by(
     let rename = || draft.persist(path).map_err(|error| error.error);
     call_system(rename).map_err(FileError::io("replace", path))?;
     sync_folder(folder)
+}
+
+/// Creates a temporary file, which is locked until it has its name: an unlocked one is that of a killed writer.
+fn create_draft(folder: &Path) -> io::Result<NamedTempFile> {
+    loop {
+        let mode = Permissions::from_mode(DEFAULT_MODE);
+        let draft = tempfile::Builder::new()
+            .prefix(".npubench-")
+            .suffix(".tmp")
+            .permissions(mode)
+            .tempfile_in(folder)?;
+        // Before it is locked, another process may remove it.
+        let is_locked = !matches!(draft.as_file().try_lock(), Err(TryLockError::WouldBlock));
+        if is_locked && draft.as_file().metadata()?.nlink() > 0 {
+            return Ok(draft);
+        }
+    }
 }
 
 /// Writes a file; the sync of a large one starts before its last bytes are generated.

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::disk_space;
+
 /// Failed file system call, or a folder that another process has locked.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -27,6 +29,11 @@ impl FileError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// Returns true if no disk space is left.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if disk_space::is_disk_full(source))
     }
 
     pub fn hint(&self) -> String {

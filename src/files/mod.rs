@@ -1,12 +1,17 @@
-//! Atomic writes, the lock of a folder, and temporary files of killed writers.
+//! Atomic writes, reads of regular files, the lock of a folder, free space, and temporary files and folders.
 //!
 //! Layer 1: imports no module of this crate.
 
 pub(crate) mod atomic;
+pub(crate) mod disk_space;
 mod error;
 pub(crate) mod lock;
+mod regular;
+pub(crate) mod scratch;
 pub(crate) mod stale;
 
 pub(crate) use atomic::write_atomic;
 pub(crate) use error::FileError;
 pub(crate) use lock::{FolderLock, LockOwner, LockState};
+pub(crate) use regular::{open_regular, read_regular, read_regular_text};
+pub(crate) use scratch::ScratchFolder;

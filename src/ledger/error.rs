@@ -1,6 +1,10 @@
 //! Error type of the ledger.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::files::disk_space;
 
 /// Ledger that cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +15,12 @@ pub enum LedgerError {
         #[source]
         source: rusqlite::Error,
     },
+    /// File that is not an intact SQLite database.
+    #[error("the ledger `{}` is damaged: {problem}", .path.display())]
+    Damaged { path: PathBuf, problem: String },
+    /// Folder, pipe, socket or device in place of the file.
+    #[error("the ledger `{}` is not a regular file", .path.display())]
+    NotAFile { path: PathBuf },
     #[error("the ledger `{}` has layout {found}, this npubench supports layouts up to {supported}", .path.display())]
     NewerLayout { path: PathBuf, found: i64, supported: i64 },
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
@@ -19,11 +29,56 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// Classifies an error of SQLite.
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            // A missing table, or a cell of another type, is damage as well: the layout is checked before.
+            None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+                Self::Damaged { path, problem: source.to_string() }
+            }
+            Some(_) => Self::Sqlite { path, source },
+        }
+    }
+
+    /// Returns true if the same transaction can succeed later: no disk space is left, or another program uses the
+    /// ledger.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.is_locked() || self.is_disk_full()
+    }
+
+    /// Returns true if another program uses the ledger.
+    fn is_locked(&self) -> bool {
+        let Self::Sqlite { source, .. } = self else { return false };
+        matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+
+    /// Returns true if no disk space is left.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let Self::Sqlite { path, source } = self else { return false };
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => true,
+            // SQLite reports some writes on a full disk as these, without the error of the system.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+                path.parent().is_some_and(|folder| !disk_space::has_space(folder))
+            }
+            _ => false,
+        }
+    }
+
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Sqlite { .. } => {
                 "check free space and permissions; the ledger holds the evidence, do not delete it"
             }
+            Self::Damaged { path, .. } => {
+                let path = path.display();
+                return format!(
+                    "keep it under another name: `mv '{path}' '{path}.damaged'`; the CSVs keep their results, and \
+                     `npubench run` measures what is missing; lost are the evidence and the `resume` of its runs"
+                );
+            }
+            Self::NotAFile { .. } => "move it away; `npubench run` creates a new ledger",
             Self::InvalidRunId { .. } => {
                 "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
             }

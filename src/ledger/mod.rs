@@ -1,13 +1,16 @@
 //! Ledger: one SQLite file with every run, attempt and launch of a database.
 //!
-//! Layer 3: imports `domain`.
+//! Layer 3: imports `domain` and `files`.
 //!
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use rusqlite::{Connection, Params, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
     Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Launch, Nanos,
@@ -98,9 +101,15 @@ fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
 impl Ledger {
     /// Opens the ledger; creates a missing one.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        let fail = |source| LedgerError::Sqlite { path: path.to_owned(), source };
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        // Opening a pipe would wait for its other end.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(LedgerError::NotAFile { path: path.to_owned() });
+        }
         let connection = Connection::open(path).map_err(fail)?;
-        let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+        // Temporary tables in memory: a read needs no disk space.
+        let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+                       PRAGMA temp_store = MEMORY;";
         connection.execute_batch(pragmas).map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
@@ -112,9 +121,35 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), connection })
     }
 
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn sqlite_error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
         let path = self.path.clone();
-        move |source| LedgerError::Sqlite { path: path.clone(), source }
+        move |source| LedgerError::from_sqlite(&path, source)
+    }
+
+    /// Checks the structure of a ledger, if there is one, without changing it; returns the first problems that SQLite
+    /// finds. Fails with [`LedgerError`] if it cannot be read at all.
+    pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(LedgerError::NotAFile { path: path.to_owned() });
+        }
+        if !path.exists() {
+            return Ok(None);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+        let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {
+            let mut statement = connection.prepare(pragma)?;
+            statement.query_map([], |row| row.get::<_, String>(0))?.collect()
+        };
+        let problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
+        let is_intact = problems.iter().all(|problem| problem == "ok");
+        Ok((!is_intact).then(|| problems.join("; ")))
     }
 
     /// Returns the rows of a query, each read by `read`.

@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 use super::{
     ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, SparseIndexer,
 };
-use crate::config::{YamlError, yaml};
+use crate::{
+    config::{YamlError, yaml},
+    files::read_regular_text,
+};
 
 /// Keys of attention in a family's `config.json`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl LlmModel {
     /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes. Errors
     /// have the position of the wrong value, the missing key, or the unknown architecture.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = read_regular_text(path).map_err(|error| {
             YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")
         })?;
         let hint = "correct the file, or download the model's config.json again";

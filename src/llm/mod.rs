@@ -1,7 +1,7 @@
 //! Language models: sizes of their layers, and the matrix products of a layer on one device after parallel
 //! distribution and quantisation.
 //!
-//! Layer 2: imports `domain` and `config`.
+//! Layer 2: imports `domain`, `files` and `config`.
 //!
 //! A model comes from `grids/models/<NAME>.yaml` or from a Hugging Face `config.json`; both are checked
 //! by the same rules. Only [`ParallelLayout`] defines the division of sizes among devices.

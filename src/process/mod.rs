@@ -1,6 +1,6 @@
 //! Runs programs with a time limit, and ends them with all their descendants.
 //!
-//! Layer 2: imports no module of this crate. It is the only user of duct. The output of programs goes to files: a
+//! Layer 2: imports `files`. It is the only user of duct. The output of programs goes to files: a
 //! descendant that keeps a pipe open would keep the wait open too. Every program leads a process group of its own, so
 //! that Ctrl-C in a terminal does not reach it and a signal to the group reaches all of it.
 
@@ -22,6 +22,7 @@ use nix::{
 mod orphans;
 mod time_limit;
 
+use crate::files::scratch::temporary_folder;
 use orphans::ProcessRecord;
 pub(crate) use orphans::{ProcessOrigin, end_orphans, process_origin, sees_host_processes};
 use time_limit::{ProcessActivity, TimeLimit};
@@ -30,6 +31,8 @@ use time_limit::{ProcessActivity, TimeLimit};
 const GRACE: Duration = Duration::from_secs(5);
 /// Time limit for a program to end after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(30);
+/// The same for a program that only reads.
+const QUERY_KILL: Duration = Duration::from_secs(1);
 /// Interval at which a wait checks its time limit and its stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -97,8 +100,29 @@ pub enum ProcessError {
     },
 }
 
+/// Time limits for a program to end after SIGTERM and after SIGKILL.
+#[derive(Clone, Copy, Debug)]
+struct EndLimits {
+    terminate: Duration,
+    kill: Duration,
+}
+
 /// Runs a program until it ends, its time limit passes, or `stop` is set.
 pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
+    run_until(job, stop, EndLimits { terminate: GRACE, kill: AFTER_KILL })
+}
+
+/// Runs a program that only reads, as [`run_command`]. When it is to end, it is killed at once, and a process that waits
+/// for a hung driver is left to the system.
+pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
+    run_until(job, stop, EndLimits { terminate: Duration::ZERO, kill: QUERY_KILL })
+}
+
+fn run_until(
+    job: &CommandSpec<'_>,
+    stop: &AtomicBool,
+    end_limits: EndLimits,
+) -> Result<ExitKind, ProcessError> {
     let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
@@ -122,12 +146,19 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
     if let Some(record) = job.record {
         expression = expression.env(orphans::MARK, record);
     }
+    // A relative one means another folder in the working directory of the program.
+    if std::env::var_os("TMPDIR").is_some_and(|folder| Path::new(&folder).is_relative()) {
+        expression = expression.env("TMPDIR", temporary_folder());
+    }
+    let record = job.record.map(ProcessRecord::reserve).transpose().map_err(failed)?;
     let handle = expression.start().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ProcessError::NotFound { program: program.clone() },
         _ => failed(source),
     })?;
     let group = handle.pids().first().map_or(0, |pid| pid.cast_signed());
-    let _record = job.record.map(|file| ProcessRecord::save(file, group));
+    if let Some(record) = &record {
+        record.fill(group);
+    }
     let started = Instant::now();
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
@@ -142,7 +173,7 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
             limit.expiry(started.elapsed(), || ProcessActivity::read(group))
         };
         if let Some(reason) = reason {
-            let has_ended = terminate_group(&handle, group).map_err(failed)?;
+            let has_ended = terminate_group(&handle, group, end_limits).map_err(failed)?;
             kill_leftovers(group, job.record);
             return if has_ended { Ok(reason) } else { Err(ProcessError::Stuck { program, pid: group }) };
         }
@@ -151,11 +182,11 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
 
 /// Sends SIGTERM to the group, after a grace period SIGKILL, and reaps it. Returns false if it did not end: a process
 /// that waits for a hung driver does not.
-fn terminate_group(handle: &duct::Handle, group: i32) -> io::Result<bool> {
+fn terminate_group(handle: &duct::Handle, group: i32, limits: EndLimits) -> io::Result<bool> {
     signal_group(group, Signal::SIGTERM);
-    handle.wait_timeout(GRACE)?;
+    handle.wait_timeout(limits.terminate)?;
     signal_group(group, Signal::SIGKILL);
-    Ok(handle.wait_timeout(AFTER_KILL)?.is_some())
+    Ok(handle.wait_timeout(limits.kill)?.is_some())
 }
 
 /// Ends the remaining processes of a group whose leader has ended, and descendants outside the group.

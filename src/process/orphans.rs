@@ -8,8 +8,8 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{self, Write as _},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    io,
+    os::unix::{ffi::OsStrExt as _, fs::FileExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -40,30 +40,38 @@ struct StartedProcess {
 
 /// Record file of a running program; removed on drop.
 #[derive(Debug)]
-pub(super) struct ProcessRecord(PathBuf);
+pub(super) struct ProcessRecord {
+    file: File,
+    path: PathBuf,
+}
+
+/// Size of a record file; JSON allows the spaces after it.
+const RECORD_SIZE: usize = 256;
 
 impl ProcessRecord {
-    /// Writes the record of a program. Errors are ignored: the record is needed only if npubench is killed.
-    pub(super) fn save(file: &Path, pid: i32) -> Self {
-        let _ = Self::write(file, pid);
-        Self(file.to_owned())
-    }
-
-    fn write(file: &Path, pid: i32) -> io::Result<()> {
-        if let Some(folder) = file.parent() {
+    /// Creates the file before the program is started. It takes its disk space, so that the record of a running program
+    /// can be written on a full disk; a program without a record would outlive a killed npubench.
+    pub(super) fn reserve(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut record = File::create(file)?;
-        let inode = record.metadata()?.ino();
+        let record = Self { file: File::create(path)?, path: path.to_owned() };
+        record.file.write_all_at(&[b' '; RECORD_SIZE], 0)?;
+        Ok(record)
+    }
+
+    /// Writes the record of the started program. An error is ignored: its descendants are found by their environment.
+    pub(super) fn fill(&self, pid: i32) {
+        let inode = self.file.metadata().map(|found| found.ino()).unwrap_or_default();
         let start = start_of(pid).unwrap_or_default();
         let started = StartedProcess { pid, start, boot: boot_id(), inode };
-        record.write_all(&serde_json::to_vec(&started)?)
+        let _ = self.file.write_all_at(&serde_json::to_vec(&started).unwrap_or_default(), 0);
     }
 }
 
 impl Drop for ProcessRecord {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -216,6 +224,12 @@ mod tests {
         child
     }
 
+    fn record_of(file: &Path, pid: i32) -> ProcessRecord {
+        let record = ProcessRecord::reserve(file).expect("created");
+        record.fill(pid);
+        record
+    }
+
     fn ends(child: &mut Child) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
@@ -232,14 +246,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("1.json");
         let (mut marked, mut other) = (sleeper(Some(&file)), sleeper(None));
-        std::mem::forget(ProcessRecord::save(&file, marked.id().cast_signed()));
+        std::mem::forget(record_of(&file, marked.id().cast_signed()));
         assert_eq!(end_orphans(folder.path()), 1);
         assert!(ends(&mut marked));
         assert_eq!(other.try_wait().expect("waited"), None);
         assert!(!file.exists());
         // Neither a process with another start time or boot is the recorded one, nor that of a copied record.
         let recorded = |change: fn(&mut StartedProcess)| {
-            std::mem::forget(ProcessRecord::save(&file, other.id().cast_signed()));
+            std::mem::forget(record_of(&file, other.id().cast_signed()));
             let text = fs::read_to_string(&file).expect("saved");
             let mut record: StartedProcess = serde_json::from_str(&text).expect("a record");
             change(&mut record);
@@ -263,7 +277,7 @@ mod tests {
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let file = original.path().join("1.json");
         let mut marked = sleeper(Some(&file));
-        let record = ProcessRecord::save(&file, marked.id().cast_signed());
+        let record = record_of(&file, marked.id().cast_signed());
         fs::copy(&file, copy.path().join("1.json")).expect("copied");
         assert_eq!(end_orphans(copy.path()), 0);
         assert_eq!(marked.try_wait().expect("waited"), None);

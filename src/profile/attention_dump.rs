@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
 };
@@ -13,7 +12,10 @@ use std::{
 use serde::Deserialize;
 
 use super::{ProfileError, RecordPosition};
-use crate::domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name};
+use crate::{
+    domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
+    files::open_regular,
+};
 
 /// Distinct calls by the shapes of their tensors, each with the other attributes that determine its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +88,7 @@ pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileE
 
 fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::new(File::open(file).map_err(io)?);
+    let mut input = BufReader::new(open_regular(file).map_err(io)?);
     let mut text = Vec::new();
     let (mut number, mut calls) = (0, 0_usize);
     loop {

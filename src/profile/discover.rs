@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::{ProfileError, newest_export::newest_exports};
+use crate::files::open_regular;
 
 /// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,12 +101,10 @@ impl ProfileFile {
 
 /// Returns the canonical path of a file or folder; a pipe cannot be read twice.
 fn resolve_path(path: &Path) -> io::Result<PathBuf> {
-    let metadata = fs::metadata(path)?;
-    if metadata.is_file() || metadata.is_dir() {
-        path.canonicalize()
-    } else {
-        Err(io::Error::other("it is neither a file nor a folder"))
+    if !fs::metadata(path)?.is_dir() {
+        open_regular(path)?;
     }
+    path.canonicalize()
 }
 
 /// Returns true for the folder of a database, and for a path in its state folder.
@@ -194,7 +193,8 @@ impl ProfileSearch {
             }
             if kind.is_dir() && around.depth < DEEPEST {
                 self.walk_folder(&entry.path(), &below)?;
-            } else if kind.is_file()
+            } else if !kind.is_dir()
+                && !kind.is_symlink()
                 && let Some(form) = ProfileFormat::of_file(&entry.path())
             {
                 let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());

@@ -18,9 +18,12 @@ use super::{
     records::{RecordRows, RecordTable},
     sqlite,
 };
-use crate::table::{
-    blocks::{CsvBlock, CsvBlocks},
-    simd_index::{CsvIndex, NeedsFullParser},
+use crate::{
+    files::open_regular,
+    table::{
+        blocks::{CsvBlock, CsvBlocks},
+        simd_index::{CsvIndex, NeedsFullParser},
+    },
 };
 
 /// Bytes of a block: large enough for a negligible overhead, small enough for the cache of a core.
@@ -62,7 +65,7 @@ pub fn add_table(
     let table = RecordTable::open(file)?;
     let open_after_header = || {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
-        let mut input = File::open(file).map_err(io)?;
+        let mut input = open_regular(file).map_err(io)?;
         input.seek(SeekFrom::Start(table.header_bytes)).map_err(io)?;
         Ok(input)
     };

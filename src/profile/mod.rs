@@ -1,7 +1,7 @@
 //! Readers of the vendor's output: kernel records in CSVs and databases, `npu-smi`. They read in streams and by
 //! column name; they never write and never start a program.
 //!
-//! Layer 2: imports `stats`, `domain` and `table`.
+//! Layer 2: imports `stats`, `domain`, `files` and `table`.
 
 mod attention_dump;
 mod attributes;

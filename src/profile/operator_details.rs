@@ -4,7 +4,6 @@
 //! names and shapes are read, one record at a time.
 
 use std::{
-    fs::File,
     io::{BufRead as _, BufReader},
     path::Path,
 };
@@ -15,11 +14,12 @@ use super::{
     ProfileError,
     records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error},
 };
+use crate::files::open_regular;
 
 /// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
-    let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
+    let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
     if input.fill_buf().map_err(io)?.starts_with(b"version https://git-lfs") {
         return Err(ProfileError::LfsPointer(file.to_owned()));
     }

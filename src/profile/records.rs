@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     domain::{Nanos, NanosError, SignatureCells},
+    files::open_regular,
     table::{decimal, simd_index},
 };
 
@@ -47,7 +48,7 @@ impl RecordTable {
     /// Checks the start of a file and its header.
     pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
-        let mut input = BufReader::with_capacity(BUFFER, File::open(file).map_err(io)?);
+        let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
         let start = input.fill_buf().map_err(io)?;
         if start.starts_with(b"version https://git-lfs") {
             return Err(ProfileError::LfsPointer(file.to_owned()));
@@ -66,7 +67,8 @@ impl RecordTable {
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
         let mut last = [0];
-        let read = File::open(file).and_then(|file| file.read_at(&mut last, header_bytes.saturating_sub(1)));
+        let read =
+            open_regular(file).and_then(|file| file.read_at(&mut last, header_bytes.saturating_sub(1)));
         let is_crlf = read.map_err(io)? == 1 && last == *b"\r";
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
@@ -181,7 +183,8 @@ impl RecordReader {
     /// Opens a table and checks its header.
     pub fn open(file: &Path) -> Result<Self, ProfileError> {
         let table = RecordTable::open(file)?;
-        let input = File::open(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
+        let input =
+            open_regular(file).map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
         let mut rows = RecordRows::new(input, 0);
         // Skips the header.
         rows.csv.read_byte_record(&mut rows.row).map_err(|error| csv_error(error, file))?;

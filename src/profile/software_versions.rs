@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::domain::SoftwareVersions;
+use crate::{domain::SoftwareVersions, files::read_regular};
 
 /// Returns the software versions of a profile's file; unknown if no `profiler_info*.json` is in its folder or in one
 /// of the two above, or if it does not contain them.
@@ -24,7 +24,7 @@ fn in_folder(folder: &Path) -> Option<SoftwareVersions> {
     names.iter().find_map(|path| {
         let name = path.file_name()?.to_string_lossy();
         let is_info = name.starts_with("profiler_info") && name.ends_with(".json");
-        let info: ProfileInfo = is_info.then(|| serde_json::from_slice(&fs::read(path).ok()?).ok())??;
+        let info: ProfileInfo = is_info.then(|| serde_json::from_slice(&read_regular(path).ok()?).ok())??;
         Some(SoftwareVersions { cann: info.cann_version, torch_npu: info.torch_npu_version })
     })
 }

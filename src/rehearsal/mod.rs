@@ -1,7 +1,7 @@
 //! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu, with which the scripts of a real collection
 //! run unchanged on a machine without an NPU.
 //!
-//! Layer 5: imports `stats`, `domain`, `config`, `catalogue`, `profile` and `render`.
+//! Layer 5: imports `stats`, `domain`, `files`, `config`, `catalogue`, `profile` and `render`.
 //!
 //! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the
 //! manifest; `timing` states the model of durations; profile folders have the layout of the real msprof. The output
@@ -35,10 +35,13 @@ pub use host::{HostError, install};
 pub use shims::stand_in;
 pub(crate) use software::ascend_root;
 
+/// Latest time of the simulated clock, in the year 2250: tables of profiles have nanoseconds of 64 bits.
+const LATEST: i64 = 8_800_000_000_000_000_000;
+
 /// Nanoseconds since the epoch.
 fn now() -> crate::domain::Nanos {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    crate::domain::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    crate::domain::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).min(LATEST))
 }
 
 /// Environment variables by which the stand-ins and the scripts find each other.

@@ -137,12 +137,18 @@ fn overall_text(state: &RunState, now: Timestamp) -> String {
     let elapsed = format_clock(now.seconds_since(state.started));
     let left = state
         .eta
+        .filter(|_| !state.is_waiting())
         .map_or_else(String::new, |eta| format!(", {} left", format_duration(eta.seconds_since(now))));
     let late = match state.not_in_time {
         0 => String::new(),
         late => format!(", {late} not in time"),
     };
-    let waiting = if state.disk_full { ", waiting for free disk space" } else { "" };
+    let waiting = match state {
+        RunState { ledger_waiting: true, .. } => ", waiting to store results",
+        RunState { disk_full: true, .. } => ", waiting for free disk space",
+        state if state.is_waiting() => ", waiting for a device",
+        _ => "",
+    };
     format!("cases, {elapsed} elapsed{left}{late}{waiting}")
 }
 

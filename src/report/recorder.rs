@@ -1,10 +1,10 @@
 //! Files that a run writes into its folder for users: events, status, and logs named by case.
 //!
-//! They are derived: the ledger has the results. If a file cannot be written, this is reported once, and the run
-//! continues without it.
+//! They are derived: the ledger has the results. What cannot be written is kept and written later, such as after a full
+//! disk has space again; the first problem of a file is reported.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::symlink,
@@ -46,7 +46,12 @@ impl RunRecorder {
         let events = created.and_then(|()| EventsFile::open(&path));
         let events = events.inspect_err(|error| report_write_error(&path, error)).ok();
         let status = StatusFile::start(folder).inspect_err(|error| report_write_error(folder, error)).ok();
-        let mut logs = CaseLogs { folder: folder.to_owned(), attempts: BTreeMap::new(), has_failed: false };
+        let mut logs = CaseLogs {
+            folder: folder.to_owned(),
+            attempts: BTreeMap::new(),
+            pending: Vec::new(),
+            has_failed: false,
+        };
         earlier.iter().for_each(|(case, collection)| logs.add_attempt(case, *collection));
         Self { screen, events, status, logs }
     }
@@ -70,10 +75,16 @@ impl EventSink for RunRecorder {
 struct EventsFile {
     file: File,
     path: PathBuf,
-    /// True if the last line is incomplete: the next one starts on a new line.
-    is_truncated: bool,
+    /// Length of the file after its last complete line; `None` if that line is incomplete, so that the next one starts
+    /// on a new line.
+    complete: Option<u64>,
+    /// Lines that could not be written yet.
+    pending: VecDeque<String>,
     has_failed: bool,
 }
+
+/// Maximum number of lines kept while the disk is full; older ones are dropped.
+const MAX_PENDING: usize = 100_000;
 
 #[derive(Serialize)]
 struct RecordedEvent<'a> {
@@ -87,26 +98,45 @@ impl EventsFile {
         let mut file = File::options().read(true).append(true).create(true).open(path)?;
         // A power loss may have truncated the last line.
         let mut last = *b"\n";
-        if file.metadata()?.len() > 0 {
+        let length = file.metadata()?.len();
+        if length > 0 {
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
         }
-        Ok(Self { file, path: path.to_owned(), is_truncated: last != *b"\n", has_failed: false })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            complete: (last == *b"\n").then_some(length),
+            pending: VecDeque::new(),
+            has_failed: false,
+        })
     }
 
-    /// Appends an event. Events that do not fit on a full disk are missing here, but not in the ledger; later ones are
-    /// written once space is free.
+    /// Appends an event, after those that could not be written before.
     fn on_event(&mut self, at: Timestamp, event: &RunEvent) {
-        let written = self.write_line(at, event);
-        self.is_truncated = written.is_err();
+        let line = serde_json::to_string(&RecordedEvent { at, event }).unwrap_or_default();
+        self.pending.push_back(line);
+        if self.pending.len() > MAX_PENDING {
+            self.pending.pop_front();
+        }
+        let written = self.write_pending();
         report_first_error(written, &self.path, &mut self.has_failed);
     }
 
-    /// Writes a line by one system call, so that the file of a killed run has every event.
-    fn write_line(&mut self, at: Timestamp, event: &RunEvent) -> io::Result<()> {
-        let line = serde_json::to_string(&RecordedEvent { at, event })?;
-        let before = if self.is_truncated { "\n" } else { "" };
-        self.file.write_all(format!("{before}{line}\n").as_bytes())
+    fn write_pending(&mut self) -> io::Result<()> {
+        while let Some(line) = self.pending.front() {
+            let before = if self.complete.is_some() { "" } else { "\n" };
+            let text = format!("{before}{line}\n");
+            // One system call for each line, so that the file of a killed run has every event.
+            if let Err(error) = self.file.write_all(text.as_bytes()) {
+                // A full disk may have taken a part of the line.
+                self.complete = self.complete.filter(|complete| self.file.set_len(*complete).is_ok());
+                return Err(error);
+            }
+            self.complete = Some(self.file.metadata()?.len());
+            self.pending.pop_front();
+        }
+        Ok(())
     }
 }
 
@@ -125,6 +155,8 @@ struct CaseLogs {
     folder: PathBuf,
     /// Collections of the cases that have no verdict yet.
     attempts: BTreeMap<CaseId, Vec<u32>>,
+    /// Links that could not be created yet.
+    pending: Vec<(CaseId, u32)>,
     has_failed: bool,
 }
 
@@ -141,12 +173,21 @@ impl CaseLogs {
                 if outcome.verdict == Verdict::Ok {
                     return;
                 }
-                for collection in collections {
-                    let linked = self.link_log(case, collection);
-                    report_first_error(linked, &self.folder.join(LOGS), &mut self.has_failed);
-                }
+                self.pending.extend(collections.into_iter().map(|collection| (case.clone(), collection)));
+                self.link_pending();
             }
+            RunEvent::DiskFreed { .. } | RunEvent::RunFinished { .. } => self.link_pending(),
             _ => {}
+        }
+    }
+
+    fn link_pending(&mut self) {
+        for (case, collection) in std::mem::take(&mut self.pending) {
+            let linked = self.link_log(&case, collection);
+            if linked.is_err() {
+                self.pending.push((case, collection));
+            }
+            report_first_error(linked, &self.folder.join(LOGS), &mut self.has_failed);
         }
     }
 

@@ -91,6 +91,10 @@ pub(crate) struct DeviceStatus {
 }
 
 impl DeviceStatus {
+    pub(super) fn is_quarantined(&self) -> bool {
+        self.is_quarantined || self.state == DeviceActivity::Quarantined
+    }
+
     fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
@@ -127,6 +131,9 @@ pub(crate) struct RunState {
     pub verdicts: BTreeMap<Verdict, usize>,
     #[serde(alias = "is_disk_full")]
     pub disk_full: bool,
+    /// True while a result cannot be stored in the ledger.
+    #[serde(default)]
+    pub ledger_waiting: bool,
     pub devices: Vec<DeviceStatus>,
     /// Start of the first collection.
     #[serde(skip)]
@@ -162,10 +169,13 @@ impl RunState {
             RunEvent::Progress { open, in_time, seconds } => {
                 self.open = *open;
                 self.not_in_time = open.saturating_sub(*in_time);
-                self.eta = Some(now.plus_seconds(*seconds));
+                // Without a device or disk space there is no forecast.
+                self.eta = (!self.is_waiting()).then(|| now.plus_seconds(*seconds));
             }
             RunEvent::DiskFull { .. } => self.disk_full = true,
             RunEvent::DiskFreed { .. } => self.disk_full = false,
+            RunEvent::LedgerWaiting { .. } => self.ledger_waiting = true,
+            RunEvent::LedgerWritable { .. } => self.ledger_waiting = false,
             RunEvent::StopRequested { .. } => self.phase = RunPhase::Stopping,
             RunEvent::RunFinished { .. } => {
                 self.phase = RunPhase::Ended;
@@ -173,6 +183,13 @@ impl RunState {
             }
             other => self.on_device_event(now, other),
         }
+    }
+
+    /// Returns true if no collection runs, and none can be started for now: no device can be used, or the disk is full.
+    pub(super) fn is_waiting(&self) -> bool {
+        let is_idle = self.devices.iter().all(|line| line.collection.is_none());
+        let has_device = self.devices.iter().any(|line| !line.paused && !line.is_quarantined());
+        !self.devices.is_empty() && is_idle && (self.disk_full || self.ledger_waiting || !has_device)
     }
 
     fn on_device_event(&mut self, now: Timestamp, event: &RunEvent) {
@@ -319,6 +336,22 @@ mod tests {
         assert_eq!(states, ["idle", "running", "running", "reserved", "quarantined", "quarantined", "idle"]);
         assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));
         assert_eq!(state.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
+    }
+
+    #[test]
+    fn run_without_a_usable_device_has_no_predicted_end() {
+        let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
+        let progress = RunEvent::Progress { open: 4, in_time: 4, seconds: 15.0 };
+        let reserved = |device| RunEvent::DeviceReserved { device, reason: "it is paused".to_owned() };
+        let quarantined =
+            RunEvent::DeviceQuarantined { device: 5, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
+        let mut eta = |events: &[RunEvent]| {
+            events.iter().for_each(|event| state.on_event(start, event));
+            (state.is_waiting(), state.eta.is_some())
+        };
+        assert_eq!(eta(&[started(&[3, 5]), progress.clone()]), (false, true));
+        assert_eq!(eta(&[reserved(3), quarantined, progress.clone()]), (true, false));
+        assert_eq!(eta(&[RunEvent::DeviceReleased { device: 3 }, progress]), (false, true));
     }
 
     #[test]

@@ -4,19 +4,27 @@
 //! seconds, and at the end. The file is renamed into place without sync, since it is of no use after a power loss.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::mpsc::{self, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
 
 use super::{RunState, Timestamp, print::report_first_error};
-use crate::{events::RunEvent, files::LockOwner};
+use crate::{
+    events::RunEvent,
+    files::{LockOwner, read_regular},
+};
 
 const FILE: &str = "status.json";
+/// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
+const BLOCK: usize = 4096;
 /// Shortest interval between two writes.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Longest interval between two writes, also without events: a recent file shows that the run is active.
@@ -36,7 +44,7 @@ pub(crate) struct RunStatusFile {
 impl RunStatusFile {
     /// Reads the status file in the folder of a run; `None` if it is missing or cannot be parsed.
     pub(crate) fn load(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
+        serde_json::from_slice(&read_regular(&folder.join(FILE)).ok()?).ok()
     }
 
     /// Returns the process of the run, as the lock of the database names it.
@@ -138,11 +146,27 @@ impl StatusWriter {
         }
         let LockOwner { process, host } = self.owner.clone();
         let status = RunStatusFile { written: Timestamp::now(), process, host, state: self.state.clone() };
-        let written = serde_json::to_vec(&status)
-            .map_err(io::Error::from)
-            .and_then(|text| fs::write(&self.draft, text))
-            .and_then(|()| fs::rename(&self.draft, &self.path));
+        let written =
+            serde_json::to_vec(&status).map_err(io::Error::from).and_then(|text| self.replace_file(text));
         report_first_error(written, &self.path, &mut self.has_failed);
+    }
+
+    /// Writes the draft over its old content and exchanges it with the file. Both keep their disk space, so that the
+    /// status of a run that waits for disk space can be written.
+    fn replace_file(&self, mut text: Vec<u8>) -> io::Result<()> {
+        text.resize(text.len().next_multiple_of(BLOCK), b' ');
+        let draft = File::options().write(true).create(true).truncate(false).open(&self.draft)?;
+        draft.write_all_at(&text, 0)?;
+        draft.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))?;
+        let exchanged = renameat2(AT_FDCWD, &self.draft, AT_FDCWD, &self.path, RenameFlags::RENAME_EXCHANGE);
+        // The first write has nothing to exchange; some network file systems cannot exchange files.
+        exchanged.or_else(|_| fs::rename(&self.draft, &self.path))
+    }
+}
+
+impl Drop for StatusWriter {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Table of `npubench status`: the state of a run and of its devices.
 
 use super::{
-    DeviceActivity, DeviceStatus, RunPhase, RunStatusFile, Timestamp,
+    DeviceActivity, DeviceStatus, RunPhase, RunState, RunStatusFile, Timestamp,
     summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
     timestamp::{format_clock, format_duration},
@@ -45,14 +45,11 @@ fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
     );
     let mut parts = vec![format!("{} of {} done", state.done, format_count(state.cases, "case"))];
     parts.extend(state.cases_per_minute.map(|rate| format!("{rate:.0} per minute")));
-    parts.extend(
-        state.eta.map(|eta| {
-            format!("ends at {} (in {})", eta.local_time(), format_duration(eta.seconds_since(now)))
-        }),
-    );
+    parts.extend(end_text(state, now));
     parts.extend(state.deadline.map(|at| format!("must end by {}", at.local_time())));
     parts.extend((state.not_in_time > 0).then(|| format!("{} not in time", state.not_in_time)));
     parts.extend(state.disk_full.then(|| "waiting for free disk space".to_owned()));
+    parts.extend(state.ledger_waiting.then(|| "waiting to store results".to_owned()));
     text.push_str(&parts.join(", "));
     text.push('\n');
     if !state.verdicts.is_empty() {
@@ -61,6 +58,26 @@ fn run_lines(status: &RunStatusFile, now: Timestamp) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Returns the predicted end, or what the run waits for.
+fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
+    if state.disk_full || state.ledger_waiting {
+        return None;
+    }
+    if state.phase != RunPhase::Ended && state.is_waiting() {
+        let retry = state.devices.iter().filter_map(|line| line.retry_at).min();
+        let retry =
+            retry.map_or_else(String::new, |at| format!(" (the first is tried at {})", at.local_time()));
+        return Some(format!("waiting for a device{retry}"));
+    }
+    let eta = state.eta?;
+    let left = eta.seconds_since(now);
+    Some(if left < 0.0 {
+        format!("predicted to end at {}", eta.local_time())
+    } else {
+        format!("ends at {} (in {})", eta.local_time(), format_duration(left))
+    })
 }
 
 fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
@@ -152,6 +169,21 @@ mod tests {
         ];
         events.iter().for_each(|event| state.on_event(start, event));
         let now = start.plus_seconds(75.0);
+        let mut waiting = state.clone();
+        for device in [0, 1] {
+            waiting.on_event(
+                start,
+                &RunEvent::CollectionFinished {
+                    collection: 0,
+                    devices: vec![device],
+                    purpose: CollectionPurpose::Measure,
+                    outcome: "done".to_owned(),
+                    seconds: 9.0,
+                },
+            );
+        }
+        waiting.on_event(start, &RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() });
+        assert_eq!(end_text(&waiting, now).as_deref(), Some("waiting for a device"));
         let status = RunStatusFile {
             written: now.plus_seconds(-40.0),
             process: 4711,

@@ -96,6 +96,12 @@ impl TextReporter {
             RunEvent::DiskFreed { folder } => {
                 self.print_line(&format!("the disk of {} has enough free space again", folder.display()));
             }
+            RunEvent::LedgerWaiting { problem, .. } => self.print_line(&format!(
+                "waiting to store results: {problem}; it is tried again, no new collection is started"
+            )),
+            RunEvent::LedgerWritable { seconds, .. } => {
+                self.print_line(&format!("results are stored again after {}", format_duration(*seconds)));
+            }
             _ => {}
         }
     }

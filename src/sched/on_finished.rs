@@ -49,6 +49,10 @@ impl SchedulerState {
                 device.running = None;
             }
         }
+        if ended.exit == CollectionExit::DiskFull {
+            self.on_disk_full(now, &running, ended, actions);
+            return;
+        }
         if ended.exit == CollectionExit::Completed {
             self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
         }
@@ -77,6 +81,41 @@ impl SchedulerState {
             self.start_bisection(left, named, actions);
         } else {
             left.open.into_iter().for_each(|case| self.requeue_case(case));
+        }
+    }
+
+    /// Concludes the cases that have a result although the disk was full, and queues the others as they were.
+    fn on_disk_full(
+        &mut self,
+        now: Seconds,
+        running: &RunningCases,
+        ended: &CollectionFinished,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        // A control collection is started again, because its device still needs one.
+        if running.purpose == CollectionPurpose::Control {
+            return;
+        }
+        let mut open = Vec::new();
+        for CaseResult { case, outcome, .. } in &ended.results {
+            if outcome.verdict != Verdict::NotRun || self.is_stopping {
+                self.finish_case(*case, outcome, true, actions);
+            } else {
+                open.push(*case);
+            }
+        }
+        let RunningCases { purpose, bisection, .. } = *running;
+        if open.is_empty() {
+            if let Some(bisection) = bisection.and_then(|id| self.bisections.remove(&id)) {
+                let origin = (running.devices.first().copied().unwrap_or_default(), ended.collection);
+                let is_alone = running.cases.len() == 1;
+                let left = CollectionAftermath { origin, is_alone, broke: false, open };
+                self.advance_bisection(now, bisection, left, actions);
+            }
+        } else if bisection.is_some() || purpose != CollectionPurpose::Measure {
+            self.queued.push_back(QueuedCollection { cases: open, purpose, avoid: Vec::new(), bisection });
+        } else {
+            open.into_iter().for_each(|case| self.requeue_case(case));
         }
     }
 

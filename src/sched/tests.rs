@@ -40,6 +40,8 @@ enum DeviceFault {
     Dead(Seconds, Seconds),
     /// The first case of each collection crashes on it.
     Breaks,
+    /// Collections that start on it between these times lose all results but those of every third case to a full disk.
+    DiskFull(Seconds, Seconds),
 }
 
 /// Simulated host with faults, which asserts the invariants at every action.
@@ -117,6 +119,10 @@ impl FaultyHost {
 
     fn is_dead(&self, device: u32, now: Seconds) -> bool {
         matches!(self.device_faults.get(&device), Some(DeviceFault::Dead(from, to)) if (*from..*to).contains(&now))
+    }
+
+    fn is_disk_full(&self, device: u32, now: Seconds) -> bool {
+        matches!(self.device_faults.get(&device), Some(DeviceFault::DiskFull(from, to)) if (*from..*to).contains(&now))
     }
 
     /// Returns the results of a collection, its exit and its seconds.
@@ -197,7 +203,16 @@ impl SimulatedHost for FaultyHost {
             (results.collect(), CollectionExit::NothingLaunched, 2.0)
         } else {
             let breaks = self.device_faults.get(&device) == Some(&DeviceFault::Breaks);
-            let (results, end, elapsed) = self.launch(start, breaks);
+            let (mut results, mut end, elapsed) = self.launch(start, breaks);
+            if self.is_disk_full(device, now) {
+                end = CollectionExit::DiskFull;
+                let lost = |result: &&mut CaseResult| {
+                    result.outcome.verdict != Verdict::Ok || !result.case.is_multiple_of(3)
+                };
+                results.iter_mut().filter(lost).for_each(|result| {
+                    result.outcome = CaseOutcome::new(Verdict::NotRun, "the disk was full");
+                });
+            }
             (results, end, overhead + elapsed)
         };
         // A collection longer than its limit is ended.
@@ -570,6 +585,7 @@ fn any_device_fault() -> impl Strategy<Value = DeviceFault> {
         6 => Just(DeviceFault::No),
         1 => (0.0..500.0_f64, 0.0..3000.0_f64).prop_map(|(from, long)| DeviceFault::Dead(from, from + long)),
         1 => Just(DeviceFault::Breaks),
+        2 => (0.0..500.0_f64, 0.0..1000.0_f64).prop_map(|(from, long)| DeviceFault::DiskFull(from, from + long)),
     ]
 }
 
@@ -600,7 +616,8 @@ proptest! {
             others.extend([(at, reserved), (at + long, released)]);
         }
         others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
-        let is_faultless = device_faults.iter().all(|fault| *fault == DeviceFault::No) && stop.is_none() && deadline.is_none();
+        let is_at_fault = |fault: &DeviceFault| matches!(fault, DeviceFault::Dead(..) | DeviceFault::Breaks);
+        let is_faultless = !device_faults.iter().any(is_at_fault) && stop.is_none() && deadline.is_none();
         host.run_with(devices, others);
         for (case, outcome) in &host.concluded {
             let fault = host.case_faults[*case];

@@ -136,6 +136,8 @@ pub enum CollectionExit {
     NothingLaunched,
     /// It was ended by a stop request or the deadline, which is no evidence against its cases.
     Stopped,
+    /// It failed while the disk was full, which is no evidence against its cases or devices.
+    DiskFull,
 }
 
 /// Output of the scheduler.

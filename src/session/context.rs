@@ -18,6 +18,7 @@ use crate::{
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
     exit::ExitStatus,
+    files::ScratchFolder,
     plan::{InitialCosts, RunPlan, UpdateMode},
     process::sees_host_processes,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
@@ -74,7 +75,7 @@ impl RunContext {
         let mut profile = DeviceProfile::load(&assets, database.device())?;
         check_path(database.folder(), kind)?;
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
-        let scratch = tempfile::tempdir().map_err(CommandError::no_temporary_folder)?;
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let ProgramEnvironment { variables, software } =
             program_environment(options, scratch.path(), &database)?;
         let host = device::query_host_devices(&variables, scratch.path())?;

@@ -59,7 +59,6 @@ macro_rules! bad_input {
 }
 
 bad_input!(
-    DatabaseError,
     FileError,
     MutationCasesError,
     ImageFileError,
@@ -69,6 +68,16 @@ bad_input!(
     RenderError,
     TimelineError
 );
+
+impl From<DatabaseError> for CommandError {
+    fn from(error: DatabaseError) -> Self {
+        let exit = match error {
+            DatabaseError::PartlyWritten { .. } => ExitStatus::Interrupted,
+            _ => ExitStatus::BadInput,
+        };
+        Self { message: error.to_string(), hint: error.hint(), exit }
+    }
+}
 
 impl From<EngineError> for CommandError {
     fn from(error: EngineError) -> Self {

@@ -17,9 +17,13 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{CheckError, CheckSettings, python::last_line};
+use super::{
+    CheckError, CheckSettings,
+    python::{END_WITH_PARENT, last_line},
+};
 use crate::{
     domain::{CheckMethod, CheckOutcome, CheckVerdict, DataKind, LogicalDeviceId, ProfilerSettings},
+    files::scratch::{ScratchFolder, temporary_folder},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
@@ -33,6 +37,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(180);
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Interval at which the journal is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs the script that is the first argument, with the others, as Python itself would.
+const RUN_SCRIPT: &str =
+    "import runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')";
 
 /// A line of the journal that the script writes.
 #[derive(Deserialize)]
@@ -87,7 +95,7 @@ fn run_process(
     outcomes: &Sender<(usize, CheckOutcome)>,
 ) -> Result<(usize, Option<String>), CheckError> {
     let folder =
-        tempfile::tempdir().map_err(|source| CheckError::Io { path: std::env::temp_dir(), source })?;
+        ScratchFolder::create().map_err(|source| CheckError::Io { path: temporary_folder(), source })?;
     let folder = folder.path();
     write_scripts(settings, cases, indices, folder)?;
     let (journal, log) = (folder.join("checked.jsonl"), folder.join("log"));
@@ -95,8 +103,9 @@ fn run_process(
         ("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()),
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
-    let arguments =
-        ["replay.py", "manifest.json", "--mode", "check", "--journal", "checked.jsonl", "--until-stdin-ends"];
+    let script = format!("{END_WITH_PARENT}{RUN_SCRIPT}");
+    let arguments = ["-c", &script, "replay.py", "manifest.json", "--mode", "check"];
+    let arguments = arguments.into_iter().chain(["--journal", "checked.jsonl", "--until-stdin-ends"]);
     // Python ends when the other end of the pipe is closed, also if this program is killed.
     let (reader, writer) =
         std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;

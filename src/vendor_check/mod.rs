@@ -1,7 +1,7 @@
 //! Checks every case by the vendor's own torch_npu, without a device: on meta tensors, or under FakeTensorMode if an
 //! operator has no Meta kernel.
 //!
-//! Layer 5: imports `domain`, `config`, `process`, `catalogue`, `render` and `plan`.
+//! Layer 5: imports `domain`, `files`, `config`, `process`, `catalogue`, `render` and `plan`.
 //!
 //! A few Python processes check many cases each, by the same script that a device runs. Nothing is launched, and no
 //! case counts as measured.

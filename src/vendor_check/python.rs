@@ -11,7 +11,10 @@ use std::{
 use serde::Deserialize;
 
 use super::CheckError;
-use crate::process::{self, CommandSpec, ExitKind};
+use crate::{
+    files::ScratchFolder,
+    process::{self, CommandSpec, ExitKind},
+};
 
 /// Versions of the software behind a check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -30,6 +33,11 @@ impl fmt::Display for CheckSoftware {
         self.further.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))
     }
 }
+
+/// Start of a script that is killed when the thread that started it ends, such as with a killed npubench: importing torch
+/// takes seconds, in which nothing else can end it. 1 is `PR_SET_PDEATHSIG` of prctl(2), 9 is SIGKILL.
+pub(super) const END_WITH_PARENT: &str =
+    "try:\n    import ctypes\n    ctypes.CDLL(None).prctl(1, 9)\nexcept Exception:\n    pass\n";
 
 /// Script that prints the versions without importing the packages, which would take seconds.
 const VERSIONS_SCRIPT: &str = "
@@ -92,14 +100,14 @@ fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
 /// As [`run_python`], with variables in addition to those of this process, except for `PATH`.
 fn run_python_with(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
-    let folder = tempfile::tempdir()
+    let folder = ScratchFolder::create()
         .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
     let log = folder.path().join("log");
     let mut environment: Vec<(String, String)> =
         variables.iter().filter(|(name, _)| name != "PATH").cloned().collect();
     environment.push(("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()));
     let job = CommandSpec {
-        command: vec![python.into(), "-c".into(), script.into()],
+        command: vec![python.into(), "-c".into(), format!("{END_WITH_PARENT}{script}").into()],
         folder: folder.path(),
         environment: &environment,
         log: &log,

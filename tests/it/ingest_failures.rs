@@ -303,7 +303,9 @@ fn ingest_on_full_disk_leaves_complete_tables() {
         let written = story.check(&format!("files of at most {blocks} blocks"));
         match code {
             Some(0) => assert_eq!(written, 4, "{blocks} blocks"),
-            Some(3) => failed += 1,
+            // Tables that fit the limit were written.
+            Some(3) if written == 0 => failed += 1,
+            Some(5) if written > 0 => failed += 1,
             other => panic!("{blocks} blocks: {other:?}"),
         }
     }

@@ -4,18 +4,19 @@ mod cells;
 mod remark;
 mod table;
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use csv::StringRecord;
 pub(crate) use remark::{FileIssues, join_list, quote_cell, row_count_text};
 pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
-use super::{Database, DatabaseError};
+use super::{Database, DatabaseError, folder::ledger_path};
 use crate::{
     config::check_yaml,
     domain::{DataKind, KernelName},
-    files::FileError,
+    files::{FileError, read_regular, read_regular_text},
+    ledger::{Ledger, LedgerError},
     table::raw_records::LFS,
 };
 
@@ -83,7 +84,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
                 remarks.add_issue(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
-            match read_file(&folder.join(name)) {
+            match read_regular(&folder.join(name)) {
                 Ok(bytes) => check_table(&TableContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
                 Err(error) => {
                     remarks.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {error}"));
@@ -94,7 +95,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
             remarks.add_issue(1, LintIssueKind::LeftBehind, text);
         } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
             checked.files += 1;
-            if fs::read(folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
+            if read_regular(&folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
                 remarks.add_issue(
                     1,
                     LintIssueKind::LfsPointer,
@@ -109,12 +110,29 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
         remarks.list.sort_by_key(|remark| remark.line);
         checked.remarks.append(&mut remarks.list);
     }
+    checked.remarks.extend(ledger_issue(folder));
     Ok(checked)
+}
+
+/// Checks the structure of the ledger, if there is one. A ledger that is in use, or that this user may not read, is no
+/// issue of its content.
+fn ledger_issue(folder: &Path) -> Option<LintIssue> {
+    let path = ledger_path(folder);
+    let problem = match Ledger::find_damage(&path) {
+        Ok(problem) => problem?,
+        Err(LedgerError::Damaged { problem, .. }) => problem,
+        Err(error @ LedgerError::NotAFile { .. }) => error.to_string(),
+        Err(_) => return None,
+    };
+    let hint = LedgerError::Damaged { path: path.clone(), problem: String::new() }.hint();
+    let mut issues = FileIssues::new(&path.strip_prefix(folder).unwrap_or(&path).to_string_lossy());
+    issues.add_issue(1, LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)));
+    issues.list.pop()
 }
 
 /// Parses a mapping of operators; an error has the line and the problem.
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
-    let text = fs::read_to_string(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
+    let text = read_regular_text(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
 
@@ -138,14 +156,6 @@ pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
 /// Returns the stem of a table's file name; `None` for other files.
 pub(crate) fn table_stem(name: &str) -> Option<&str> {
     name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
-}
-
-/// Reads a regular file; pipes and devices, which may have no end, are refused.
-pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    fs::read(path)
 }
 
 /// Returns the key of a collective's row; `None` if a column of the key is missing.

@@ -24,6 +24,8 @@ impl IssueSeverity {
 pub enum LintIssueKind {
     /// The file cannot be read, or `database.yaml` is invalid.
     Unreadable,
+    /// A ledger that is not an intact SQLite database.
+    DamagedLedger,
     /// A Git LFS pointer instead of the data.
     LfsPointer,
     /// Empty file.

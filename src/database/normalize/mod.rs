@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use super::{
     Database, DatabaseError, KernelCsv, columns,
-    lint::{FileIssues, TableContent, check_table, collective_key, file_names, read_file, table_stem},
+    lint::{FileIssues, TableContent, check_table, collective_key, file_names, table_stem},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };
 use crate::{
     domain::{DataKind, KernelName},
-    files::{FolderLock, write_atomic},
+    files::{FolderLock, read_regular, write_atomic},
     table::raw_records::BOM,
 };
 
@@ -53,7 +53,7 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     for name in names {
         let Some(stem) = table_stem(&name) else { continue };
         let path = database.folder().join(&name);
-        let (mut report, bytes) = match read_file(&path) {
+        let (mut report, bytes) = match read_regular(&path) {
             Ok(bytes) => normalize_table(&name, stem, database.kind(), &bytes),
             Err(error) => (refused_file(&name, 1, format!("cannot be read: {error}")), None),
         };

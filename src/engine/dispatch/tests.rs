@@ -195,15 +195,17 @@ impl Fixture {
                 observe(&context, event);
                 events.borrow_mut().push((epoch.elapsed().as_secs_f64(), event.clone()));
             };
+            let inbox = DispatcherInbox { reports, snapshots, stops: StopRequests::new(stop_requests) };
             let mut dispatcher = Dispatcher::new(
                 Arc::clone(&context),
                 devices.to_vec(),
                 Box::new(lanes),
                 state,
                 store,
+                inbox,
                 &mut emit,
             );
-            dispatcher.run_to_end(DispatcherInbox { reports, snapshots, stop_requests }).await
+            dispatcher.run_to_end().await
         });
         Observed { outcome, events: events.into_inner(), started: started.into_inner() }
     }
@@ -347,6 +349,72 @@ fn collection_that_cannot_be_started_is_repeated() {
         (observed.exit(), observed.verdicts()),
         (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 4)]))
     );
+}
+
+/// Results of collections on a full disk are no evidence: neither a device nor a case is blamed.
+#[test]
+fn collection_that_fails_on_a_full_disk_is_repeated_without_blame() {
+    let fixture = Fixture::new(12);
+    let full = |path: &str| EngineError::Io {
+        path: PathBuf::from(path),
+        source: std::io::Error::from(std::io::ErrorKind::StorageFull),
+    };
+    let respond = |context: &LaneContext, _, start: &StartCollection| match start.collection {
+        1..=5 => (1.0, Err(full("manifest.json"))),
+        // Observed as full when it ends: the failed start of another one.
+        6 => (1.0, Ok(collection_result(context, start, Verdict::Crashed, CollectionExit::Broken))),
+        _ => (1.0, success(context, start)),
+    };
+    let observed = fixture.run_all(&[0, 1], &respond);
+    assert_eq!(
+        (observed.exit(), observed.verdicts()),
+        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 12)]))
+    );
+    let count =
+        |matches: fn(&RunEvent) -> bool| observed.events.iter().filter(|(_, event)| matches(event)).count();
+    assert_eq!(count(|event| matches!(event, RunEvent::DeviceQuarantined { .. })), 0);
+    let full = count(|event| matches!(event, RunEvent::DiskFull { .. }));
+    assert!(full > 0 && full == count(|event| matches!(event, RunEvent::DiskFreed { .. })), "{full}");
+}
+
+/// A transaction that another program blocks is tried again; a second stop request ends the wait.
+#[test]
+fn locked_ledger_is_waited_for_and_a_stop_request_ends_the_wait() {
+    let fixture = Fixture::new(8);
+    let path = fixture.database.ledger_path();
+    drop(Ledger::open(&path).expect("created"));
+    for stops in [&[][..], &[1.0, 2.0]] {
+        let blocker = RefCell::new(None);
+        let waits = RefCell::new(0);
+        let observe = |_: &LaneContext, event: &RunEvent| match event {
+            RunEvent::CollectionStarted { collection: 1, .. } => {
+                let connection = rusqlite::Connection::open(&path).expect("a second connection");
+                connection.execute_batch("BEGIN IMMEDIATE").expect("locked");
+                *blocker.borrow_mut() = Some(connection);
+            }
+            RunEvent::LedgerWaiting { .. } => {
+                *waits.borrow_mut() += 1;
+                if stops.is_empty() {
+                    blocker.borrow_mut().take();
+                }
+            }
+            _ => {}
+        };
+        let plan = fixture.plan(&BTreeSet::new());
+        let respond = |context: &LaneContext, _, start: &StartCollection| (0.5, success(context, start));
+        let observed = fixture.run(plan, &[0], None, stops, &respond, &observe);
+        assert_eq!(*waits.borrow(), 1);
+        if stops.is_empty() {
+            assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 8)]));
+            assert!(
+                observed.events.iter().any(|(_, event)| matches!(event, RunEvent::LedgerWritable { .. }))
+            );
+        } else {
+            let error = observed.outcome.expect_err("the result is not stored");
+            assert!(matches!(error, EngineError::StoppedWaiting { .. }), "{error}");
+            assert_eq!(error.exit_status(), ExitStatus::Interrupted);
+        }
+    }
 }
 
 /// Reservations of several devices that are known at the start precede the first collection.

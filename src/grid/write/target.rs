@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
-
 use super::{RowWriter, writer::ExtendedTable};
 use crate::{
     config::DatabaseFile,
-    database::{Database, DatabaseError, KernelCsv},
+    database::{Database, DatabaseError, KernelCsv, save_tables},
     domain::DataKind,
     grid::SelectedRows,
 };
@@ -85,6 +83,5 @@ impl<'a> TargetDatabase<'a> {
 /// Writes all tables with new rows, on all cores.
 fn save(extended: &[ExtendedTable<'_>]) -> Result<(), DatabaseError> {
     let tables: Vec<&KernelCsv> = extended.iter().filter_map(|(_, table)| table.as_ref()).collect();
-    let saved: Vec<_> = tables.par_iter().map(|table| table.save().map(drop)).collect();
-    saved.into_iter().collect()
+    save_tables(&tables)
 }

@@ -6,7 +6,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs,
     io::{self, Read as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf, absolute},
@@ -14,7 +14,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::profile::ProfileError;
+use crate::{files::open_regular, profile::ProfileError};
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER: u64 = 100;
@@ -61,7 +61,7 @@ fn to_sql(error: io::Error) -> rusqlite::Error {
 
 fn read_header(file: &Path) -> Result<Vec<u8>, ProfileError> {
     let mut bytes = Vec::new();
-    File::open(file)
+    open_regular(file)
         .and_then(|input| input.take(HEADER).read_to_end(&mut bytes))
         .map_err(|source| ProfileError::Io { file: file.to_owned(), source })?;
     Ok(bytes)
@@ -103,7 +103,7 @@ fn check_closed(file: &Path) -> Result<(), ProfileError> {
         let beside = PathBuf::from(name);
         // A completed journal that is kept starts with zeros.
         let mut first = [0];
-        if File::open(&beside).is_ok_and(|mut input| input.read_exact(&mut first).is_ok()) && first != [0] {
+        if open_regular(&beside).is_ok_and(|mut input| input.read_exact(&mut first).is_ok()) && first != [0] {
             return Err(ProfileError::NotClosed { file: file.to_owned(), beside });
         }
     }

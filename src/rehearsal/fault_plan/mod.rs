@@ -8,7 +8,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
@@ -18,7 +18,7 @@ pub(crate) use kinds::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::YamlError;
+use crate::{config::YamlError, files::read_regular_text};
 
 /// A fault plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ pub struct ValidNames<'a> {
 impl FaultPlan {
     /// Reads a file; refuses a plan with a kernel or a device that does not exist.
     pub(crate) fn load(file: &Path, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let text = fs::read_to_string(file).map_err(|error| {
+        let text = read_regular_text(file).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
             YamlError::of_file(file, format!("cannot be read: {error}"), hint)
         })?;

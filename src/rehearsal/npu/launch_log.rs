@@ -207,11 +207,11 @@ impl LaunchLog {
         let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
-            let start = Nanos(stream.clock.0 + pause.cast_signed());
+            let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));
             let (task_id, variation) = (stream.tasks, timing::variation(&context));
             let launch = LoggedLaunch { device, task_id, variation, start, duration, slowdown, operation };
             self.launches.push(launch);
-            stream.clock = Nanos(start.0 + duration.0);
+            stream.clock = Nanos(start.0.saturating_add(duration.0));
             stream.tasks += 1;
         }
     }

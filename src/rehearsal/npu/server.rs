@@ -14,9 +14,9 @@ use std::{
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
-use tempfile::TempDir;
 
 use super::ApiSession;
+use crate::files::scratch::{ScratchFolder, temporary_folder};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open a socket in `{}`: {source}", .folder.display())]
@@ -32,7 +32,7 @@ type SessionMap = Arc<Mutex<Vec<Arc<Mutex<ApiSession>>>>>;
 #[derive(Debug)]
 pub(in crate::rehearsal) struct ApiServer {
     /// Folder of the socket, removed with the server.
-    folder: TempDir,
+    folder: ScratchFolder,
     /// One per process, in the order of their first calls.
     sessions: SessionMap,
     stop: Arc<AtomicBool>,
@@ -43,11 +43,11 @@ impl ApiServer {
     /// Opens a socket; every process that connects has a session of its own, a clone of this one.
     pub(in crate::rehearsal) fn start(session: ApiSession) -> Result<Self, ServerError> {
         // A socket's path may have 107 bytes, which a run's folder can exceed.
-        let base = [std::env::temp_dir(), PathBuf::from("/tmp")];
+        let base = [temporary_folder(), PathBuf::from("/tmp")];
         let base = base.into_iter().find(|folder| folder.as_os_str().len() < 64);
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         let failed = |source| ServerError { folder: base.clone(), source };
-        let folder = tempfile::Builder::new().prefix("npubench-").tempdir_in(&base).map_err(failed)?;
+        let folder = ScratchFolder::create_in(&base).map_err(failed)?;
         clear_up_when_ended(folder.path().to_owned()).map_err(failed)?;
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
         let sessions = SessionMap::default();

@@ -1,0 +1,74 @@
+//! Reads of files of users. Pipes, sockets and devices, which may wait for ever or have no end, are refused at once.
+
+use std::{
+    fs::{self, File, FileType},
+    io::{self, Read as _},
+    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use nix::fcntl::OFlag;
+
+/// Opens a file for reading. A path that is neither a regular file nor a folder is an error; a folder fails when it is
+/// read.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    // Opening a device may act on it, so its kind is read before.
+    check_kind(fs::metadata(path)?.file_type())?;
+    // A pipe that replaced the file since then would wait for its writer.
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    check_kind(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// Reads a file as [`open_regular`] opens it.
+pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a text in UTF-8 as [`open_regular`] opens it.
+pub(crate) fn read_regular_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_regular(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_kind(kind: FileType) -> io::Result<()> {
+    let name = if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!("it is {name}, not a regular file")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("file"), "text").expect("written");
+        std::os::unix::fs::symlink(path("file"), path("link")).expect("linked");
+        assert_eq!(read_regular_text(&path("link")).expect("read"), "text");
+        mkfifo(&path("pipe"), Mode::S_IRWXU).expect("created");
+        let _listener = UnixListener::bind(path("socket")).expect("bound");
+        let problem = |path: &Path| read_regular(path).expect_err("refused").to_string();
+        assert_eq!(problem(&path("pipe")), "it is a named pipe, not a regular file");
+        assert_eq!(problem(&path("socket")), "it is a socket, not a regular file");
+        assert_eq!(problem(Path::new("/dev/zero")), "it is a device, not a regular file");
+        assert_eq!(read_regular(&path("missing")).expect_err("missing").kind(), io::ErrorKind::NotFound);
+        assert!(read_regular(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Temporary files and folders of killed commands: the next command removes them, and nothing else.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{context::Context, kill_resume::RUN};
+
+const KILLS: u32 = 12;
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("listed")
+        .map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A context with a folder for temporary files that has files of others.
+fn with_foreign_files() -> Context {
+    let context = Context::new();
+    fs::create_dir_all(context.path("tmp/npubench-other")).expect("created");
+    context.write("tmp/npubench-tmp-notes", "text");
+    context.write("tmp/.tmpAbCdEf/file", "text");
+    context
+}
+
+/// Runs a command with its own folder for temporary files; kills it after a part of `whole`, if given.
+fn run_in_folder(context: &Context, arguments: &[&str], kill_after: Option<Duration>) -> Option<i32> {
+    let mut command: Command = context.command(arguments);
+    let mut child = command
+        .env("TMPDIR", context.path("tmp"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("npubench starts");
+    if let Some(delay) = kill_after {
+        thread::sleep(delay);
+        let _ = child.kill();
+    }
+    child.wait().expect("reaped").code()
+}
+
+#[test]
+fn next_command_removes_temporary_folders_of_killed_ones() {
+    let context = with_foreign_files();
+    let foreign = names(&context.path("tmp"));
+    context.small_database("db");
+    let started = Instant::now();
+    assert_eq!(run_in_folder(&context, &RUN, None), Some(0));
+    let whole = started.elapsed();
+    assert_eq!(names(&context.path("tmp")), foreign);
+    let mut left = 0;
+    for kill in 0..KILLS {
+        let again = [&RUN[..], &["--update", "all"]].concat();
+        run_in_folder(&context, &again, Some(whole * kill / KILLS));
+        left += names(&context.path("tmp")).len() - foreign.len();
+    }
+    assert!(left > 0, "no kill left a folder");
+    // Collections of the last killed run are ended by this one, after its own first folder was created.
+    assert_eq!(run_in_folder(&context, &RUN, None), Some(0));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while names(&context.path("tmp")) != foreign {
+        assert!(Instant::now() < deadline, "{:?}", names(&context.path("tmp")));
+        assert_eq!(run_in_folder(&context, &["plan", "--db", "db"], None), Some(0));
+    }
+}
+
+#[test]
+fn repeated_ingest_removes_the_unfinished_database_of_a_killed_one() {
+    let context = Context::new();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer");
+    let ingest = ["ingest", profile, "--db", "place/db", "--kind", "rehearsal"];
+    let started = Instant::now();
+    assert_eq!(run_in_folder(&context, &ingest, None), Some(0));
+    let whole = started.elapsed();
+    let mut left = 0;
+    for kill in 0..4 * KILLS {
+        fs::remove_dir_all(context.path("place")).expect("removed");
+        fs::create_dir(context.path("place")).expect("created");
+        run_in_folder(&context, &ingest, Some(whole * kill / (4 * KILLS)));
+        left += u32::from(names(&context.path("place")).iter().any(|name| name != "db"));
+        assert_eq!(run_in_folder(&context, &ingest, None), Some(0));
+        assert_eq!(names(&context.path("place")), ["db"], "kill {kill}");
+    }
+    assert!(left > 0, "no kill left an unfinished database");
+}
+
+#[test]
+fn temporary_folder_may_be_relative() {
+    let context = Context::new();
+    context.small_database("db");
+    fs::create_dir(context.path("tmp")).expect("created");
+    let mut command = context.command(&RUN);
+    let ran = context.ran(&command.env("TMPDIR", "tmp").output().expect("npubench runs"));
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(names(&context.path("tmp")), Vec::<String>::new());
+}
