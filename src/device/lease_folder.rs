@@ -15,7 +15,7 @@ use std::{
 use nix::{errno::Errno, fcntl::OFlag};
 
 use super::DeviceError;
-use crate::profile::npu_smi::NpuChip;
+use crate::{files::scratch::temporary_folder, profile::npu_smi::NpuChip};
 
 /// Folder of lease files.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl LeaseFolder {
 
     /// Folder of the present user in the temporary folder, created if missing.
     pub(crate) fn of_user() -> Self {
-        let path = std::env::temp_dir().join(format!("npubench-leases-{}", nix::unistd::geteuid()));
+        let path = temporary_folder().join(format!("npubench-leases-{}", nix::unistd::geteuid()));
         Self { path, sharing: LeaseSharing::OneUser, names: BTreeMap::new() }
     }
 

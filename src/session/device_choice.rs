@@ -8,6 +8,7 @@ use crate::{
     database::Database,
     device::{self, PlatformConfig},
     domain::{DataKind, soc_of_chip},
+    files::ScratchFolder,
     profile::{DeviceEvidence, npu_smi::NpuChip},
     report::print_note,
     vendor_check::first_device_soc,
@@ -190,7 +191,7 @@ pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
     if kind == DataKind::Rehearsal {
         return None;
     }
-    let scratch = tempfile::tempdir().ok()?;
+    let scratch = ScratchFolder::create().ok()?;
     device::query_npu_smi(&[], scratch.path()).ok().map(|info| info.chips)
 }
 
