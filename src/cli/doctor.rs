@@ -12,7 +12,9 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    device::{self, CheckStatus, DoctorCheck, custom_operators, diagnosis},
+    device::{
+        self, CheckStatus, DoctorCheck, SoftwareLocations, check_installation, custom_operators, diagnosis,
+    },
     domain::DataKind,
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
@@ -47,7 +49,10 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let variable = |name: &str| std::env::var(name).ok();
     let host = device::query_host_devices(&[], scratch.path());
     let mut points = vec![diagnosis::check_devices(&host)];
-    points.extend(diagnosis::check_cann(variable));
+    let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
+    let cann = SoftwareLocations::of_host(variable).read_software(&packages).cann;
+    points.extend(check_installation(variable, cann.as_deref(), scratch.path()));
+    points.push(diagnosis::check_visible_devices(variable));
     points.push(match installed_software(&options.python.python) {
         Ok(versions) => DoctorCheck {
             name: "torch_npu",
@@ -70,7 +75,6 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         let counted = counted_devices(&options.python.python, &[]).map_err(|error| error.to_string());
         points.push(diagnosis::check_numbering(host, counted));
     }
-    let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
     let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
     points.push(diagnosis::check_operators(&packages, &affected));

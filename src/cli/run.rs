@@ -98,6 +98,9 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         faults,
     };
     let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
+    if kind == DataKind::Npu {
+        context.require_installation()?;
+    }
     if kind == DataKind::Npu && !options.without_selftest {
         context.require_selftest()?;
     }

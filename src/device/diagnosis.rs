@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use super::{
-    CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health, search_path,
-};
-use crate::process::find_program;
+use super::{CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health};
 
 /// Result of a check, with its text in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
@@ -32,7 +29,12 @@ pub(crate) struct DoctorCheck {
     pub(crate) fix: String,
 }
 
-fn doctor_check(name: &'static str, status: CheckStatus, found: impl Into<String>, fix: &str) -> DoctorCheck {
+pub(super) fn doctor_check(
+    name: &'static str,
+    status: CheckStatus,
+    found: impl Into<String>,
+    fix: &str,
+) -> DoctorCheck {
     let fix = if status == CheckStatus::Passed { String::new() } else { fix.to_owned() };
     DoctorCheck { name, status, found: found.into(), fix }
 }
@@ -86,32 +88,15 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
     }
 }
 
-/// Checks CANN, device numbering and msprof in the environment.
-pub(crate) fn check_cann(variable: impl Fn(&str) -> Option<String>) -> Vec<DoctorCheck> {
-    let cann = match variable("ASCEND_HOME_PATH") {
-        Some(path) if Path::new(&path).is_dir() => doctor_check("CANN", CheckStatus::Passed, path, ""),
-        Some(path) => {
-            doctor_check("CANN", CheckStatus::Missing, format!("`{path}` is not a folder"), SET_CANN)
-        }
-        None => doctor_check("CANN", CheckStatus::Missing, "ASCEND_HOME_PATH is not set", SET_CANN),
+/// Checks that no variable renumbers the devices.
+pub(crate) fn check_visible_devices(variable: impl Fn(&str) -> Option<String>) -> DoctorCheck {
+    let Some(value) = variable(VISIBLE) else {
+        return doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), "");
     };
-    let visible = match variable(VISIBLE) {
-        None => doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), ""),
-        Some(value) => {
-            let found =
-                format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler");
-            let fix = "unset it, and select devices with `--devices` and the numbers of `npu-smi info`";
-            doctor_check("device numbers", CheckStatus::Missing, found, fix)
-        }
-    };
-    let msprof = match find_program("msprof", &search_path(&[])) {
-        Some(path) => doctor_check("msprof", CheckStatus::Passed, path.to_string_lossy(), ""),
-        None => doctor_check("msprof", CheckStatus::Missing, "not in the PATH", SET_CANN),
-    };
-    vec![cann, visible, msprof]
+    let found = format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler");
+    let fix = "unset it, and select devices with `--devices` and the numbers of `npu-smi info`";
+    doctor_check("device numbers", CheckStatus::Missing, found, fix)
 }
-
-const SET_CANN: &str = "source CANN's set_env.sh";
 
 /// Checks for packages of custom operators.
 pub(crate) fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
@@ -157,10 +142,9 @@ mod tests {
 
     #[test]
     fn each_failed_check_names_a_fix() {
-        let checks = check_cann(|name| (name == VISIBLE).then(|| "3".to_owned()));
-        let found: Vec<(&str, CheckStatus)> = checks.iter().map(|check| (check.name, check.status)).collect();
-        assert_eq!(found[..2], [("CANN", CheckStatus::Missing), ("device numbers", CheckStatus::Missing)]);
-        assert!(checks.iter().all(|check| (check.status == CheckStatus::Passed) == check.fix.is_empty()));
+        let check = check_visible_devices(|name| (name == VISIBLE).then(|| "3".to_owned()));
+        assert!(check.status == CheckStatus::Missing && check.fix.contains("--devices"), "{check:?}");
+        assert_eq!(check_visible_devices(|_| None).status, CheckStatus::Passed);
         assert_eq!(check_operators(&[], &["X"]).found, "none; X need them");
     }
 }

@@ -4,6 +4,7 @@
 
 mod custom_operators;
 pub(crate) mod diagnosis;
+mod installation;
 mod lease;
 mod lease_folder;
 mod numbering;
@@ -20,6 +21,7 @@ use std::{
 
 pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
 pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
+pub(crate) use installation::check_installation;
 pub use lease::DeviceLease;
 pub(crate) use lease::DeviceLeases;
 pub(crate) use lease_folder::LeaseFolder;
@@ -199,11 +201,22 @@ fn run_npu_smi(
     scratch: &Path,
     stop: &AtomicBool,
 ) -> Result<String, DeviceError> {
-    let log = scratch.join("npu-smi.txt");
+    run_host_program("npu-smi", arguments, environment, scratch, stop)
+}
+
+/// Runs a program that prints a short text, and returns its output, which is also written to `scratch`.
+fn run_host_program(
+    name: &str,
+    arguments: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+    stop: &AtomicBool,
+) -> Result<String, DeviceError> {
+    let log = scratch.join(format!("{name}.txt"));
     // The PATH of the collection scripts comes before our own.
     let path = search_path(environment);
-    let program = process::find_program("npu-smi", &path);
-    let program = program.ok_or_else(|| ProcessError::NotFound { program: "npu-smi".to_owned() })?;
+    let program = process::find_program(name, &path);
+    let program = program.ok_or_else(|| ProcessError::NotFound { program: name.to_owned() })?;
     let mut environment = environment.to_vec();
     environment.retain(|(name, _)| name != "PATH");
     environment.push(("PATH".to_owned(), path));

@@ -51,6 +51,18 @@ impl fmt::Display for SoftwareVersions {
     }
 }
 
+/// Parses the first version in a text such as `Python 3.11.2` or `8.3.RC1`; a part without digits counts as 0. `None`
+/// without a number that a point follows.
+pub(crate) fn version_numbers(text: &str) -> Option<[u32; 3]> {
+    text.split_whitespace().find_map(|word| {
+        let mut parts = word.split('.').map(|part| {
+            let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        });
+        Some([parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)])
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +70,14 @@ mod tests {
     fn stack(cann: &str, torch_npu: &str) -> SoftwareVersions {
         let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         SoftwareVersions { cann: known(cann), torch_npu: known(torch_npu) }
+    }
+
+    #[test]
+    fn numbers_of_versions_are_parsed() {
+        assert_eq!(version_numbers("Python 3.11.2\n"), Some([3, 11, 2]));
+        assert_eq!(version_numbers("Python 3.8.0rc1"), Some([3, 8, 0]));
+        assert_eq!(version_numbers("8.3.RC1"), Some([8, 3, 0]));
+        assert_eq!(version_numbers("command not found"), None);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct SelftestContext {
     pub(crate) database: Database,
     pub(crate) assets: AssetFiles,
     pub(crate) profile: DeviceProfile,
+    /// Version of CANN in the files of the installation; `None` if it is unknown.
+    pub(crate) cann_version: Option<String>,
     /// Python interpreter of the scripts.
     pub(crate) python: String,
     /// Variables of all programs; `PATH` precedes the present one.

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     config::DeviceProfile,
     device::search_path,
+    domain::version_numbers,
     process::{self, CommandSpec, find_program},
 };
 
@@ -18,6 +19,8 @@ use crate::{
 const OLDEST_EXPORT_PYTHON: [u32; 3] = [3, 7, 5];
 /// Time limit of a program that prints a version.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
+/// Oldest CANN whose msprof takes the options of `collect.sh`.
+const OLDEST_CANN: [u32; 3] = [8, 0, 0];
 const EXPECTED: &str = "CANN 8.0 or later, python3 3.7.5 or later for the export, torch_npu on the device, and a chip \
      with the cores and the clock of the database's device profile";
 
@@ -33,7 +36,8 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let request = ScriptRequest { function: "host", parameters: json!({}), devices: &devices };
     let evidence = context.collect(&folder.join("import"), &request)?;
     let software = HostFacts {
-        export_python: parse_version(&python),
+        cann: context.cann_version.clone(),
+        export_python: version_numbers(&python),
         torch: text_of(&evidence, "torch"),
         torch_npu: text_of(&evidence, "torch_npu"),
         chip: ProfiledChip::read(&evidence),
@@ -77,17 +81,6 @@ fn text_of(evidence: &CollectedEvidence, key: &str) -> Option<String> {
     evidence.journal_value(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// Parses the first version of three numbers in a text such as `Python 3.11.2`.
-fn parse_version(text: &str) -> Option<[u32; 3]> {
-    text.split_whitespace().find_map(|word| {
-        let mut parts = word.split('.').map(|part| {
-            let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
-            digits.parse().ok()
-        });
-        Some([parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)])
-    })
-}
-
 /// Cores and clock of the device, from the `info.json` of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProfiledChip {
@@ -127,6 +120,8 @@ impl ProfiledChip {
 /// Facts that the experiment compares.
 #[derive(Clone, Debug)]
 struct HostFacts {
+    /// Version of CANN in the files of the installation.
+    cann: Option<String>,
     export_python: Option<[u32; 3]>,
     torch: Option<String>,
     torch_npu: Option<String>,
@@ -139,6 +134,11 @@ impl HostFacts {
     /// Returns a description of the facts, and the problems.
     fn compare(&self, profile: &DeviceProfile) -> (String, Vec<String>) {
         let mut problems = Vec::new();
+        let unknown = || "unknown".to_owned();
+        let cann = self.cann.clone().unwrap_or_else(unknown);
+        if version_numbers(&cann).is_some_and(|version| version < OLDEST_CANN) {
+            problems.push(format!("CANN is {cann}, whose msprof has other options than that of 8.0"));
+        }
         match self.export_python {
             Some(version) if version >= OLDEST_EXPORT_PYTHON => {}
             Some([major, minor, patch]) => {
@@ -163,9 +163,8 @@ impl HostFacts {
         problems.extend(differs.map(|(name, found, known)| {
             format!("the chip has {found} {name}, the device profile {} has {known}", profile.device)
         }));
-        let unknown = || "unknown".to_owned();
         let seen = format!(
-            "torch {}, torch_npu {}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz",
+            "CANN {cann}, torch {}, torch_npu {}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz",
             self.torch.clone().unwrap_or_else(unknown),
             self.torch_npu.clone().unwrap_or_else(unknown)
         );
@@ -185,6 +184,7 @@ mod tests {
     fn facts(profile: &DeviceProfile) -> HostFacts {
         let DeviceProfile { cube_cores, vector_cores, clock_mhz, .. } = *profile;
         HostFacts {
+            cann: Some("8.3.RC1".to_owned()),
             export_python: Some([3, 11, 2]),
             torch: Some("2.9.0".to_owned()),
             torch_npu: Some("2.9.0.post1".to_owned()),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn another_chip_or_an_old_python_is_a_problem() {
+    fn another_chip_or_old_software_is_a_problem() {
         let profile = profile();
         let good = facts(&profile);
         assert_eq!(good.compare(&profile).1, [""; 0]);
@@ -202,6 +202,8 @@ mod tests {
         let chip = ProfiledChip { cube_cores: 20, vector_cores: 40, clock_mhz: profile.clock_mhz };
         let other = problems(HostFacts { chip: Some(chip), ..good.clone() });
         assert!(other.contains("20 cube cores") && other.contains(&profile.device), "{other}");
+        let old = problems(HostFacts { cann: Some("7.0.RC1".to_owned()), ..good.clone() });
+        assert!(old.contains("CANN is 7.0.RC1"), "{old}");
         let old = problems(HostFacts { export_python: Some([3, 7, 4]), ..good.clone() });
         assert!(old.contains("3.7.4"), "{old}");
         let without = problems(HostFacts { torch_npu: None, ..good });
@@ -209,10 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_device_information_are_parsed() {
-        assert_eq!(parse_version("Python 3.11.2\n"), Some([3, 11, 2]));
-        assert_eq!(parse_version("Python 3.8.0rc1"), Some([3, 8, 0]));
-        assert_eq!(parse_version("command not found"), None);
+    fn device_information_is_parsed() {
         let text = r#"{"DeviceInfo":[{"ai_core_num":24,"aiv_num":48,"aic_frequency":"1850"}]}"#;
         let chip = ProfiledChip { cube_cores: 24, vector_cores: 48, clock_mhz: 1850 };
         assert_eq!(ProfiledChip::parse(text), Some(chip));

@@ -13,7 +13,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    device::{self, DeviceNumbering, HostDevices, HostFingerprint},
+    device::{self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint},
     domain::{DataKind, KernelName, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
@@ -91,6 +91,22 @@ impl RunContext {
         let chips = selected.chips;
         adapt_to_host(&mut profile, &database, &chips, &options.python, &variables)?;
         Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software })
+    }
+
+    /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks are
+    /// those of `doctor` that take no time.
+    pub(crate) fn require_installation(&self) -> Result<(), CommandError> {
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
+        match checks.into_iter().find(|check| check.status == CheckStatus::Missing) {
+            None => Ok(()),
+            Some(DoctorCheck { name, found, fix, .. }) => Err(CommandError {
+                message: format!("this host cannot measure: {name}: {found}"),
+                hint: format!("{fix}; `npubench doctor` lists all checks"),
+                exit: ExitStatus::CannotMeasure,
+            }),
+        }
     }
 
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {

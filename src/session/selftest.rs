@@ -118,9 +118,19 @@ fn selftest_context(
         })?;
     }
     let environment = program_environment(options, &folder.join("host"), &host.database)?.variables;
-    let RunContext { database, assets, profile, numbering, .. } = host;
-    let python = options.python.clone();
-    Ok(SelftestContext { database, assets, profile, python, environment, devices, numbering, leases, stop })
+    let RunContext { database, assets, profile, numbering, software, .. } = host;
+    Ok(SelftestContext {
+        database,
+        assets,
+        profile,
+        cann_version: software.cann,
+        python: options.python.clone(),
+        environment,
+        devices,
+        numbering,
+        leases,
+        stop,
+    })
 }
 
 impl RunContext {
