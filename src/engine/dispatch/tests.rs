@@ -380,10 +380,10 @@ fn collection_that_fails_on_a_full_disk_is_repeated_without_blame() {
 /// A transaction that another program blocks is tried again; a second stop request ends the wait.
 #[test]
 fn locked_ledger_is_waited_for_and_a_stop_request_ends_the_wait() {
-    let fixture = Fixture::new(8);
-    let path = fixture.database.ledger_path();
-    drop(Ledger::open(&path).expect("created"));
     for stops in [&[][..], &[1.0, 2.0]] {
+        let fixture = Fixture::new(8);
+        let path = fixture.database.ledger_path();
+        drop(Ledger::open(&path).expect("created"));
         let blocker = RefCell::new(None);
         let waits = RefCell::new(0);
         let observe = |_: &LaneContext, event: &RunEvent| match event {
