@@ -10,15 +10,14 @@
 //! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
 //! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
-//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Normal
-//! deviates are sums of twelve uniform ones, so that none is beyond 6 sd. Nothing was fitted to a device: the numbers
-//! contain no information about a kernel.
+//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Nothing was
+//! fitted to a device: the numbers contain no information about a kernel.
 
 use super::NoiseModel;
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::Nanos,
-    stats::SplitMix64,
+    stats::{hash_numbers, hash_text, normal_deviate, signed_unit_deviate, small_exponential},
 };
 
 /// The tick of the counter behind the profiler's times.
@@ -48,26 +47,15 @@ pub(super) struct LaunchContext {
     pub(super) in_process: u32,
 }
 
-/// Mean duration of a warm kernel, without noise.
+/// Mean duration of a kernel, without noise.
 pub(super) fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
-    base_above(profile.fastest(work), kernel, work)
-}
-
-/// Mean duration of a kernel whose tensors are not in the cache, without noise.
-pub(super) fn cold_base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
-    let traffic = Nanos::from_seconds(work.bytes / profile.hbm_bytes_per_second());
-    base_above(profile.fastest(work).max(traffic), kernel, work)
-}
-
-/// Mean duration of a kernel with that bound.
-fn base_above(bound: Nanos, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
         ComputeUnit::Cube => 1.6,
         ComputeUnit::Vector => 1.9,
         ComputeUnit::Mte => 1.7,
     };
-    let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit(hash_text(kernel));
-    rounded(nanos(bound) * inefficiency * spread + FIXED_NS)
+    let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit_deviate(hash_text(kernel));
+    rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
 }
 
 /// Duration of one launch with that base.
@@ -79,11 +67,11 @@ pub(super) fn duration(
 ) -> Nanos {
     let base = nanos(base);
     let varied = match context.model {
-        NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit(variation(context))),
+        NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit_deviate(variation(context))),
         NoiseModel::Lifelike => {
             let collection = [context.seed, u64::from(context.collection), u64::from(context.device)];
-            let offset = 1.0 + COLLECTION_SD * normal(hash_numbers(&collection));
-            let noise = exponential(LAUNCH_SD * normal(variation(context)));
+            let offset = 1.0 + COLLECTION_SD * normal_deviate(hash_numbers(&collection));
+            let noise = small_exponential(LAUNCH_SD * normal_deviate(variation(context)));
             let cold = usize::try_from(context.in_process).ok().and_then(|index| COLD.get(index));
             let (factor, more) = cold.copied().unwrap_or((1.0, 0.0));
             base * offset * noise * factor + more
@@ -111,46 +99,12 @@ pub(super) fn stretched(duration: Nanos, factor: f64) -> Nanos {
     rounded(nanos(duration) * factor)
 }
 
-/// A number from 0 to below `bound`, by hash of the others.
-pub(super) fn pick(numbers: &[u64], bound: u64) -> u64 {
-    hash_numbers(numbers) % bound.max(1)
-}
-
 fn nanos(time: Nanos) -> f64 {
     time.0 as f64
 }
 
 fn rounded(nanos: f64) -> Nanos {
     Nanos((nanos / TICK_NS as f64).round() as i64 * TICK_NS)
-}
-
-fn hash_numbers(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |hash: u64, &number| SplitMix64::new(hash ^ number).next_u64())
-}
-
-fn hash_text(text: &str) -> u64 {
-    text.bytes().fold(0, |hash: u64, byte| SplitMix64::new(hash ^ u64::from(byte)).next_u64())
-}
-
-/// Uniform over [0, 1), with all 53 bits of the mantissa.
-fn unit(bits: u64) -> f64 {
-    (bits >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// Uniform over [-1, 1).
-fn signed_unit(bits: u64) -> f64 {
-    2.0 * unit(bits) - 1.0
-}
-
-/// A normal deviate by the central limit, because logarithms differ in the last bit between machines.
-fn normal(seed: u64) -> f64 {
-    let mut random = SplitMix64::new(seed);
-    (0..12).map(|_| unit(random.next_u64())).sum::<f64>() - 6.0
-}
-
-/// `e^x` for the small x that noise has: at |x| = 0.06 the terms left out are below 1e-12.
-fn exponential(x: f64) -> f64 {
-    1.0 + x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
 }
 
 #[cfg(test)]
@@ -231,10 +185,12 @@ mod tests {
 
     #[test]
     fn launch_noise_has_the_stated_spread() {
-        let logs: Vec<f64> = (0..20_000).map(|n| LAUNCH_SD * normal(n)).collect();
+        let logs: Vec<f64> = (0..20_000).map(|n| LAUNCH_SD * normal_deviate(n)).collect();
         let sd = (logs.iter().map(|x| x * x).sum::<f64>() / logs.len() as f64).sqrt();
         assert!((sd - LAUNCH_SD).abs() < 0.0002, "{sd}");
-        assert!((-60..=60).map(|n| f64::from(n) / 1e3).all(|x| (exponential(x) - x.exp()).abs() < 1e-12));
+        assert!(
+            (-60..=60).map(|n| f64::from(n) / 1e3).all(|x| (small_exponential(x) - x.exp()).abs() < 1e-12)
+        );
     }
 
     proptest! {

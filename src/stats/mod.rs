@@ -5,12 +5,16 @@
 //! platform's maths library is the square root, which IEEE 754 rounds exactly.
 
 mod bootstrap;
+mod deviates;
 mod interval;
 mod outlier;
 mod random;
 mod summary;
 
 pub(crate) use bootstrap::median_interval_of_collections;
+pub(crate) use deviates::{
+    hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
+};
 pub(crate) use interval::median_interval;
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;

@@ -17,8 +17,6 @@ pub(crate) enum HostDefect {
     LostHead,
     /// The clock of the cores never reaches its rating.
     UnsettledClock,
-    /// The cache is four times as large as that of the device profile.
-    LargeCache,
     /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
 }

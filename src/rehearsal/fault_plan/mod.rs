@@ -90,15 +90,16 @@ impl StandInSoftware {
     /// Names and versions.
     fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self { cann, driver, firmware, torch, torch_npu, vllm_ascend } = self;
-        let always = [
-            ("cann", cann),
-            ("driver", driver),
-            ("firmware", firmware),
-            ("torch", torch),
-            ("torch_npu", torch_npu),
-        ];
-        let optional = vllm_ascend.iter().map(|version| ("vllm_ascend", version));
-        always.into_iter().chain(optional).map(|(name, version)| (name, version.as_str()))
+        [
+            ("cann", Some(cann)),
+            ("driver", Some(driver)),
+            ("firmware", Some(firmware)),
+            ("torch", Some(torch)),
+            ("torch_npu", Some(torch_npu)),
+            ("vllm_ascend", vllm_ascend.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, version)| Some((name, version?.as_str())))
     }
 
     /// Returns the first name whose version has other characters than those of versions, and the version.

@@ -15,11 +15,11 @@ use super::{
         DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
         RandomKey,
     },
-    timing,
 };
 use crate::{
     domain::{LogicalDeviceId, Nanos},
     render::{Manifest, ManifestCase},
+    stats::pick_number,
 };
 
 /// The faults of one host, in one of its processes.
@@ -160,7 +160,7 @@ impl ActiveFaults {
             RandomKey::Case => (subject, 0),
             RandomKey::Device => (0, u64::from(device) + 1),
         };
-        let drawn = timing::pick(&[self.seed, index as u64, subject, device], STEPS);
+        let drawn = pick_number(&[self.seed, index as u64, subject, device], STEPS);
         (drawn as f64) < probability * STEPS as f64
     }
 }

@@ -1,5 +1,4 @@
-//! The clock of the cores in `msprof_*.json`, as msprof writes it: counter events `AI Core Freq` where it changes, and at
-//! the end of the collection.
+//! Counter events `AI Core Freq` in `msprof_*.json`, as msprof writes them: at each change of the clock, and at the end.
 
 use std::collections::BTreeMap;
 

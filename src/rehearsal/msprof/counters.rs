@@ -4,10 +4,8 @@ use crate::{
     config::DeviceProfile,
     domain::AicMetrics,
     profile::COUNTERS,
-    rehearsal::{
-        npu::{LoggedLaunch, TaskEngine},
-        timing,
-    },
+    rehearsal::npu::{LoggedLaunch, TaskEngine},
+    stats::pick_number,
 };
 
 /// Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on
@@ -112,10 +110,10 @@ fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
 fn core(busy: f64, cycles: f64, shares: &[u64], launch: &LoggedLaunch) -> String {
     let mut cells = format!("{busy:.3},{cycles:.0}");
     for (pipe, share) in (0_u64..).zip(shares) {
-        let ratio = (share + timing::pick(&[launch.variation, pipe], 40)) as f64 / 1e3;
+        let ratio = (share + pick_number(&[launch.variation, pipe], 40)) as f64 / 1e3;
         cells.push_str(&format!(",{:.3},{ratio:.3}", busy * ratio));
     }
-    let misses = timing::pick(&[launch.variation, u64::MAX], 120) as f64 / 1e3;
+    let misses = pick_number(&[launch.variation, u64::MAX], 120) as f64 / 1e3;
     cells.push_str(&format!(",{misses:.3}"));
     cells
 }

@@ -12,7 +12,8 @@ use super::op_summary;
 use crate::{
     config::DeviceProfile,
     domain::{AicMetrics, Nanos},
-    rehearsal::{npu::LoggedLaunch, timing},
+    rehearsal::npu::LoggedLaunch,
+    stats::pick_number,
 };
 
 /// A folder or file that cannot be written.
@@ -39,7 +40,7 @@ pub(super) fn folder_name(started: Nanos, seed: u64) -> String {
     let zoned = zoned(started);
     let letter = |index: u64| {
         let numbers = [seed, started.0.unsigned_abs(), u64::from(std::process::id()), index];
-        let picked = timing::pick(&numbers, 26);
+        let picked = pick_number(&numbers, 26);
         char::from(b'A' + u8::try_from(picked).unwrap_or_default())
     };
     let letters: String = (0..16).map(letter).collect();
@@ -324,7 +325,7 @@ mod tests {
         );
         let info = fs::read_to_string(root.join("device_3/info.json.3")).expect("is there");
         let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
-        assert_eq!(info["DeviceInfo"][0]["aic_frequency"], "1800");
+        assert_eq!(info["DeviceInfo"][0]["aic_frequency"], "1850");
         assert_eq!(
             (&info["hostname"], &info["platform_version"]),
             (&"rehearsal".into(), &"rehearsal".into())

@@ -161,8 +161,7 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
         // A fused kernel has the name of the generator of fused kernels.
         let is_fused = session.environment.fuses_elementwise;
         let (name, kernel) = if is_fused { ("dvm_fused_0", "DvmFused") } else { ("aclnnNeg_Neg_Neg", "Neg") };
-        let storages: Vec<(u64, u64)> = session.memory.storage_of(source).into_iter().collect();
-        session.log.launch_cached(device, plain_operation(name, kernel, vec![tensor], output), &storages);
+        session.log.launch(device, plain_operation(name, kernel, vec![tensor], output));
     }
     session.memory.tensor_reply(result)
 }

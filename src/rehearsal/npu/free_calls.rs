@@ -1,12 +1,11 @@
-//! Calls of scripts without cases, as those of a selftest: products, copies and selections. Their durations depend on
-//! the model of the cache.
+//! Calls of scripts without cases, as those of a selftest: products and selections.
 
 use super::{
     api_args::{bind_signature, int_argument, tensor_handle},
     launch_log::{LaunchedOperation, TaskEngine},
-    protocol::{ApiReply, PyArguments, PyError, TensorHandle, runtime},
+    protocol::{ApiReply, PyArguments, PyError, runtime},
     session::ApiSession,
-    tensors::{DeviceKind, KnownValues, TensorOperand},
+    tensors::{DeviceKind, KnownValues},
 };
 use crate::{
     config::{ComputeUnit, KernelWork},
@@ -25,25 +24,9 @@ pub(super) fn call(
 ) -> Option<Result<ApiReply, PyError>> {
     Some(match api {
         "torch.mm" => product(session, arguments),
-        "torch.Tensor.copy_" => copy(session, arguments),
         "torch.index_select" => select(session, arguments),
         _ => return None,
     })
-}
-
-/// Returns the device of a tensor, which must be an NPU.
-fn device_of(operand: &TensorOperand) -> Result<u32, PyError> {
-    match operand.location {
-        DeviceKind::Npu(device) => Ok(device),
-        DeviceKind::Cpu => Err(runtime("rehearsal: the tensor is on the host")),
-    }
-}
-
-/// Launches an operation on tensors, whose places in the cache decide its duration.
-fn launch(session: &mut ApiSession, device: u32, tensors: &[TensorHandle], operation: LaunchedOperation) {
-    let storages: Vec<(u64, u64)> =
-        tensors.iter().filter_map(|handle| session.memory.storage_of(*handle)).collect();
-    session.log.launch_cached(device, operation, &storages);
 }
 
 fn product(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
@@ -56,7 +39,9 @@ fn product(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply
     if k != inner {
         return Err(runtime(format!("mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {inner}x{n})")));
     }
-    let device = device_of(&left)?;
+    let DeviceKind::Npu(device) = left.location else {
+        return Err(runtime("rehearsal: the tensor is on the host"));
+    };
     let output = Tensor::new([*m, *n], left.tensor.dtype.clone());
     let flops = 2.0 * (*m as f64) * (*k as f64) * (*n as f64);
     let bytes = left.tensor.bytes() + right.tensor.bytes() + output.bytes();
@@ -71,31 +56,8 @@ fn product(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply
         outputs: vec![output],
         work,
     };
-    launch(session, device, &handles, operation);
+    session.log.launch(device, operation);
     session.memory.tensor_reply(result)
-}
-
-fn copy(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-    let bound = bind_signature("copy_(Tensor self, Tensor src) -> Tensor", arguments, &[])?;
-    let (target, source) = (tensor_handle(&bound, "self")?, tensor_handle(&bound, "src")?);
-    let [to, from] = [session.memory.operand(target)?, session.memory.operand(source)?];
-    let device = device_of(&to)?;
-    let work = KernelWork {
-        flops: 0.0,
-        bytes: (to.tensor.bytes() + from.tensor.bytes()) as f64,
-        unit: ComputeUnit::Mte,
-        dtype: to.tensor.dtype.clone(),
-    };
-    let operation = LaunchedOperation {
-        name: "aclnnInplaceCopy_TensorMove_TensorMove".to_owned(),
-        kernel: "TensorMove".to_owned(),
-        task: TaskEngine::Vector,
-        inputs: vec![Some(from.tensor)],
-        outputs: vec![to.tensor],
-        work,
-    };
-    launch(session, device, &[target, source], operation);
-    Ok(ApiReply::Same { same: target })
 }
 
 /// `torch.index_select`: an index out of range is an exception of a core, which the next `synchronize` raises.

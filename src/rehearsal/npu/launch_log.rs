@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use super::cache_model::CacheModel;
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
@@ -15,6 +14,7 @@ use crate::{
         timing::{self, LaunchContext, TICK_NS},
     },
     render::{Manifest, ManifestCase, SentinelLengths},
+    stats::pick_number,
 };
 
 /// The engine of the device that executes a task.
@@ -79,8 +79,6 @@ pub(super) struct LaunchLog {
     launches: Vec<LoggedLaunch>,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
-    /// Caches of the devices, for scripts without cases.
-    caches: BTreeMap<u32, CacheModel>,
     /// True if the launches of the current case run on an AI CPU.
     pub(super) is_on_ai_cpu: bool,
 }
@@ -110,7 +108,6 @@ impl LaunchLog {
             in_process: HashMap::new(),
             launches: Vec::new(),
             slowdown: 1.0,
-            caches: BTreeMap::new(),
             is_on_ai_cpu: false,
         }
     }
@@ -158,32 +155,8 @@ impl LaunchLog {
         self.streams.keys().map(|device| self.config.physical_id(LogicalDeviceId(*device))).collect()
     }
 
-    /// Appends a launch whose duration depends on whether these storages (numbers and bytes) are in the cache. Launches
-    /// of cases have the duration of a warm cache.
-    pub(super) fn launch_cached(
-        &mut self,
-        device: u32,
-        operation: LaunchedOperation,
-        storages: &[(u64, u64)],
-    ) {
-        let capacity =
-            (self.profile.l2_mib << 20) * if self.has_defect(HostDefect::LargeCache) { 4 } else { 1 };
-        let mut is_cold = false;
-        if !self.has_cases() {
-            let cache = self.caches.entry(device).or_default();
-            for &(storage, bytes) in storages {
-                is_cold |= !cache.access(storage, bytes, capacity);
-            }
-        }
-        self.append(device, operation, is_cold);
-    }
-
-    /// Appends a launch with a warm cache.
-    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
-        self.append(device, operation, false);
-    }
-
-    fn append(&mut self, device: u32, mut operation: LaunchedOperation, is_cold: bool) {
+    /// Appends a launch; its duration is that of a kernel with a warm cache.
+    pub(super) fn launch(&mut self, device: u32, mut operation: LaunchedOperation) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
             // CANN launches nothing for tensors without elements.
@@ -200,13 +173,12 @@ impl LaunchLog {
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
-        let base = if is_cold { timing::cold_base } else { timing::base };
-        let base = base(&self.profile, &operation.kernel, &operation.work);
+        let base = timing::base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let slowdown = self.slowdown;
         let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
-            let pause = GAP_NS + timing::pick(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
+            let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));
             let (task_id, variation) = (stream.tasks, timing::variation(&context));
             let launch = LoggedLaunch { device, task_id, variation, start, duration, slowdown, operation };

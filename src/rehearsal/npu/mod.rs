@@ -6,7 +6,6 @@
 mod api_args;
 mod arguments;
 mod builtin;
-mod cache_model;
 mod compare_call;
 mod dispatch_call;
 mod factories;

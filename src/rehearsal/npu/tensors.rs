@@ -114,13 +114,6 @@ impl TensorMemory {
         Self { capacity, ..Self::default() }
     }
 
-    /// Returns the storage of a tensor and its bytes.
-    pub(super) fn storage_of(&self, handle: TensorHandle) -> Option<(u64, u64)> {
-        let storage = self.views.get(&handle)?.storage;
-        let TensorStorage { dims, dtype, .. } = self.storages.get(&storage)?;
-        Some((storage, Tensor::new(dims.clone(), dtype.clone()).bytes()))
-    }
-
     /// Sets the bytes of a device that another process leaves free; `None` where it has ended.
     pub(super) fn limit_free(&mut self, device: u32, left: Option<u64>) {
         match left {
