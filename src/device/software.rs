@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::CustomOperators;
-use crate::{config::IniFile, domain::SoftwareFingerprint};
+use crate::{config::IniFile, domain::SoftwareFingerprint, files::read_regular};
 
 /// Folder that contains `driver` and `firmware` where no other one is recorded.
 const ASCEND_ROOT: &str = "/usr/local/Ascend";
@@ -123,7 +123,7 @@ fn digest_files(folder: &Path, mut files: Vec<(PathBuf, u64)>) -> io::Result<Str
         digest.update(format!("{}\n{size}\n", place.to_string_lossy()));
         let is_library = path.extension().is_some_and(|extension| extension == "so");
         if is_library && place.starts_with("op_api") {
-            digest.update(fs::read(&path)?);
+            digest.update(read_regular(&path)?);
         }
     }
     Ok(digest.finalize().iter().take(8).fold(String::new(), |mut text, byte| {

@@ -1,8 +1,8 @@
 //! Use of the cores by recorded kernels, from which the numbers of cores and the clock are inferred.
 
-use std::{collections::BTreeMap, fs::File, io::Read as _, path::Path};
+use std::{collections::BTreeMap, io::Read as _, path::Path};
 
-use crate::domain::DeviceFacts;
+use crate::{domain::DeviceFacts, files::open_regular};
 
 /// Numbers of records from which cores and clock are inferred.
 const SAMPLED_RECORDS: usize = 20_000;
@@ -43,7 +43,7 @@ impl CoreUsage {
     }
 
     fn read_table(file: &Path) -> Option<Self> {
-        let input = File::open(file).ok()?.take(MOST_BYTES);
+        let input = open_regular(file).ok()?.take(MOST_BYTES);
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
         let header = reader.byte_headers().ok()?.clone();
         let column = |names: &[&str]| {

@@ -15,7 +15,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{core_usage::CoreUsage, sqlite};
-use crate::domain::DeviceFacts;
+use crate::{domain::DeviceFacts, files::read_regular};
 
 /// Device of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,7 +161,7 @@ fn read_info(path: &Path) -> Option<DeviceFacts> {
         #[serde(default)]
         aic_frequency: String,
     }
-    let host: ProfiledHost = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let host: ProfiledHost = serde_json::from_slice(&read_regular(path).ok()?).ok()?;
     let device = host.devices.first();
     let known = |number: Option<u32>| number.filter(|number| *number > 0);
     let platform = PLATFORMS.iter().find(|(number, _)| *number == host.platform_version);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs::{self, File},
+    fs,
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{ProfileFile, SkippedPath};
+use crate::files::{open_regular, read_regular};
 
 /// Profile and rank of each file, by the number of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,7 @@ fn rank_of_profile(file: &Path) -> Option<String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("profiler_info") && name.ends_with(".json")
     });
-    let info: RankedProfile = serde_json::from_slice(&fs::read(infos.next()?).ok()?).ok()?;
+    let info: RankedProfile = serde_json::from_slice(&read_regular(infos.next()?).ok()?).ok()?;
     let rank = info.rank_id.to_string();
     let rank = rank.trim_matches('"');
     (rank != "-1" && rank != "null" && !rank.is_empty()).then(|| format!("rank {rank}"))
@@ -90,7 +91,7 @@ pub fn leave_out_copies(files: Vec<ProfileFile>) -> (Vec<ProfileFile>, Vec<Skipp
 }
 
 fn content_key(path: &Path) -> io::Result<(u64, Vec<u8>)> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let length = file.metadata()?.len();
     let mut digest = Sha256::new();
     let mut bytes = Vec::new();

@@ -171,8 +171,7 @@ fn run_waits_for_disk_space_and_ends_in_the_same_rows() {
     for n in 0..fills {
         let Some(disk) = SmallDisk::mounted(ingested()) else { return };
         disk.copy_in("db");
-        let mut child =
-            disk.npubench(&RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut child = disk.start_run();
         // Filled twice, the second time shortly after it was freed.
         for instant in [fraction(n), fraction(n + 7) / 2.0] {
             thread::sleep(takes.mul_f64(instant));

@@ -248,7 +248,7 @@ fn invalid_mutation_requests_are_reported() {
     let ran = grid(&context, &["--mutate", "--device", "ATLAS_800_A2_313T_64G"]);
     insta::assert_snapshot!(ran.stderr, @r"
     error: the device of `db` is `ATLAS_800_A3_752T_128G_DIE`, not `ATLAS_800_A2_313T_64G`
-    hint: the device of a database is set when it is created; use another folder
+    hint: use another folder for another device; if the device of the database is wrong, correct `device` in its database.yaml: the profiling columns do not depend on it, and `run --update all` assesses measured rows again
     ");
     context.write(
         "a/op_replay/SwiGlu.yaml",

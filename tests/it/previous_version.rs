@@ -15,9 +15,16 @@ use sha2::{Digest as _, Sha256};
 
 use crate::context::{Context, Ran};
 
-/// Columns whose cells differ between two runs of one seed: the run's id, the reason, which is prose, and the software,
-/// which the earlier version did not record.
-const UNSTABLE_COLUMNS: [&str; 3] = ["MicroBench Run", "MicroBench Reason", "MicroBench Software"];
+/// Columns whose cells differ between two runs of one seed (the run's id and the reason, which is prose), and columns that
+/// the earlier version did not have: the software, and the evidence of production rows.
+const UNSTABLE_COLUMNS: [&str; 6] = [
+    "MicroBench Run",
+    "MicroBench Reason",
+    "MicroBench Software",
+    "Profiling Records",
+    "Profiling Ranks",
+    "Profiling Profiles",
+];
 
 /// The commands of these tests as the current version spells them.
 enum Command<'a> {
