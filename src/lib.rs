@@ -8,7 +8,7 @@
 //! | 0 | `exit`, `stats`, `domain` |
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `grid` |
+//! | 3 | `render`, `ledger`, `database`, `grid`, `fault_plan` |
 //! | 4 | `device`, `plan`, `sched`, `verify` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
@@ -22,6 +22,7 @@ pub mod domain;
 mod engine;
 mod events;
 pub mod exit;
+pub mod fault_plan;
 mod files;
 pub mod grid;
 mod ledger;

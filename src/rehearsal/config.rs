@@ -8,13 +8,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    HostError,
-    fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
-};
+use super::HostError;
 use crate::{
     config::{AssetFiles, DeviceProfile},
     domain::LogicalDeviceId,
+    fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
 };
 
 /// Model of simulated durations, defined in `timing`.

@@ -6,11 +6,11 @@ use std::{ffi::OsString, path::Path};
 use super::{
     HostConfig,
     device_activity::processes_of_device,
-    fault_plan::{HostDefect, ShownProcessIds},
     faults::{ActiveFaults, FaultyDeviceState},
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
 };
+use crate::fault_plan::{HostDefect, ShownProcessIds};
 
 /// Device memory of a replay, in MB.
 const PROCESS_MB: u64 = 1_024;

@@ -8,7 +8,7 @@ use crate::{
     config::AssetFiles,
     domain::DataKind,
     exit::ExitStatus,
-    rehearsal::fault_plan::{FaultPlan, ValidNames},
+    fault_plan::{FaultPlan, ValidNames},
 };
 
 /// Loads the fault plan of the rehearsal host; without a file the plan is empty.

@@ -2,7 +2,7 @@
 //! open; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! `database`, `grid`, `fault_plan`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;

@@ -6,8 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    domain::ProfilerSettings, plan::UpdateMode, rehearsal, rehearsal::fault_plan::FaultPlan,
-    render::PinnedEnvironment,
+    domain::ProfilerSettings, fault_plan::FaultPlan, plan::UpdateMode, rehearsal, render::PinnedEnvironment,
 };
 
 /// Deadline of a run.

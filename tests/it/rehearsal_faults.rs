@@ -13,9 +13,9 @@ use npubench::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
     domain::{Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
+    fault_plan::{FaultPlan, ValidNames},
     process::{self, CommandSpec, ExitKind},
     profile::npu_smi::{NpuSmiInfo, parse_info},
-    rehearsal::fault_plan::{FaultPlan, ValidNames},
     render::Manifest,
     verify::{
         CollectionTermination, ExpectedLaunches, LaunchJournal, assess_collection, read_journal, read_records,

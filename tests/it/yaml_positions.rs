@@ -5,9 +5,9 @@ use std::{fs, path::Path};
 use npubench::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, YamlError},
+    fault_plan::{FaultPlan, ValidNames},
     grid::definition::{DensityFile, GridFiles, GridModels, MutationFile},
     llm::LlmModel,
-    rehearsal::fault_plan::{FaultPlan, ValidNames},
 };
 
 /// Marks the position of the faulty value in a text.

@@ -8,16 +8,14 @@ mod tests;
 
 use std::path::Path;
 
+use super::HostConfig;
 pub(super) use super::faults::{fire_count::FireCounter, latency::SimulatedLatency};
-use super::{
-    HostConfig,
+use crate::{
+    domain::{LogicalDeviceId, Nanos},
     fault_plan::{
         DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
         RandomKey,
     },
-};
-use crate::{
-    domain::{LogicalDeviceId, Nanos},
     render::{Manifest, ManifestCase},
     stats::pick_number,
 };

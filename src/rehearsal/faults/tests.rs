@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     domain::{CaseId, DataKind as HostKind, LogicalDeviceId, ProfilerSettings},
-    rehearsal::fault_plan::ValidNames,
+    fault_plan::ValidNames,
     render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
 };
 

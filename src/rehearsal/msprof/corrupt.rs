@@ -3,7 +3,7 @@
 use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
     domain::Nanos,
-    rehearsal::fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
+    fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
 };
 
 /// Records lost by a crash, because the profiler was not finalised.

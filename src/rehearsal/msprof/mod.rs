@@ -22,7 +22,6 @@ use std::{
 
 use super::{
     HostConfig, HostError,
-    fault_plan::{HostDefect, RecordsKept},
     faults::ActiveFaults,
     msprof::{
         corrupt::ExportFault,
@@ -36,6 +35,7 @@ use super::{
 };
 use crate::{
     config::DeviceProfile,
+    fault_plan::{HostDefect, RecordsKept},
     render::{Manifest, files},
 };
 

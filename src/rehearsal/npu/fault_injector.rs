@@ -10,10 +10,8 @@ use super::{
 };
 use crate::{
     domain::{LogicalDeviceId, Nanos},
-    rehearsal::{
-        fault_plan::{CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept},
-        faults::{ActiveFaults, SimulatedLatency},
-    },
+    fault_plan::{CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept},
+    rehearsal::faults::{ActiveFaults, SimulatedLatency},
 };
 
 /// The position of one script, and the faults that fire there.

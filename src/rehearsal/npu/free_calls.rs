@@ -10,7 +10,7 @@ use super::{
 use crate::{
     config::{ComputeUnit, KernelWork},
     domain::Tensor,
-    rehearsal::fault_plan::HostDefect,
+    fault_plan::HostDefect,
 };
 
 /// Error of the runtime for an exception of a core.

@@ -8,9 +8,9 @@ use std::{
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
+    fault_plan::HostDefect,
     rehearsal::{
         HostConfig,
-        fault_plan::HostDefect,
         timing::{self, LaunchContext, TICK_NS},
     },
     render::{Manifest, ManifestCase, SentinelLengths},

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{domain::Dims, rehearsal::fault_plan::GrandchildLocation};
+use crate::{domain::Dims, fault_plan::GrandchildLocation};
 
 /// Number by which Python refers to a tensor.
 pub(super) type TensorHandle = u64;

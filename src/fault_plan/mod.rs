@@ -1,5 +1,9 @@
 //! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
 //! the ratio of simulated to real time. All seconds of a plan are simulated ones.
+//!
+//! Layer 3: imports `domain`, `files`, `config` and `catalogue`.
+//!
+//! The rehearsal host applies a plan; this module only reads it.
 
 mod container;
 mod defects;
