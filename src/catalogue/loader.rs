@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CatalogueEntry, DeclaredArgument};
 use crate::{
     config::{AssetFiles, YamlError, yaml},
-    domain::{KernelName, did_you_mean_or},
+    domain::{Case, KernelName, did_you_mean_or},
 };
 
 /// All entries, by kernel and by the other names of the kernel in profiles.
@@ -49,7 +49,9 @@ impl Catalogue {
                 }
             };
             let file = asset.path.clone();
-            let entry = CatalogueEntry { kernel: kernel.clone(), also_named: Vec::new(), file, ..entry };
+            let example = entry.example.map(|example| Case { kernel: kernel.clone(), ..example });
+            let entry =
+                CatalogueEntry { kernel: kernel.clone(), also_named: Vec::new(), example, file, ..entry };
             entries.insert(kernel.as_str().to_owned(), (asset, entry));
         }
         let mut aliases: BTreeMap<String, String> = BTreeMap::new();
@@ -114,6 +116,35 @@ mod tests {
             let (line, column) = (error.line.unwrap_or(0), error.column.unwrap_or(0));
             format!("{name}:{line}:{column}: {} {}", error.problem, error.hint)
         })
+    }
+
+    #[test]
+    fn every_entry_has_an_example() {
+        let catalogue =
+            Catalogue::load(&AssetFiles::embedded()).expect("each example is a case of its entry");
+        for entry in catalogue.entries() {
+            let example = entry.example.as_ref().unwrap_or_else(|| panic!("{} has no example", entry.kernel));
+            assert_eq!(example.kernel, entry.kernel);
+            assert!(example.bytes() < 64 << 20, "{}: {}", entry.kernel, example.shapes());
+        }
+    }
+
+    #[test]
+    fn examples_that_fit_no_form_are_refused() {
+        let entry = |example: &str| {
+            format!(
+                "kernel: Double\nsummary: twice x\napi: torch.neg\nschema: \"aten::neg(Tensor self) -> Tensor\"\n\
+                 unit: vector\ninputs:\n  - {{argument: self, values: activation}}\noutputs: [self]\n\
+                 forms:\n  - {{name: any, shapes: \"*X -> *X\"}}\nexample: {example}\n"
+            )
+        };
+        let wrong = |example: &str| load(&[("Double.yaml", &entry(example))]).expect_err(example);
+        let fitting = "{inputs: [\"4,2 FLOAT\"], outputs: [\"4,2 FLOAT\"]}";
+        assert!(load(&[("Double.yaml", &entry(fitting))]).is_ok());
+        let other = wrong("{inputs: [\"4,2 FLOAT\"], outputs: [\"4,3 FLOAT\"]}");
+        assert!(other.contains("the example is not a case of this entry"), "{other}");
+        let unreadable = wrong("{inputs: [\"4;2 FLOAT\"], outputs: [\"4,2 FLOAT\"]}");
+        assert!(unreadable.contains("is not a tensor such as"), "{unreadable}");
     }
 
     #[test]

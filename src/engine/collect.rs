@@ -11,7 +11,7 @@ use std::{
 
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
-    catalogue::CatalogueEntry,
+    catalogue::{Catalogue, CatalogueEntry},
     domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
@@ -64,7 +64,7 @@ pub(super) fn run_collection(
         ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
     let journal = LaunchJournal::merge_all(&journals);
     let expected: Vec<ExpectedLaunches<'_>> =
-        cases.iter().map(|planned| expected_launches(settings, planned)).collect();
+        cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
     let profile = folder.join(files::PROFILE);
     let mut read = read_profile(&profile);
     // msprof may exit with 0 without exporting tables; a second export of its raw data mostly succeeds.
@@ -278,8 +278,12 @@ fn collection_manifest(
     manifest
 }
 
-fn expected_launches<'a>(settings: &'a CollectionSettings, planned: &'a PlannedCase) -> ExpectedLaunches<'a> {
-    let entry = settings.catalogue.entry(&planned.case.kernel);
+/// Returns the records that the launches of a case must have by its catalogue entry.
+pub(crate) fn expected_launches<'a>(
+    catalogue: &'a Catalogue,
+    planned: &'a PlannedCase,
+) -> ExpectedLaunches<'a> {
+    let entry = catalogue.entry(&planned.case.kernel);
     ExpectedLaunches {
         case: &planned.case,
         names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),

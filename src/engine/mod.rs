@@ -22,6 +22,7 @@ mod scheduler_input;
 mod stop_requests;
 mod write_back;
 
+pub(crate) use collect::expected_launches;
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use error::EngineError;
 pub(crate) use lane_context::CollectionSettings;

@@ -19,4 +19,6 @@ pub(crate) enum HostDefect {
     UnsettledClock,
     /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
+    /// The stores of all gangs listen on one port, which a second gang cannot take.
+    SharedRendezvousPort,
 }

@@ -6,4 +6,6 @@ mod cost_model;
 mod select;
 
 pub(crate) use cost_model::InitialCosts;
-pub(crate) use select::{CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, select_cases};
+pub(crate) use select::{
+    CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, planned_case, select_cases,
+};

@@ -172,23 +172,36 @@ pub(crate) fn select_cases(
                 plan.already_measured += 1;
                 continue;
             }
-            match resolve_call(catalogue, device, &case) {
-                Ok((call, fastest)) => {
-                    let devices = process_count(&call);
-                    let is_on_ai_cpu = row.is_on_ai_cpu;
-                    let planned = PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu };
+            match planned_case(catalogue, device, case) {
+                Ok(planned) => {
+                    let planned = PlannedCase { value, is_on_ai_cpu: row.is_on_ai_cpu, ..planned };
                     match rejection_outcome(catalogue, &planned, selection) {
                         Some(outcome) => plan.rejected.push((planned.case, outcome)),
                         None => plan.cases.push(planned),
                     }
                 }
-                Err(outcome) => plan.rejected.push((case, outcome)),
+                Err((case, outcome)) => plan.rejected.push((*case, outcome)),
             }
         }
     }
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
+    }
+}
+
+/// Resolves a case, with a weight of 1. The error is the case with the verdict of one that cannot be replayed.
+pub(crate) fn planned_case(
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    case: IdentifiedCase,
+) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
+    match resolve_call(catalogue, device, &case) {
+        Ok((call, fastest)) => {
+            let devices = process_count(&call);
+            Ok(PlannedCase { case, call, fastest, value: 1.0, devices, is_on_ai_cpu: false })
+        }
+        Err(outcome) => Err((Box::new(case), outcome)),
     }
 }
 

@@ -206,13 +206,18 @@ impl ProfileSearch {
 }
 
 /// Returns the `op_summary` tables of every `PROF_*` folder of one msprof collection in `folder`; of several exports
-/// the newest, with all its slices.
+/// the newest, with all its slices. `folder` may also be a `PROF_*` folder itself.
 pub fn collection_summaries(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
+    const TABLES: &str = "mindstudio_profiler_output";
     let io = |source| ProfileError::Io { file: folder.to_owned(), source };
+    let own = folder.join(TABLES);
+    if own.is_dir() {
+        return newest_op_summary(&own);
+    }
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
-        let output = entry.path().join("mindstudio_profiler_output");
+        let output = entry.path().join(TABLES);
         if entry.file_name().to_string_lossy().starts_with("PROF_") && output.is_dir() {
             found.extend(newest_op_summary(&output)?);
         }

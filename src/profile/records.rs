@@ -238,9 +238,14 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.name)
     }
 
+    /// Returns the type of the core that ran the kernel, empty without such a column.
+    pub(crate) fn core(&self) -> &'a [u8] {
+        self.optional_cell(self.table.columns.core).trim_ascii()
+    }
+
     /// Returns true if the kernel ran on the host-like cores of the device, not on its AI cores.
     pub fn is_on_ai_cpu(&self) -> bool {
-        self.optional_cell(self.table.columns.core).trim_ascii() == AI_CPU
+        self.core() == AI_CPU
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.

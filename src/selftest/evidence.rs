@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::finding::EvidenceError;
 use crate::{
+    catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{DeviceLeases, DeviceNumbering},
@@ -34,6 +35,7 @@ const LOG_LINE: usize = 200;
 pub(crate) struct SelftestContext {
     pub(crate) database: Database,
     pub(crate) assets: AssetFiles,
+    pub(crate) catalogue: Catalogue,
     pub(crate) profile: DeviceProfile,
     /// Version of CANN in the files of the installation; `None` if it is unknown.
     pub(crate) cann_version: Option<String>,
@@ -97,11 +99,13 @@ impl CollectedEvidence {
         Err(EvidenceError::Missing(reason))
     }
 
-    /// Returns the last line of the log that is not msprof's, shortened.
+    /// Returns the last line of the script in the log, shortened; without one, the last warning or error of msprof.
     pub(crate) fn last_line(&self) -> String {
-        let own = |line: &&str| !line.trim().is_empty() && !line.starts_with("[INFO]");
-        let line = self.log.lines().rev().find(own).unwrap_or("no output").trim();
-        line.chars().take(LOG_LINE).collect()
+        let lines = || self.log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+        let starts_with = |line: &str, marks: &[&str]| marks.iter().any(|mark| line.starts_with(mark));
+        let of_script = lines().find(|line| !starts_with(line, &["[INFO]", "[WARNING]", "[ERROR]"]));
+        let line = of_script.or_else(|| lines().find(|line| !starts_with(line, &["[INFO]"])));
+        line.unwrap_or("no output").chars().take(LOG_LINE).collect()
     }
 
     /// Returns the `PROF_*` folders in the order of names.

@@ -1,18 +1,21 @@
 //! Experiments on a new host: each compares an assumption of the measurements with evidence from the device, and ends
 //! with pass, fail or unknown.
 //!
-//! Layer 5: imports `stats`, `domain`, `config`, `process`, `profile`, `render`, `database`, `device` and `verify`.
+//! Layer 5: imports `stats`, `domain`, `config`, `process`, `catalogue`, `profile`, `render`, `database`, `device`,
+//! `plan`, `verify` and `engine`.
 //!
 //! An experiment is one file with a function that collects evidence (scripts under msprof, logs, raw output) and pure
 //! functions that evaluate it. Scripts are started by the `collect.sh` of runs, so that what an experiment proves is
 //! what runs use.
 
 mod call_errors;
+mod case_replay;
 mod core_clock;
 mod device_numbers;
 mod evidence;
 mod exit_codes;
 mod finding;
+mod gangs;
 mod host_software;
 mod record_loss;
 mod results;

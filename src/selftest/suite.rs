@@ -11,7 +11,7 @@ use super::{
     evidence::SelftestContext,
     exit_codes,
     finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
-    host_software, record_loss,
+    gangs, host_software, record_loss,
 };
 
 /// Function that collects the evidence of an experiment in a folder and evaluates it.
@@ -76,6 +76,13 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         assumption: "errors of calls are recognised by their texts, and the next collection works",
         fix: "report the text of the error; until then such cases end with another verdict",
         run: call_errors::run,
+    },
+    Experiment {
+        number: 11,
+        name: "gangs",
+        assumption: "each rank of a gang has a profile with its own Device_id, and several gangs run at once",
+        fix: "see collect.log of the gang; HCCL may need HCCL_IF_IP, HCCL_BUFFSIZE or /etc/hccn.conf in the container",
+        run: gangs::run,
     },
 ];
 

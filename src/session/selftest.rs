@@ -118,10 +118,11 @@ fn selftest_context(
         })?;
     }
     let environment = program_environment(options, &folder.join("host"), &host.database)?.variables;
-    let RunContext { database, assets, profile, numbering, software, .. } = host;
+    let RunContext { database, assets, catalogue, profile, numbering, software, .. } = host;
     Ok(SelftestContext {
         database,
         assets,
+        catalogue,
         profile,
         cann_version: software.cann,
         python: options.python.clone(),

@@ -110,6 +110,22 @@ fn error_with_an_unknown_text_fails_experiment_10() {
 }
 
 #[test]
+fn gangs_with_one_port_fail_experiment_11() {
+    assert_fails_only("defects: [shared_rendezvous_port]", 11, "did not finish: ");
+}
+
+#[test]
+fn one_device_is_too_few_for_gangs() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let ran = selftest(&context, &["--devices", "5", "--experiments", "11", "--format", "json"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let (number, status, value) = results(&ran).remove(0);
+    assert_eq!((number, status.as_str()), (11, "unknown"));
+    assert_eq!(value["seen"], "a gang needs two devices, this selftest has [5]");
+}
+
+#[test]
 fn devices_of_a_container_are_one_to_one() {
     let context = Context::new();
     decoder_layer(&context, "db");

@@ -7,6 +7,7 @@ use super::{
     TensorSlot, TensorSource,
     checks::{check_api, check_form, check_roles, check_slots},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
+    example::example_case,
     lists::{expand_lists, is_identifier},
     named_shapes::with_positional_rule,
     raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawInput, RawOutput, RawSharedEntry},
@@ -112,7 +113,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     }
     let (indices, forms): (Vec<usize>, Vec<EntryForm>) = forms.into_iter().unzip();
     check_needs(&raw.needs).below("needs")?;
-    let entry = CatalogueEntry {
+    let mut entry = CatalogueEntry {
         kernel,
         summary: raw.summary.clone(),
         api: raw.api.clone(),
@@ -128,6 +129,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         assumption: raw.assumption.clone(),
         also_launches: raw.also_launches.clone(),
         roles: raw.roles.clone(),
+        example: None,
         file: file.to_owned(),
     };
     check_api(&entry)?;
@@ -141,6 +143,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     for (index, form) in indices.iter().zip(&entry.forms) {
         check_form(&entry, form).below(index).below("forms")?;
     }
+    entry.example = raw.example.as_ref().map(|raw| example_case(raw, &entry)).transpose().below("example")?;
     Ok(entry)
 }
 

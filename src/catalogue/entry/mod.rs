@@ -3,6 +3,7 @@
 mod build;
 mod checks;
 mod error;
+mod example;
 mod fill;
 mod lists;
 mod named_shapes;
@@ -20,7 +21,7 @@ pub(crate) use fill::{Fill, FillKind};
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
     config::device_profile::ComputeUnit,
-    domain::{CheckMethod, Dtype, KernelName},
+    domain::{Case, CheckMethod, Dtype, KernelName},
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -54,6 +55,8 @@ pub struct CatalogueEntry {
     pub also_launches: Vec<String>,
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
+    /// A small case that one of the forms fits.
+    pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
 }
 

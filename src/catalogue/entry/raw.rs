@@ -34,6 +34,18 @@ pub(crate) struct RawEntry {
     pub(crate) also_launches: Vec<String>,
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, DimensionRole>,
+    pub(crate) example: Option<RawExample>,
+}
+
+/// A case as tensors with dimensions, type and format; `~` is an empty slot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawExample {
+    pub(crate) inputs: Vec<Option<String>>,
+    pub(crate) outputs: Vec<Option<String>>,
+    /// Cells of attribute columns.
+    #[serde(default)]
+    pub(crate) attributes: BTreeMap<String, String>,
 }
 
 /// An entry with the definition of another.

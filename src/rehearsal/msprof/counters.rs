@@ -20,7 +20,7 @@ pub(super) fn blocks(profile: &DeviceProfile, launch: &LoggedLaunch) -> u64 {
     let cores = match launch.operation.task {
         TaskEngine::Cube => profile.cube_cores,
         TaskEngine::Vector => profile.vector_cores,
-        TaskEngine::Random | TaskEngine::AiCpu => return 0,
+        TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => return 0,
     };
     written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
 }
@@ -94,7 +94,7 @@ fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
     let clock = f64::from(profile.clock_mhz) / launch.slowdown;
     let cycles = busy * clock * blocks(profile, launch) as f64;
     match launch.operation.task {
-        TaskEngine::Random | TaskEngine::AiCpu => ["N/A"; 25].join(","),
+        TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => ["N/A"; 25].join(","),
         TaskEngine::Vector => format!("{idle_cube},{},0.000", core(busy, cycles, &VECTOR_SHARES, launch)),
         TaskEngine::Cube => {
             let whole = f64::from(profile.clock_mhz)

@@ -68,6 +68,7 @@ const fn task_type(task: TaskEngine) -> &'static str {
         TaskEngine::Vector => "AI_VECTOR_CORE",
         TaskEngine::Random => "DSA_SQE",
         TaskEngine::AiCpu => "AI_CPU",
+        TaskEngine::Communication => "COMMUNICATION",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
-    factories,
+    collective_calls, factories,
     launch_log::plain_operation,
     protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -31,6 +31,7 @@ pub(super) fn call(
         "torch._C._jit_get_all_schemas" => operator_schemas(session),
         "torch.distributed.store_set" => store_set(session, arguments),
         "torch.distributed.store_get" => store_get(session, arguments),
+        "torch.distributed.all_reduce" => collective_calls::all_reduce(session, arguments),
         "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
         "torch.Tensor.mul_" => scale(session, arguments),
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),

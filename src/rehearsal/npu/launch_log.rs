@@ -26,6 +26,8 @@ pub(in crate::rehearsal) enum TaskEngine {
     Random,
     /// Cores for kernels without a binary for the AI cores; they have no counters.
     AiCpu,
+    /// Links between the devices of a group; the profiler shows neither tensors nor counters.
+    Communication,
 }
 
 /// A launched operation.

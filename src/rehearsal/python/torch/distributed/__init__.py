@@ -63,6 +63,12 @@ def barrier():
         state["store"].get(key % (state["barriers"], other))
 
 
+def all_reduce(tensor):
+    """Sums over the ranks; the device waits for the others, the process does not."""
+    _joined()
+    _rehearsal.call("torch.distributed.all_reduce", (tensor,), {})
+
+
 class _Store:
     def set(self, key, value):
         _rehearsal.call("torch.distributed.store_set", (key, value), {})
