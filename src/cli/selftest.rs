@@ -24,7 +24,7 @@ use crate::{
 ///
 /// Takes about ten minutes. Each experiment launches kernels under msprof as a run does, stores its evidence in the
 /// database folder, and ends with pass, fail or unknown (the evidence could not be had). `npubench run --host npu`
-/// requires that experiments 0 to 3 passed with the present software. Ends with 0 if all passed, else with 1.
+/// requires that experiments 0 to 4 passed with the present software. Ends with 0 if all passed, else with 1.
 #[derive(Debug, Args)]
 pub(super) struct SelftestOptions {
     #[command(flatten)]

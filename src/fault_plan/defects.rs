@@ -19,6 +19,8 @@ pub(crate) enum HostDefect {
     UnsettledClock,
     /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
+    /// A kernel has the name of its next version.
+    OtherKernelName,
     /// The stores of all gangs listen on one port, which a second gang cannot take.
     SharedRendezvousPort,
 }

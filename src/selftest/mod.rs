@@ -10,14 +10,18 @@
 
 mod call_errors;
 mod case_replay;
+mod catalogue_entries;
 mod core_clock;
 mod device_numbers;
+mod entry_cases;
+mod entry_table;
 mod evidence;
 mod exit_codes;
 mod finding;
 mod gangs;
 mod host_software;
 mod record_loss;
+mod recorded_rows;
 mod results;
 mod suite;
 mod summary;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    call_errors, core_clock, device_numbers,
+    call_errors, catalogue_entries, core_clock, device_numbers,
     evidence::SelftestContext,
     exit_codes,
     finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
@@ -62,6 +62,13 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         assumption: "every launch between the padding is recorded, in order, with type and shape",
         fix: "use another version of CANN; rows of this host would end as lost_records",
         run: record_loss::run,
+    },
+    Experiment {
+        number: 4,
+        name: "catalogue-entries",
+        assumption: "the call of each catalogue entry runs as its kernel and is recorded with the entry's shapes and types",
+        fix: "see entries.csv of the evidence; rows of the named kernels would end as wrong_kernel or invalid_args",
+        run: catalogue_entries::run,
     },
     Experiment {
         number: 5,

@@ -73,6 +73,14 @@ fn all_experiments_pass_and_keep_their_evidence() {
     let stored = fs::read_to_string(folder.join("results.jsonl")).expect("results");
     assert_eq!(stored.lines().count(), statuses.count());
     assert!(folder.join("02-exit-codes/SIGSEGV/collect.log").is_file());
+    let entries = fs::read_to_string(folder.join("04-catalogue-entries/entries.csv")).expect("a table");
+    for line in [
+        "RmsNorm,as expected,row,",
+        "LayerNormV3,as expected,example,",
+        "DispatchFFNCombine,not tested,example,",
+    ] {
+        assert!(entries.contains(line), "{line}: {entries}");
+    }
     let report = context.run(&["selftest", "--db", "db", "--report"]);
     assert_eq!(report.code, 0, "{}", report.stderr);
     assert!(report.stdout.contains("pass (rehearsal)"), "{}", report.stdout);
@@ -107,6 +115,15 @@ fn clock_below_its_rating_fails_experiment_5() {
 #[test]
 fn error_with_an_unknown_text_fails_experiment_10() {
     assert_fails_only("defects: [unknown_error_text]", 10, "index_out_of_range is invalid_args, not crashed");
+}
+
+#[test]
+fn other_name_of_a_kernel_fails_experiment_4() {
+    assert_fails_only(
+        "defects: [other_kernel_name]",
+        4,
+        "LayerNormV3: wrong_kernel: the call ran as LayerNormV4",
+    );
 }
 
 #[test]

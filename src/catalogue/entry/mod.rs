@@ -230,6 +230,11 @@ impl CatalogueEntry {
         hosts.into_iter().collect()
     }
 
+    /// Returns true if another entry has the same definition, as that of `same_as:`.
+    pub(crate) fn shares_definition(&self, other: &Self) -> bool {
+        self.schema_text == other.schema_text && self.summary == other.summary
+    }
+
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
     pub(crate) fn can_be_launched(&self) -> bool {
         let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());

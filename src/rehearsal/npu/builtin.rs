@@ -2,7 +2,7 @@
 
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
-    collective_calls, factories,
+    collective_calls, factories, graph_calls,
     launch_log::plain_operation,
     protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -43,7 +43,10 @@ pub(super) fn call(
         // Between the sentinels of a case it is the launch of a kernel.
         "torch.Tensor.copy_" if session.log.case.is_none() => copy_part(session, arguments),
         "torch_npu.npu_format_cast" => format_cast(session, arguments),
-        _ => return factories::call(session, api, arguments),
+        _ => {
+            return graph_calls::call(session, api, arguments)
+                .or_else(|| factories::call(session, api, arguments));
+        }
     };
     Some(answer)
 }

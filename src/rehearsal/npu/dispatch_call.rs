@@ -14,6 +14,7 @@ use crate::{
     catalogue::{ArgumentValue, CatalogueEntry, DeclaredArgument, OutputDtype, group_size},
     config::{ComputeUnit, KernelWork},
     domain::{Dtype, KernelName, Slot, Tensor, TensorFormat},
+    fault_plan::HostDefect,
     render::{ManifestCase, RecordedTensor},
 };
 
@@ -122,9 +123,11 @@ impl ApiSession {
         let api = aclnn_name(entry.schema.short_name());
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
+        let is_renamed = kernel == RENAMED.0 && self.log.has_defect(HostDefect::OtherKernelName);
+        let recorded = if is_renamed { RENAMED.1 } else { kernel };
         let operation = LaunchedOperation {
-            name: format!("aclnn{api}_{kernel}_{kernel}"),
-            kernel: kernel.to_owned(),
+            name: format!("aclnn{api}_{recorded}_{recorded}"),
+            kernel: recorded.to_owned(),
             task,
             inputs,
             outputs: outputs.clone(),
@@ -166,6 +169,8 @@ impl ApiSession {
 }
 
 const CAST: &str = "Cast";
+/// Kernel that a host with [`HostDefect::OtherKernelName`] records under another name.
+const RENAMED: (&str, &str) = ("LayerNormV3", "LayerNormV4");
 
 /// The function's name in aclnn: `npu_rms_norm` is `RmsNorm`, `copy_` is `InplaceCopy`.
 fn aclnn_name(function: &str) -> String {

@@ -79,6 +79,10 @@ pub(super) struct LaunchLog {
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
     launches: Vec<LoggedLaunch>,
+    /// Operations of captured graphs, with their devices, by number.
+    graphs: BTreeMap<i64, Vec<(u32, LaunchedOperation)>>,
+    /// Graph that captures the launches.
+    capturing: Option<i64>,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
     /// True if the launches of the current case run on an AI CPU.
@@ -109,6 +113,8 @@ impl LaunchLog {
             since_sentinel: HashMap::new(),
             in_process: HashMap::new(),
             launches: Vec::new(),
+            graphs: BTreeMap::new(),
+            capturing: None,
             slowdown: 1.0,
             is_on_ai_cpu: false,
         }
@@ -164,6 +170,10 @@ impl LaunchLog {
             // CANN launches nothing for tensors without elements.
             return;
         }
+        if let Some(graph) = self.capturing {
+            self.graphs.entry(graph).or_default().push((device, operation));
+            return;
+        }
         if self.is_on_ai_cpu && self.case.is_some() {
             operation.task = TaskEngine::AiCpu;
         }
@@ -188,6 +198,23 @@ impl LaunchLog {
             stream.clock = Nanos(start.0.saturating_add(duration.0));
             stream.tasks += 1;
         }
+    }
+
+    /// Captures the launches from now on in a graph instead of executing them.
+    pub(super) fn begin_capture(&mut self, graph: i64) {
+        self.graphs.insert(graph, Vec::new());
+        self.capturing = Some(graph);
+    }
+
+    pub(super) fn end_capture(&mut self) {
+        self.capturing = None;
+    }
+
+    /// Launches the operations of a graph; returns false if there is no such graph.
+    pub(super) fn replay(&mut self, graph: i64) -> bool {
+        let Some(captured) = self.graphs.get(&graph).cloned() else { return false };
+        captured.into_iter().for_each(|(device, operation)| self.launch(device, operation));
+        true
     }
 
     pub(super) fn take_launches(&mut self) -> Vec<LoggedLaunch> {

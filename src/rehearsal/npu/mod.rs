@@ -12,6 +12,7 @@ mod dispatch_call;
 mod factories;
 mod fault_injector;
 mod free_calls;
+mod graph_calls;
 mod launch_log;
 mod process_group;
 mod protocol;
