@@ -17,6 +17,12 @@ pub(crate) enum HostDefect {
     LostHead,
     /// The clock of the cores never reaches its rating.
     UnsettledClock,
+    /// The cache has a quarter of the size in the device profile.
+    SmallCache,
+    /// Kernels take 10 % longer on device 1.
+    UnequalDevices,
+    /// Kernels take 5 % longer while counters are read.
+    ProfilerOverhead,
     /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
     /// A kernel has the name of its next version.

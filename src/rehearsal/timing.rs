@@ -10,6 +10,9 @@
 //! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
 //! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
+//! Of a script without cases, as those of a selftest, launches whose tensors are not in the cache have all their traffic
+//! at the bandwidth of device memory. Launches of cases always have a warm cache.
+//!
 //! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Nothing was
 //! fitted to a device: the numbers contain no information about a kernel.
 
@@ -47,15 +50,26 @@ pub(super) struct LaunchContext {
     pub(super) in_process: u32,
 }
 
-/// Mean duration of a kernel, without noise.
+/// Mean duration of a kernel with a warm cache, without noise.
 pub(super) fn base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
+    base_above(profile.fastest(work), kernel, work)
+}
+
+/// Mean duration of a kernel whose tensors are not in the cache, without noise.
+pub(super) fn cold_base(profile: &DeviceProfile, kernel: &str, work: &KernelWork) -> Nanos {
+    let traffic = Nanos::from_seconds(work.bytes / profile.hbm_bytes_per_second());
+    base_above(profile.fastest(work).max(traffic), kernel, work)
+}
+
+/// Mean duration of a kernel with this bound.
+fn base_above(bound: Nanos, kernel: &str, work: &KernelWork) -> Nanos {
     let inefficiency = match work.unit {
         ComputeUnit::Cube => 1.6,
         ComputeUnit::Vector => 1.9,
         ComputeUnit::Mte => 1.7,
     };
     let spread = 1.0 + INEFFICIENCY_SPREAD * signed_unit_deviate(hash_text(kernel));
-    rounded(nanos(profile.fastest(work)) * inefficiency * spread + FIXED_NS)
+    rounded(nanos(bound) * inefficiency * spread + FIXED_NS)
 }
 
 /// Duration of one launch with that base.

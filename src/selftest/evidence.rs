@@ -63,6 +63,20 @@ pub(crate) struct ScriptRequest<'a> {
     pub(crate) devices: &'a [u32],
 }
 
+/// Properties in which the collections of an experiment differ.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectionVariant {
+    /// Number of the collection in its manifest.
+    pub(crate) number: u32,
+    pub(crate) profiler: ProfilerSettings,
+}
+
+impl Default for CollectionVariant {
+    fn default() -> Self {
+        Self { number: COLLECTION, profiler: ProfilerSettings::default() }
+    }
+}
+
 /// Output of a collection.
 #[derive(Debug)]
 pub(crate) struct CollectedEvidence {
@@ -135,7 +149,17 @@ impl SelftestContext {
         folder: &Path,
         request: &ScriptRequest<'_>,
     ) -> Result<CollectedEvidence, EvidenceError> {
-        self.prepare_script(folder, request)?;
+        self.collect_variant(folder, request, &CollectionVariant::default())
+    }
+
+    /// Runs a function of the selftest's script with other settings of the profiler.
+    pub(crate) fn collect_variant(
+        &self,
+        folder: &Path,
+        request: &ScriptRequest<'_>,
+        variant: &CollectionVariant,
+    ) -> Result<CollectedEvidence, EvidenceError> {
+        self.prepare_variant(folder, request, variant)?;
         let exit = self.run_script(folder, request.devices, None, files::LOG)?;
         self.read_evidence(folder, exit)
     }
@@ -156,7 +180,17 @@ impl SelftestContext {
         folder: &Path,
         request: &ScriptRequest<'_>,
     ) -> Result<(), EvidenceError> {
-        let mut manifest = self.empty_manifest(request.devices);
+        self.prepare_variant(folder, request, &CollectionVariant::default())
+    }
+
+    fn prepare_variant(
+        &self,
+        folder: &Path,
+        request: &ScriptRequest<'_>,
+        variant: &CollectionVariant,
+    ) -> Result<(), EvidenceError> {
+        let CollectionVariant { number, profiler } = variant.clone();
+        let mut manifest = Manifest { collection: number, profiler, ..self.empty_manifest(request.devices) };
         if request.devices.len() > 1 {
             manifest.gang = self.logical_ids(request.devices);
         }

@@ -8,6 +8,7 @@
 //! functions that evaluate it. Scripts are started by the `collect.sh` of runs, so that what an experiment proves is
 //! what runs use.
 
+mod cache_bandwidth;
 mod call_errors;
 mod case_replay;
 mod catalogue_entries;
@@ -20,8 +21,11 @@ mod exit_codes;
 mod finding;
 mod gangs;
 mod host_software;
+mod kernel_steps;
+mod profiler_overhead;
 mod record_loss;
 mod recorded_rows;
+mod repeated_collections;
 mod results;
 mod suite;
 mod summary;

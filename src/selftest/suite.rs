@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    call_errors, catalogue_entries, core_clock, device_numbers,
+    cache_bandwidth, call_errors, catalogue_entries, core_clock, device_numbers,
     evidence::SelftestContext,
     exit_codes,
     finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
-    gangs, host_software, record_loss,
+    gangs, host_software, profiler_overhead, record_loss, repeated_collections,
 };
 
 /// Function that collects the evidence of an experiment in a folder and evaluates it.
@@ -76,6 +76,27 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         assumption: "the clock of the cores settles at its rating after idle times, and durations are steps of 20 ns",
         fix: "see temperature and power in `npu-smi info`; durations at another clock are not those of the chip",
         run: core_clock::run,
+    },
+    Experiment {
+        number: 6,
+        name: "cache-bandwidth",
+        assumption: "the cache has the size of the device profile, and no kernel is faster than its roofline bound",
+        fix: "correct `l2_mib` and the rates of the device profile; true durations would end as implausible",
+        run: cache_bandwidth::run,
+    },
+    Experiment {
+        number: 7,
+        name: "repeated-collections",
+        assumption: "durations of equal launches agree within and between collections and devices",
+        fix: "see temperature and power of the devices in `npu-smi info`; leave out a slower one with `--devices`",
+        run: repeated_collections::run,
+    },
+    Experiment {
+        number: 8,
+        name: "profiler-overhead",
+        assumption: "a recorded duration does not depend on the profiler's settings and agrees with events",
+        fix: "measure with `--aic-metrics none`; durations with counters contain the profiler's overhead",
+        run: profiler_overhead::run,
     },
     Experiment {
         number: 10,

@@ -113,6 +113,31 @@ fn clock_below_its_rating_fails_experiment_5() {
 }
 
 #[test]
+fn cache_of_another_size_fails_experiment_6() {
+    assert_fails_only("defects: [small_cache]", 6, "falls at 0.33 times the 192 MiB");
+}
+
+#[test]
+fn device_with_slower_kernels_fails_experiment_7() {
+    assert_fails_only("defects: [unequal_devices]", 7, "devices differ by");
+}
+
+#[test]
+fn single_device_passes_experiment_7_without_a_comparison_of_devices() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let ran = selftest(&context, &["--experiments", "7", "--devices", "2", "--format", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let seen = results(&ran)[0].2["seen"].as_str().expect("a text").to_owned();
+    assert!(seen.ends_with("; one device only"), "{seen}");
+}
+
+#[test]
+fn durations_that_depend_on_counters_fail_experiment_8() {
+    assert_fails_only("defects: [profiler_overhead]", 8, "without counters (-");
+}
+
+#[test]
 fn error_with_an_unknown_text_fails_experiment_10() {
     assert_fails_only("defects: [unknown_error_text]", 10, "index_out_of_range is invalid_args, not crashed");
 }

@@ -8,7 +8,7 @@ use std::{
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::json;
 
-use super::op_summary;
+use super::{op_summary, options::RecordContent};
 use crate::{
     config::DeviceProfile,
     domain::{AicMetrics, Nanos},
@@ -54,16 +54,18 @@ pub(super) type ExportedTable = (&'static str, String);
 pub(super) fn tables(
     profile: &DeviceProfile,
     launches: &[LoggedLaunch],
-    metrics: AicMetrics,
+    content: RecordContent,
 ) -> Vec<ExportedTable> {
     if launches.is_empty() {
         return Vec::new();
     }
-    vec![
-        ("op_statistic", op_summary::op_statistic(launches)),
+    // Without types there are no groups to sum up.
+    let statistic = content.has_types.then(|| ("op_statistic", op_summary::op_statistic(launches)));
+    let others = [
         ("task_time", op_summary::task_time(launches)),
-        (OP_SUMMARY, op_summary::op_summary(profile, launches, metrics)),
-    ]
+        (OP_SUMMARY, op_summary::op_summary(profile, launches, content)),
+    ];
+    statistic.into_iter().chain(others).collect()
 }
 
 /// Writes a folder without an export below `parent`, and returns its path.
@@ -72,7 +74,7 @@ pub(super) fn write(
     name: &str,
     profile: &DeviceProfile,
     collected: &ProgramRecords,
-    metrics: AicMetrics,
+    content: RecordContent,
 ) -> Result<PathBuf, ExportError> {
     let root = parent.join(name);
     create_folder(&root)?;
@@ -86,7 +88,7 @@ pub(super) fn write(
     create_folder(&host.join("data"))?;
     create_folder(&host.join("sqlite"))?;
     write_text(&host.join("info.json"), &info(profile, collected, None))?;
-    write_text(&host.join("sample.json"), &sample(metrics))?;
+    write_text(&host.join("sample.json"), &sample(content))?;
     span(&host.join("start_info"), collected.started)?;
     span(&host.join("end_info"), collected.ended)?;
     write_text(&host.join("host_start.log"), "[Host]\nrehearsal: the device's clock is the host's\n")?;
@@ -96,7 +98,7 @@ pub(super) fn write(
         create_folder(&folder.join("sqlite"))?;
         let numbered = |name: &str| folder.join(format!("{name}.{device}"));
         write_text(&numbered("info.json"), &info(profile, collected, Some(device)))?;
-        write_text(&folder.join("sample.json"), &sample(metrics))?;
+        write_text(&folder.join("sample.json"), &sample(content))?;
         span(&numbered("start_info"), collected.started)?;
         span(&numbered("end_info"), collected.ended)?;
     }
@@ -179,9 +181,11 @@ const NOT_EXPORTABLE: &str = "not_exportable";
 const OUTPUT: &str = "mindstudio_profiler_output";
 
 /// Settings of the collection; without counters there is no group.
-fn sample(metrics: AicMetrics) -> String {
+fn sample(content: RecordContent) -> String {
+    let RecordContent { metrics, has_types } = content;
     let group = if metrics == AicMetrics::Disabled { "" } else { metrics.as_str() };
-    json!({ "ai_core_metrics": group, "ai_core_profiling_mode": "task-based", "taskTime": "l1" }).to_string()
+    let level = if has_types { "l1" } else { "l0" };
+    json!({ "ai_core_metrics": group, "ai_core_profiling_mode": "task-based", "taskTime": level }).to_string()
 }
 
 /// Readers take the numbers of cores and clocks from here; the real one writes clocks as text.
@@ -271,9 +275,9 @@ mod tests {
             DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
         let collected = ProgramRecords { devices: vec![3], launches, started: START, ended: START };
         let name = folder_name(START, 7);
-        let metrics = AicMetrics::default();
-        let root = write(parent.path(), &name, &profile, &collected, metrics).expect("written");
-        export(&root, &tables(&profile, &collected.launches, metrics), START).expect("exported");
+        let content = RecordContent::default();
+        let root = write(parent.path(), &name, &profile, &collected, content).expect("written");
+        export(&root, &tables(&profile, &collected.launches, content), START).expect("exported");
         (parent, root)
     }
 

@@ -176,13 +176,13 @@ fn report(
         print_line("[INFO] Profiling finished.");
         return Ok(());
     }
-    let mut tables = export::tables(profile, &collected.launches, start.metrics);
+    let mut tables = export::tables(profile, &collected.launches, start.content);
     corrupt::corrupt_tables(&mut tables, &outcome.faults);
     let mut shown = profile.clone();
     if config.has_defect(HostDefect::OtherChip) {
         shown.cube_cores = shown.cube_cores.saturating_sub(OTHER_CHIP_CORES);
     }
-    let written = export::write(&parent, &folder, &shown, collected, start.metrics)?;
+    let written = export::write(&parent, &folder, &shown, collected, start.content)?;
     print_line(&format!("[INFO] Start export data in {folder}."));
     match export_fault {
         ExportFault::Deferred { later } => {
@@ -291,7 +291,7 @@ fn warning(status: ExitStatus) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::AicMetrics;
+    use crate::rehearsal::msprof::options::RecordContent;
 
     #[test]
     fn exit_statuses_are_read_as_errno() {
@@ -307,8 +307,8 @@ mod tests {
     fn applications_are_checked_as_the_real_one_does() {
         let refused = |program: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let metrics = AicMetrics::default();
-            let start = MsprofCollection { output: None, metrics, program: program.to_owned(), arguments };
+            let content = RecordContent::default();
+            let start = MsprofCollection { output: None, content, program: program.to_owned(), arguments };
             check_application(&start).err().map(|failure| failure.to_string())
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::counters;
+use super::{counters, options::RecordContent};
 use crate::{
     config::DeviceProfile,
-    domain::{AicMetrics, Dims, Nanos, Slot, Tensor},
+    domain::{Dims, Nanos, Slot, Tensor},
     profile::REHEARSAL_PREFIX,
     rehearsal::npu::{LoggedLaunch, TaskEngine},
 };
@@ -18,8 +18,16 @@ const COLUMNS: &str = "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP S
 /// The model of what runs operator by operator.
 const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
+/// Cell of a value that is not recorded.
+const ABSENT: &str = "N/A";
 
-pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch], metrics: AicMetrics) -> String {
+/// `op_summary`: every launch with its duration; at `--task-time=l0` without type, shapes and blocks.
+pub(super) fn op_summary(
+    profile: &DeviceProfile,
+    launches: &[LoggedLaunch],
+    content: RecordContent,
+) -> String {
+    let RecordContent { metrics, has_types } = content;
     let mut text = format!("{COLUMNS}{}\n", counters::header(metrics));
     let mut previous_end = None;
     for launch in sorted(launches) {
@@ -33,22 +41,26 @@ pub(super) fn op_summary(profile: &DeviceProfile, launches: &[LoggedLaunch], met
             },
         );
         previous_end = Some(Nanos(launch.start.0 + launch.duration.0));
-        let inputs = if operation.task == TaskEngine::Random {
-            "N/A,N/A,N/A".to_owned()
+        let inputs: &[Slot] = if operation.task == TaskEngine::Random { &[] } else { &operation.inputs };
+        let outputs: Vec<Slot> = operation.outputs.iter().cloned().map(Some).collect();
+        let (kernel, task, blocks, inputs, outputs) = if has_types {
+            let blocks = counters::blocks(profile, launch);
+            let task = task_type(operation.task);
+            (operation.kernel.as_str(), task, blocks, signature(inputs), signature(&outputs))
         } else {
-            signature(&operation.inputs)
+            (ABSENT, ABSENT, 0, signature(&[]), signature(&[]))
         };
         text.push_str(&format!(
             "{},{SINGLE_OPERATOR},{},{STREAM},{REHEARSAL_PREFIX}{},{},dynamic,{},{}\t,{},{wait},{},0,NO,{inputs},{},N/A{}\n",
             launch.device,
             launch.task_id,
             operation.name,
-            operation.kernel,
-            task_type(operation.task),
+            kernel,
+            task,
             launch.start,
             launch.duration,
-            counters::blocks(profile, launch),
-            signature(&operation.outputs.iter().cloned().map(Some).collect::<Vec<_>>()),
+            blocks,
+            outputs,
             counters::cells(profile, launch, metrics),
         ));
     }
@@ -139,7 +151,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{AssetFiles, ComputeUnit, KernelWork},
-        domain::{Dtype, TensorFormat},
+        domain::{AicMetrics, Dtype, TensorFormat},
         rehearsal::npu::LaunchedOperation,
     };
 
@@ -171,7 +183,7 @@ mod tests {
     fn lines(launches: &[LoggedLaunch]) -> Vec<String> {
         let profile =
             DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
-        op_summary(&profile, launches, AicMetrics::default()).lines().map(str::to_owned).collect()
+        op_summary(&profile, launches, RecordContent::default()).lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -194,6 +206,18 @@ mod tests {
         assert!(found[1].ends_with(",0.000"), "{}", found[1]);
         assert!(found[2].contains("\t,2.460,5.000000,0,0,NO,N/A,N/A,N/A,\"\"\"4,1,8\"\"\""), "{}", found[2]);
         assert!(found[2].ends_with(&",N/A".repeat(26)), "{}", found[2]);
+    }
+
+    #[test]
+    fn level_0_records_times_without_types_and_counters() {
+        let profile =
+            DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
+        let content = RecordContent { metrics: AicMetrics::Disabled, has_types: false };
+        let text = op_summary(&profile, &[launch(0, 5_000_000, TaskEngine::Vector)], content);
+        let row = text.lines().nth(1).expect("a row");
+        let expected = "0,4294967295,3,2,rehearsal_aclnnMuls_Mul_Mul,N/A,dynamic,N/A,5000.000\t,2.460,0,0,0,NO,\
+                        N/A,N/A,N/A,N/A,N/A,N/A,N/A";
+        assert_eq!(row, expected);
     }
 
     #[test]

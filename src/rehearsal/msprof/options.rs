@@ -21,29 +21,42 @@ pub(super) enum MsprofCommand {
 pub(super) struct MsprofCollection {
     /// The folder that gets the `PROF_*` folder; the working folder by default.
     pub(super) output: Option<PathBuf>,
-    /// Counters; `Disabled` with `--ai-core=off`.
-    pub(super) metrics: AicMetrics,
+    pub(super) content: RecordContent,
     pub(super) program: String,
     pub(super) arguments: Vec<String>,
+}
+
+/// Content of the records of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordContent {
+    /// Counters; `Disabled` with `--ai-core=off` and at `--task-time=l0`.
+    pub(super) metrics: AicMetrics,
+    /// False at `--task-time=l0`: types, shapes and formats are `N/A`.
+    pub(super) has_types: bool,
+}
+
+impl Default for RecordContent {
+    fn default() -> Self {
+        Self { metrics: AicMetrics::default(), has_types: true }
+    }
 }
 
 pub(super) const USAGE: &str = "\
 Usage: msprof [options] <app> [args]
        msprof [options] --application=\"<app> args\"
        msprof --export=on --output=DIR     exports a PROF_* folder, or those in a folder, once more
-Rehearsal: the stand-in collects at task-time l1, and nothing but the tasks and their counters.
+Rehearsal: the stand-in collects at task-time l0 or l1, and nothing but the tasks and their counters.
    --output=DIR             where the PROF_* folder goes
    --application=\"APP\"      the program, split at blanks
-   --type=text  --task-time=l1|on  --ai-core=on|off  --aic-mode=task-based
+   --type=text  --task-time=l0|l1|on  --ai-core=on|off  --aic-mode=task-based
    --aic-metrics=PipeUtilization|ArithmeticUtilization|Memory|MemoryL0|MemoryUB|L2Cache|ResourceConflictRatio
                  |MemoryAccess
    --ascendcl=on|off  --runtime-api=on|off  --aicpu=on|off  --hccl=on|off  --model-execution=on|off
    --help";
 
 /// Options without an effect here, with the values for which that is true.
-const ACCEPTED: [(&str, &[&str]); 10] = [
+const ACCEPTED: [(&str, &[&str]); 9] = [
     ("type", &["text"]),
-    ("task-time", &["l1", "on"]),
     ("aic-mode", &["task-based"]),
     ("ascendcl", &["on", "off"]),
     ("runtime-api", &["on", "off"]),
@@ -60,7 +73,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
     let mut output = None;
     let mut application = None;
     let mut exports = false;
-    let (mut counts, mut metrics) = (true, AicMetrics::default());
+    let (mut counts, mut content) = (true, RecordContent::default());
     let mut rest = arguments;
     while let [word, after @ ..] = rest {
         let Some(option) = word.strip_prefix("--") else { break };
@@ -80,9 +93,11 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             }
             "output" => output = Some(PathBuf::from(value)),
             "export" if value == "on" || value == "off" => exports = value == "on",
+            "task-time" if ["l0", "l1", "on"].contains(&value) => content.has_types = value != "l0",
+            "task-time" => return wrong(format!("--task-time={value}: the stand-in knows l0, l1, on")),
             "ai-core" if value == "on" || value == "off" => counts = value == "on",
             "aic-metrics" => match parse_metrics(value) {
-                Some(parsed) => metrics = parsed,
+                Some(parsed) => content.metrics = parsed,
                 None => return wrong(invalid_metrics(value)),
             },
             "application" => application = Some(value.to_owned()),
@@ -102,8 +117,10 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             _ => wrong("--export=on takes no program"),
         };
     }
-    let metrics = if counts { metrics } else { AicMetrics::Disabled };
-    start_command(output, metrics, application, rest)
+    if !counts || !content.has_types {
+        content.metrics = AicMetrics::Disabled;
+    }
+    start_command(output, content, application, rest)
 }
 
 /// The groups of an A2 or A3; other chips lack some of them.
@@ -123,7 +140,7 @@ fn invalid_metrics(value: &str) -> String {
 
 fn start_command(
     output: Option<PathBuf>,
-    metrics: AicMetrics,
+    content: RecordContent,
     application: Option<String>,
     rest: &[String],
 ) -> MsprofCommand {
@@ -132,7 +149,7 @@ fn start_command(
         (Some(_), [_, ..]) => wrong("both --application and a program are given"),
         (None, [program, arguments @ ..]) => MsprofCommand::Start(MsprofCollection {
             output,
-            metrics,
+            content,
             program: program.clone(),
             arguments: arguments.to_vec(),
         }),
@@ -144,7 +161,7 @@ fn start_command(
             let output = output.or_else(beside).filter(|folder| !folder.as_os_str().is_empty());
             MsprofCommand::Start(MsprofCollection {
                 output,
-                metrics,
+                content,
                 program: program.clone(),
                 arguments: parts.collect(),
             })
@@ -168,7 +185,7 @@ mod tests {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
         MsprofCommand::Start(MsprofCollection {
             output: output.map(PathBuf::from),
-            metrics: AicMetrics::default(),
+            content: RecordContent::default(),
             program: program.to_owned(),
             arguments,
         })
@@ -190,12 +207,13 @@ mod tests {
     #[test]
     fn counters_are_those_of_the_options() {
         let metrics = |words: &[&str]| match parsed(words) {
-            MsprofCommand::Start(start) => start.metrics,
+            MsprofCommand::Start(start) => start.content.metrics,
             other => panic!("{other:?}"),
         };
         assert_eq!(metrics(&["app"]), AicMetrics::PipeUtilization);
         assert_eq!(metrics(&["--ai-core=on", "--aic-metrics=MemoryUB", "app"]), AicMetrics::MemoryUb);
         assert_eq!(metrics(&["--ai-core=off", "--aic-metrics=MemoryUB", "app"]), AicMetrics::Disabled);
+        assert_eq!(metrics(&["--task-time=l0", "app"]), AicMetrics::Disabled);
     }
 
     #[test]
@@ -207,7 +225,7 @@ mod tests {
             "--aic-metrics=none",
             "--aic-metrics=PipeUtilisation",
             "--ai-core=maybe",
-            "--task-time=l0",
+            "--task-time=l2",
             "--outptu=x",
             "--output",
             "--output=a;b",

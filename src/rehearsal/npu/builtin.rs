@@ -2,6 +2,7 @@
 
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
+    cache_model::UsedStorage,
     collective_calls, factories, graph_calls,
     launch_log::plain_operation,
     protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
@@ -165,7 +166,8 @@ fn negate(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
         // A fused kernel has the name of the generator of fused kernels.
         let is_fused = session.environment.fuses_elementwise;
         let (name, kernel) = if is_fused { ("dvm_fused_0", "DvmFused") } else { ("aclnnNeg_Neg_Neg", "Neg") };
-        session.log.launch(device, plain_operation(name, kernel, vec![tensor], output));
+        let storages: Vec<UsedStorage> = session.memory.used_storage(source).into_iter().collect();
+        session.log.launch_cached(device, plain_operation(name, kernel, vec![tensor], output), &storages);
     }
     session.memory.tensor_reply(result)
 }

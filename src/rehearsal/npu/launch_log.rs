@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use super::cache_model::{CacheModel, UsedStorage};
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
+    domain::{AicMetrics, Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
     fault_plan::HostDefect,
     rehearsal::{
         HostConfig,
@@ -85,12 +86,23 @@ pub(super) struct LaunchLog {
     capturing: Option<i64>,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
+    /// Caches of the devices, for scripts without cases.
+    caches: BTreeMap<u32, CacheModel>,
+    /// True if msprof reads counters.
+    reads_counters: bool,
     /// True if the launches of the current case run on an AI CPU.
     pub(super) is_on_ai_cpu: bool,
 }
 
 /// Shortest pause between two tasks.
 const GAP_NS: u64 = 4_000;
+/// Divisor of the size of the cache on a host with [`HostDefect::SmallCache`].
+const SMALL_CACHE_DIVISOR: u64 = 4;
+/// Device that is slower on a host with [`HostDefect::UnequalDevices`], and the factor.
+const UNEQUAL_DEVICE: u32 = 1;
+const UNEQUAL_FACTOR: f64 = 1.1;
+/// Factor on durations with counters on a host with [`HostDefect::ProfilerOverhead`].
+const OVERHEAD_FACTOR: f64 = 1.05;
 /// Range of pauses, in ticks.
 const GAP_TICKS: u64 = 100;
 
@@ -116,6 +128,9 @@ impl LaunchLog {
             graphs: BTreeMap::new(),
             capturing: None,
             slowdown: 1.0,
+            caches: BTreeMap::new(),
+            reads_counters: manifest
+                .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
             is_on_ai_cpu: false,
         }
     }
@@ -163,8 +178,45 @@ impl LaunchLog {
         self.streams.keys().map(|device| self.config.physical_id(LogicalDeviceId(*device))).collect()
     }
 
-    /// Appends a launch; its duration is that of a kernel with a warm cache.
-    pub(super) fn launch(&mut self, device: u32, mut operation: LaunchedOperation) {
+    /// Returns the time of a device's stream.
+    pub(super) fn stream_time(&self, device: u32) -> Nanos {
+        self.streams.get(&device).map_or(self.started, |stream| stream.clock)
+    }
+
+    /// Appends a launch with a warm cache.
+    pub(super) fn launch(&mut self, device: u32, operation: LaunchedOperation) {
+        self.append_launch(device, operation, false);
+    }
+
+    /// Appends a launch whose duration depends on whether its storages are in the cache. Launches of cases have a warm
+    /// cache.
+    pub(super) fn launch_cached(
+        &mut self,
+        device: u32,
+        operation: LaunchedOperation,
+        storages: &[UsedStorage],
+    ) {
+        let mut is_cold = false;
+        if !self.has_cases() {
+            let shrunk = if self.has_defect(HostDefect::SmallCache) { SMALL_CACHE_DIVISOR } else { 1 };
+            let capacity = (self.profile.l2_mib << 20) / shrunk;
+            let cache = self.caches.entry(device).or_default();
+            for storage in storages {
+                is_cold |= !cache.use_storage(*storage, capacity);
+            }
+        }
+        self.append_launch(device, operation, is_cold);
+    }
+
+    /// Returns the factor by which kernels take longer on a chip: that of faults, and those of defects.
+    fn total_slowdown(&self, chip: u32) -> f64 {
+        let unequal = self.has_defect(HostDefect::UnequalDevices) && chip == UNEQUAL_DEVICE;
+        let overhead = self.has_defect(HostDefect::ProfilerOverhead) && self.reads_counters;
+        let factors = [(unequal, UNEQUAL_FACTOR), (overhead, OVERHEAD_FACTOR)];
+        factors.iter().filter(|(holds, _)| *holds).fold(self.slowdown, |all, (_, factor)| all * factor)
+    }
+
+    fn append_launch(&mut self, device: u32, mut operation: LaunchedOperation, is_cold: bool) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
             // CANN launches nothing for tensors without elements.
@@ -185,10 +237,11 @@ impl LaunchLog {
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
-        let base = timing::base(&self.profile, &operation.kernel, &operation.work);
+        let base = if is_cold { timing::cold_base } else { timing::base };
+        let base = base(&self.profile, &operation.kernel, &operation.work);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
-        let slowdown = self.slowdown;
-        let duration = if slowdown > 1.0 { timing::stretched(duration, slowdown) } else { duration };
+        let (slowdown, total) = (self.slowdown, self.total_slowdown(chip));
+        let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));

@@ -6,6 +6,7 @@
 mod api_args;
 mod arguments;
 mod builtin;
+mod cache_model;
 mod collective_calls;
 mod compare_call;
 mod dispatch_call;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cache_model::UsedStorage;
 use super::protocol::{ApiReply, PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
 use crate::domain::{Dtype, Tensor, TensorFormat};
 
@@ -112,6 +113,18 @@ pub(super) struct TensorMemory {
 impl TensorMemory {
     pub(super) fn new(capacity: u64) -> Self {
         Self { capacity, ..Self::default() }
+    }
+
+    /// Returns true for a part of a vector.
+    pub(super) fn is_part(&self, handle: TensorHandle) -> bool {
+        self.views.get(&handle).is_some_and(|view| view.part.is_some())
+    }
+
+    /// Returns the storage of a tensor; `None` for an unknown one.
+    pub(super) fn used_storage(&self, handle: TensorHandle) -> Option<UsedStorage> {
+        let number = self.views.get(&handle)?.storage;
+        let TensorStorage { dims, dtype, .. } = self.storages.get(&number)?;
+        Some(UsedStorage { number, bytes: Tensor::new(dims.clone(), dtype.clone()).bytes() })
     }
 
     /// Sets the bytes of a device that another process leaves free; `None` where it has ended.

@@ -44,6 +44,23 @@ class Generator:
         return self
 
 
+class Event:
+    """An event of a stream: the simulated time at which it was recorded."""
+
+    def __init__(self, enable_timing=False):
+        self.enable_timing = enable_timing
+        self.nanoseconds = None
+
+    def record(self):
+        self.nanoseconds = call("torch.npu.Event.record", (), {})
+
+    def elapsed_time(self, end):
+        """Returns the time until another event in milliseconds."""
+        if not (self.enable_timing and end.enable_timing):
+            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        return (end.nanoseconds - self.nanoseconds) / 1e6
+
+
 class Name:
     """A dotted name below torch or torch_npu: a namespace until it is called."""
 

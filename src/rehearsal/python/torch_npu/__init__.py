@@ -6,6 +6,7 @@ __version__ = "0+rehearsal"
 
 # As the real one does, it brings the namespace `torch.npu`.
 torch.npu = _rehearsal.Name("torch.npu")
+torch.npu.Event = _rehearsal.Event
 torch.npu.OutOfMemoryError = torch.OutOfMemoryError
 torch.npu.get_device_name = lambda device=None: "SoC of the rehearsal host"
 
