@@ -87,6 +87,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         seed: options.seed,
         warm_up: super::run::WARM_UP,
         measured: super::run::LAUNCHES,
+        flush_bytes: None,
         expert_skew: options.skew.expert_skew,
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),

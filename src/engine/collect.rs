@@ -268,6 +268,7 @@ fn collection_manifest(
         seed: settings.seed,
         warm_up: settings.warm_up,
         measured: settings.measured,
+        flush_bytes: None,
         expert_skew: settings.expert_skew,
         profiler: settings.profiler.clone(),
         environment: PinnedEnvironment::default(),

@@ -23,6 +23,8 @@ pub(crate) enum HostDefect {
     UnequalDevices,
     /// Kernels take 5 % longer while counters are read.
     ProfilerOverhead,
+    /// Kernels take 30 % longer than in production profiles.
+    SlowerThanProduction,
     /// An index out of range raises an error without a code of the runtime.
     UnknownErrorText,
     /// A kernel has the name of its next version.

@@ -1,6 +1,7 @@
 //! Settings of a rehearsal host, and their file, which the stand-ins read.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     str::FromStr,
@@ -53,6 +54,9 @@ pub struct HostConfig {
     pub devices: u32,
     /// The folder given with `--assets`, so that the stand-ins read the same catalogue.
     pub assets: Option<PathBuf>,
+    /// Recorded medians of cases with a cold cache, in nanoseconds by case id, in place of the model of durations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recorded_medians: BTreeMap<String, i64>,
     /// Faults and the speed of simulated time.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub faults: FaultPlan,
@@ -66,6 +70,7 @@ impl Default for HostConfig {
             device_profile: DeviceProfile::default_name().to_owned(),
             devices: 16,
             assets: None,
+            recorded_medians: BTreeMap::new(),
             faults: FaultPlan::default(),
         }
     }

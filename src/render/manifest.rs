@@ -31,6 +31,10 @@ pub struct Manifest {
     pub(crate) warm_up: u32,
     /// Launches of a case that are samples.
     pub(crate) measured: u32,
+    /// Size of a tensor that is read before each launch, so that the cache has none of the launch's tensors; `None` for
+    /// launches with a warm cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) flush_bytes: Option<u64>,
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
     #[serde(default, skip_serializing_if = "is_even")]
     pub(crate) expert_skew: f64,
@@ -57,6 +61,12 @@ impl Manifest {
         if self.group_size().is_some() {
             self.gang = devices.to_vec();
         }
+    }
+
+    /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike those
+    /// of sentinels. `None` for launches with a warm cache.
+    pub(crate) fn flush_dims(&self) -> Option<[u64; 2]> {
+        self.flush_bytes.map(|bytes| [2, bytes / 8])
     }
 
     /// Returns the size of the largest group of processes of a case; `None` without such a case.

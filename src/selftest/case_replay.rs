@@ -24,6 +24,8 @@ pub(super) struct CaseReplay<'a> {
     pub(super) devices: &'a [u32],
     pub(super) warm_up: u32,
     pub(super) measured: u32,
+    /// Size of a tensor that is read before each launch; `None` for a warm cache.
+    pub(super) flush_bytes: Option<u64>,
 }
 
 impl SelftestContext {
@@ -58,6 +60,7 @@ impl SelftestContext {
             .collect();
         manifest.warm_up = replay.warm_up;
         manifest.measured = replay.measured;
+        manifest.flush_bytes = replay.flush_bytes;
         manifest.set_gang(&self.logical_ids(replay.devices));
         manifest
     }

@@ -45,6 +45,9 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let cases = entry_cases(context)?;
     let mut observed = BTreeMap::new();
     replay_groups(context, folder, &cases, grouped(context, &cases), &mut observed)?;
+    if let Some(reason) = nothing_launched(&observed) {
+        return Err(EvidenceError::Missing(reason));
+    }
     // A collection that a case has broken does not launch the cases after it.
     let shared = |observation: &EntryObservation| {
         observation.is_shared && observation.outcome.verdict == Verdict::NotRun
@@ -66,6 +69,12 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let mut problems: Vec<String> = results.iter().filter_map(EntryResult::problem).collect();
     problems.extend(graph_problem);
     Ok(ExperimentFinding::from_problems(EXPECTED, format!("{}; {captured}", summary(&results)), &problems))
+}
+
+/// Returns the reason of the first case if no case was launched.
+fn nothing_launched(observed: &BTreeMap<usize, EntryObservation>) -> Option<String> {
+    let has_run = observed.values().any(|observation| observation.outcome.verdict != Verdict::NotRun);
+    observed.values().next().filter(|_| !has_run).map(|observation| observation.outcome.reason.clone())
 }
 
 /// Divides the cases that can be launched into collections.
@@ -137,7 +146,8 @@ fn replay_group(
         count => format!("{}-and-{}-more", first.case.kernel.file_stem(), count - 1),
     };
     let folder = folder.join(name);
-    let replay = CaseReplay { cases: &planned, devices: &[device], warm_up: 0, measured: LAUNCHES };
+    let replay =
+        CaseReplay { cases: &planned, devices: &[device], warm_up: 0, measured: LAUNCHES, flush_bytes: None };
     let attempts = context.replay_cases(&folder, &replay)?;
     // A table that cannot be read is the reason of each attempt.
     let rows = read_rows(&folder.join(files::PROFILE)).unwrap_or_default();

@@ -221,6 +221,7 @@ impl SelftestContext {
             seed: 1,
             warm_up: 0,
             measured: 0,
+            flush_bytes: None,
             expert_skew: 0.0,
             profiler: ProfilerSettings::default(),
             environment: PinnedEnvironment::default(),

@@ -274,7 +274,7 @@ fn kernel_of_gang(
         Err(reason) => return Ok(Err(reason)),
     };
     let (warm_up, measured) = KERNEL_LAUNCHES;
-    let replay = CaseReplay { cases: &[&planned], devices, warm_up, measured };
+    let replay = CaseReplay { cases: &[&planned], devices, warm_up, measured, flush_bytes: None };
     let attempts = context.replay_cases(folder, &replay)?;
     let missing = || EvidenceError::Missing("the collection has no case".to_owned());
     attempts.first().map(kernel_result).ok_or_else(missing)

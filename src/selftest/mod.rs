@@ -20,8 +20,10 @@ mod evidence;
 mod exit_codes;
 mod finding;
 mod gangs;
+mod heaviest_rows;
 mod host_software;
 mod kernel_steps;
+mod production_agreement;
 mod profiler_overhead;
 mod record_loss;
 mod recorded_rows;
@@ -32,6 +34,8 @@ mod summary;
 
 pub(crate) use evidence::SelftestContext;
 pub(crate) use finding::{EvidenceError, ExperimentReport, ExperimentStatus};
+pub(crate) use heaviest_rows::heaviest_rows;
+pub(crate) use production_agreement::COMPARED_ROWS;
 pub(crate) use results::{
     SelftestDescription, append_report, missing_selftest, new_selftest_folder, store_description,
     stored_selftests,

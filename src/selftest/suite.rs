@@ -11,7 +11,7 @@ use super::{
     evidence::SelftestContext,
     exit_codes,
     finding::{EvidenceError, ExperimentFinding, ExperimentReport, ExperimentStatus},
-    gangs, host_software, profiler_overhead, record_loss, repeated_collections,
+    gangs, host_software, production_agreement, profiler_overhead, record_loss, repeated_collections,
 };
 
 /// Function that collects the evidence of an experiment in a folder and evaluates it.
@@ -97,6 +97,13 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         assumption: "a recorded duration does not depend on the profiler's settings and agrees with events",
         fix: "measure with `--aic-metrics none`; durations with counters contain the profiler's overhead",
         run: profiler_overhead::run,
+    },
+    Experiment {
+        number: 9,
+        name: "production-agreement",
+        assumption: "replays with a cold cache take as long as the same kernels in production, with a warm one no longer",
+        fix: "see production.csv of the evidence; compare software, clock and `--aic-metrics` with those of the profile",
+        run: production_agreement::run,
     },
     Experiment {
         number: 10,

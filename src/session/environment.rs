@@ -1,6 +1,7 @@
 //! Surroundings of a run's programs: environment variables, leases of devices, and the path of the database.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -64,6 +65,17 @@ pub(super) fn program_environment(
     folder: &Path,
     database: &Database,
 ) -> Result<ProgramEnvironment, CommandError> {
+    program_environment_with_medians(options, folder, database, BTreeMap::new)
+}
+
+/// As [`program_environment`]; on the rehearsal host, cases take as long as these recorded medians, in nanoseconds by
+/// case id.
+pub(super) fn program_environment_with_medians(
+    options: &RunOptions,
+    folder: &Path,
+    database: &Database,
+    recorded_medians: impl FnOnce() -> BTreeMap<String, i64>,
+) -> Result<ProgramEnvironment, CommandError> {
     let profiler = Some(options.profiler.options().join(" "));
     let environment = PinnedEnvironment::default().values();
     if database.kind() == DataKind::Npu {
@@ -88,6 +100,7 @@ pub(super) fn program_environment(
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
+        recorded_medians: recorded_medians(),
         faults: options.faults.clone(),
     };
     let variables = rehearsal::install(folder, &config)?;

@@ -1,6 +1,7 @@
 //! Selftests of a host: preparation, execution, and the requirement of a passed selftest for runs on devices.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -10,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::{
     CommandError, RunContext, RunOptions,
-    environment::{lease_folder, program_environment},
+    environment::{lease_folder, program_environment_with_medians},
 };
 use crate::{
     config::AssetFiles,
@@ -20,9 +21,9 @@ use crate::{
     exit::ExitStatus,
     report::print_note,
     selftest::{
-        EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext, SelftestDescription,
-        append_report, markdown_report, missing_selftest, new_selftest_folder, run_experiments,
-        store_description, stored_selftests,
+        COMPARED_ROWS, EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext,
+        SelftestDescription, append_report, heaviest_rows, markdown_report, missing_selftest,
+        new_selftest_folder, run_experiments, store_description, stored_selftests,
     },
 };
 
@@ -117,7 +118,9 @@ fn selftest_context(
             CommandError::bad_input(format!("cannot register signal handlers: {error}"), "repeat the command")
         })?;
     }
-    let environment = program_environment(options, &folder.join("host"), &host.database)?.variables;
+    let medians = || recorded_medians(&host);
+    let environment =
+        program_environment_with_medians(options, &folder.join("host"), &host.database, medians)?.variables;
     let RunContext { database, assets, catalogue, profile, numbering, software, .. } = host;
     Ok(SelftestContext {
         database,
@@ -132,6 +135,14 @@ fn selftest_context(
         leases,
         stop,
     })
+}
+
+/// Returns the production medians of the rows that a selftest compares, in nanoseconds by case id. A database that cannot
+/// be read has none; its experiment reports the reason.
+fn recorded_medians(host: &RunContext) -> BTreeMap<String, i64> {
+    let rows = heaviest_rows(&host.database, &host.catalogue, &host.profile, COMPARED_ROWS);
+    let rows = rows.unwrap_or_default().into_iter();
+    rows.map(|row| (row.planned.case.id().as_str().to_owned(), row.median.0)).collect()
 }
 
 impl RunContext {

@@ -174,6 +174,7 @@ fn write_scripts(
         seed: 0,
         warm_up: 0,
         measured: 1,
+        flush_bytes: None,
         expert_skew: 0.0,
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),

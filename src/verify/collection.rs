@@ -1,6 +1,7 @@
 //! Reads the records of a collection and assesses every case by them, with the tolerance below the roofline bound.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
@@ -126,7 +127,8 @@ pub fn assess_collection(
     records: &[RawRecord],
     end: CollectionTermination,
 ) -> Vec<Attempt> {
-    let ranks = split_by_rank(manifest, journals, records);
+    let records = without_flushes(manifest, records);
+    let ranks = split_by_rank(manifest, journals, &records);
     let brackets: Vec<_> = ranks.iter().map(|rank| sentinel_brackets(manifest, &rank.records)).collect();
     let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
@@ -165,6 +167,18 @@ pub fn assess_collection(
         }
     });
     cases.collect()
+}
+
+/// Returns the records without the kernels that flush the cache before each launch.
+fn without_flushes<'a>(manifest: &Manifest, records: &'a [RawRecord]) -> Cow<'a, [RawRecord]> {
+    let Some(dims) = manifest.flush_dims() else { return Cow::Borrowed(records) };
+    let is_flush = |record: &RawRecord| {
+        let [Some(tensor)] = record.inputs.as_slice() else { return false };
+        record.kernel.starts_with(&manifest.sentinels.kernel)
+            && tensor.dtype == Dtype::Int32
+            && tensor.dims == dims
+    };
+    records.iter().filter(|record| !is_flush(record)).cloned().collect()
 }
 
 /// Returns the range of the records of each case: between its opening and its closing sentinel.

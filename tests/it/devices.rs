@@ -18,7 +18,7 @@ impl Context {
     }
 
     /// Runs the program on a host whose `npu-smi info` prints two healthy chips of this name.
-    fn run_on_host(&self, chip: &str, arguments: &[&str]) -> Ran {
+    pub(crate) fn run_on_host(&self, chip: &str, arguments: &[&str]) -> Ran {
         let row = |npu: u32| {
             format!(
                 "| {npu}     {chip:<20}| OK            | 97.5        41                0    / 0             |\n\

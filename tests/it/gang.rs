@@ -77,7 +77,7 @@ pub(crate) fn manifest(folder: &Path) -> Value {
 }
 
 /// Processes with a folder in their command line.
-fn processes_of(folder: &Path) -> Vec<i32> {
+pub(crate) fn processes_of(folder: &Path) -> Vec<i32> {
     let folder = folder.canonicalize().expect("a folder");
     let entries = fs::read_dir("/proc").expect("listed").flatten();
     let working = entries.filter(|entry| {

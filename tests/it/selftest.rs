@@ -3,13 +3,20 @@
 //! A test of a defect runs its experiment and two short ones. If the variable
 //! `NPUBENCH_SELFTEST_DEFECTS` is set (to `all`), it runs all of them.
 
-use std::{collections::BTreeSet, env, fs};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
 use crate::{
-    context::{Context, Ran},
-    rehearsal::decoder_layer,
+    context::{ADD, Context, Ran, profile},
+    gang::processes_of,
+    rehearsal::{decoder_layer, signal},
 };
 
 /// Devices of the selftests, two gangs of two.
@@ -152,6 +159,26 @@ fn other_name_of_a_kernel_fails_experiment_4() {
 }
 
 #[test]
+fn replays_slower_than_production_fail_experiment_9() {
+    assert_fails_only("defects: [slower_than_production]", 9, "of the production median of");
+}
+
+#[test]
+fn rows_without_production_durations_are_no_evidence() {
+    let context = Context::new();
+    let made = context.run(&["grid", "--db", "db", "--kind", "rehearsal", "--rows", "2", "Add"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let ran = selftest(&context, &["--devices", "0", "--experiments", "9", "--format", "json"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let (number, status, value) = results(&ran).remove(0);
+    assert_eq!((number, status.as_str()), (9, "unknown"));
+    assert!(
+        value["seen"].as_str().expect("a text").contains("ingest a profile of a production run"),
+        "{value}"
+    );
+}
+
+#[test]
 fn gangs_with_one_port_fail_experiment_11() {
     assert_fails_only("defects: [shared_rendezvous_port]", 11, "did not finish: ");
 }
@@ -165,6 +192,53 @@ fn one_device_is_too_few_for_gangs() {
     let (number, status, value) = results(&ran).remove(0);
     assert_eq!((number, status.as_str()), (11, "unknown"));
     assert_eq!(value["seen"], "a gang needs two devices, this selftest has [5]");
+}
+
+#[test]
+fn interrupted_selftest_keeps_its_results_and_leaves_no_process() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let options =
+        ["selftest", "--db", "db", "--host", "rehearsal", "--devices", DEVICES, "--experiments", "0,11"];
+    let mut command = context.command(&options);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Processes of gangs have sessions of their own.
+    let has_gang =
+        || context.snapshot("db").keys().any(|path| path.ends_with("devices-2-3/launched.1.jsonl"));
+    while !has_gang() {
+        assert!(Instant::now() < deadline, "the gangs do not start");
+        thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, nix::sys::signal::Signal::SIGINT);
+    let ran = context.ran(&child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 5, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
+    let report = context.run(&["selftest", "--db", "db", "--report"]);
+    let results: Vec<&str> = report.stdout.lines().filter(|line| line.contains("(rehearsal): ")).collect();
+    assert!(matches!(results.as_slice(), [one] if one.contains("0 host-software")), "{}", report.stdout);
+    let again = context.run(&options);
+    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+}
+
+#[test]
+fn host_without_msprof_has_no_evidence() {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[ADD]));
+    assert_eq!(context.run_on_host("910B3", &["ingest", "k.csv", "--db", "db"]).code, 0);
+    // Not the leases of this host's devices.
+    fs::create_dir(context.path("leases")).expect("created");
+    let options = ["selftest", "--db", "db", "--leases", "leases", "--format", "json"];
+    let ran = context.run_on_host("910B3", &options);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    let results = results(&ran);
+    assert!(results.len() > 5, "{}", ran.stdout);
+    for (number, status, value) in results {
+        assert!(["unknown", "fail"].contains(&status.as_str()), "{value}");
+        let seen = value["seen"].as_str().expect("a text");
+        assert!(seen.contains("msprof") || [0, 1].contains(&number), "{value}");
+        assert!(!seen.is_empty() && !seen.contains("panicked"), "{value}");
+    }
 }
 
 #[test]
@@ -182,7 +256,7 @@ fn devices_of_a_container_are_one_to_one() {
 #[test]
 fn rehearsed_selftest_does_not_allow_measurements() {
     let context = Context::new();
-    context.write("k.csv", &crate::context::profile(&[crate::context::ADD]));
+    context.write("k.csv", &profile(&[ADD]));
     assert_eq!(context.run(&["ingest", "k.csv", "--db", "db"]).code, 0);
     let ran = selftest(&context, &["--experiments", "0"]);
     assert_eq!(ran.code, 3, "a folder of kind npu: {}", ran.stderr);

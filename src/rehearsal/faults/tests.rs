@@ -37,6 +37,7 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
         seed: 1,
         warm_up: 1,
         measured: 1,
+        flush_bytes: None,
         expert_skew: 0.0,
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),

@@ -8,7 +8,7 @@ use std::{
 use super::cache_model::{CacheModel, UsedStorage};
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{AicMetrics, Case, CaseAttributes, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
+    domain::{AicMetrics, Case, CaseAttributes, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
     fault_plan::HostDefect,
     rehearsal::{
         HostConfig,
@@ -84,6 +84,8 @@ pub(super) struct LaunchLog {
     graphs: BTreeMap<i64, Vec<(u32, LaunchedOperation)>>,
     /// Graph that captures the launches.
     capturing: Option<i64>,
+    /// True if the last launch has replaced the content of the cache.
+    is_flushed: bool,
     /// Factor by which kernels take longer.
     pub(super) slowdown: f64,
     /// Caches of the devices, for scripts without cases.
@@ -103,6 +105,10 @@ const UNEQUAL_DEVICE: u32 = 1;
 const UNEQUAL_FACTOR: f64 = 1.1;
 /// Factor on durations with counters on a host with [`HostDefect::ProfilerOverhead`].
 const OVERHEAD_FACTOR: f64 = 1.05;
+/// Part of the recorded median of a case that its launches take with a warm cache.
+const WARM_SHARE: f64 = 0.92;
+/// Factor on recorded medians on a host with [`HostDefect::SlowerThanProduction`].
+const SLOWER_FACTOR: f64 = 1.3;
 /// Range of pauses, in ticks.
 const GAP_TICKS: u64 = 100;
 
@@ -127,6 +133,7 @@ impl LaunchLog {
             launches: Vec::new(),
             graphs: BTreeMap::new(),
             capturing: None,
+            is_flushed: false,
             slowdown: 1.0,
             caches: BTreeMap::new(),
             reads_counters: manifest
@@ -239,6 +246,8 @@ impl LaunchLog {
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
         let base = if is_cold { timing::cold_base } else { timing::base };
         let base = base(&self.profile, &operation.kernel, &operation.work);
+        let base = self.recorded_base(&operation).unwrap_or(base);
+        self.is_flushed = self.is_flush(&operation);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let (slowdown, total) = (self.slowdown, self.total_slowdown(chip));
         let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
@@ -268,6 +277,26 @@ impl LaunchLog {
         let Some(captured) = self.graphs.get(&graph).cloned() else { return false };
         captured.into_iter().for_each(|(device, operation)| self.launch(device, operation));
         true
+    }
+
+    /// Returns the mean duration of the current case from its recorded median, which is that with a cold cache; `None`
+    /// without one.
+    fn recorded_base(&self, operation: &LaunchedOperation) -> Option<Nanos> {
+        let case = self.current_case()?;
+        let median = *self.config.recorded_medians.get(case.case.as_str())?;
+        if case.kernel != operation.kernel || self.is_flush(operation) {
+            return None;
+        }
+        let state = if self.is_flushed { 1.0 } else { WARM_SHARE };
+        let defect = if self.has_defect(HostDefect::SlowerThanProduction) { SLOWER_FACTOR } else { 1.0 };
+        Some(timing::stretched(Nanos(median), state * defect))
+    }
+
+    /// Returns true for an operation that replaces the content of the cache: it reads more whole numbers than fit.
+    fn is_flush(&self, operation: &LaunchedOperation) -> bool {
+        let read = operation.inputs.iter().flatten().filter(|tensor| tensor.dtype == Dtype::Int32);
+        operation.kernel == SentinelLengths::default().kernel
+            && read.map(Tensor::bytes).sum::<u64>() > self.profile.l2_mib << 20
     }
 
     pub(super) fn take_launches(&mut self) -> Vec<LoggedLaunch> {

@@ -54,6 +54,7 @@ fn session(cases: &[&str]) -> ApiSession {
         seed: 0,
         warm_up: 1,
         measured: 1,
+        flush_bytes: None,
         expert_skew: 0.0,
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),

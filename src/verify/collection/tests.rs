@@ -52,6 +52,7 @@ impl Collection {
             seed: 1,
             warm_up: WARM_UP,
             measured: MEASURED,
+            flush_bytes: None,
             expert_skew: 0.0,
             profiler: ProfilerSettings::default(),
             environment: PinnedEnvironment::default(),
@@ -149,6 +150,37 @@ fn complete_collection_is_ok() {
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
         assert_eq!(attempt.counters[0], Some(1020.0));
     }
+}
+
+/// The kernel that flushes the cache runs before each launch, also before those of Neg, which has its name.
+#[test]
+fn flushes_of_the_cache_are_no_launches_of_a_case() {
+    let flush = |bytes: u64| RawRecord {
+        inputs: vec![Some(Tensor::new(vec![2, bytes / 8], Dtype::Int32))],
+        ..record("Neg", &case(1), 640_000)
+    };
+    let mut collection = Collection::without_faults();
+    let unflushed = collection.attempts();
+    let launches = std::mem::take(&mut collection.records).into_iter();
+    collection.records = launches
+        .flat_map(|record| {
+            let is_launch = record.kernel == "AddAiCore";
+            is_launch.then(|| flush(4096)).into_iter().chain([record])
+        })
+        .collect();
+    collection.restamp();
+    assert!(
+        collection.outcomes().iter().all(|outcome| outcome.reason.contains("Neg")),
+        "they count as others"
+    );
+    collection.manifest.flush_bytes = Some(4096);
+    let flushed = collection.attempts();
+    for (flushed, unflushed) in flushed.iter().zip(&unflushed) {
+        assert_eq!(flushed.outcome, unflushed.outcome);
+        assert_eq!(flushed.counters, unflushed.counters);
+    }
+    collection.manifest.flush_bytes = Some(8192);
+    assert!(collection.outcomes().iter().all(|outcome| outcome.reason.contains("Neg")), "another size");
 }
 
 /// Durations in nanoseconds in the column of microseconds.
