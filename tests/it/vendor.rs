@@ -2,7 +2,12 @@
 
 use std::{ffi::OsString, fs, path::Path, process::Command, thread};
 
-use crate::{context::Context, requirements::vendor_python};
+use npubench::domain::{CaseAttributes, Slot, Tensor};
+
+use crate::{
+    context::{Context, profile},
+    requirements::vendor_python,
+};
 
 /// Renders script and manifest of a kernel into a folder named by the kernel.
 pub(crate) fn render(context: &Context, kernel: &str) {
@@ -69,6 +74,49 @@ fn vendor_accepts_every_call_of_the_decoder_layer() {
     }
     // Every kernel of the example except Slice is accepted.
     assert_eq!((kernels, accepted), (10, 9));
+}
+
+/// The cells of a record: shapes in literal quotes, types and formats.
+fn record_cells(slots: &[Slot]) -> String {
+    let joined = |absent: &str, cell: fn(&Tensor) -> String| {
+        let cells = slots.iter().map(|slot| slot.as_ref().map_or_else(|| absent.to_owned(), cell));
+        cells.collect::<Vec<_>>().join(";")
+    };
+    let shapes = joined("", |tensor| tensor.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+    let dtypes = joined("DT_UNDEFINED", |tensor| tensor.dtype.as_str().to_owned());
+    let formats = joined("NULL", |tensor| tensor.format.as_str().to_owned());
+    format!("\"\"\"{shapes}\"\"\",{dtypes},{formats}")
+}
+
+/// The selftest launches the examples on a host without rows of their kernels.
+#[test]
+fn vendor_rejects_no_example_of_the_catalogue() {
+    let Some(python) = vendor_python() else { return };
+    let context = Context::new();
+    let catalogue =
+        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
+    let examples = catalogue.entries().filter_map(|entry| entry.example.as_ref());
+    // A profile does not show attributes.
+    let plain = examples.filter(|example| example.attributes == CaseAttributes::default());
+    let records: Vec<String> = plain
+        .map(|example| {
+            let [inputs, outputs] = [&example.inputs, &example.outputs].map(|slots| record_cells(slots));
+            format!("{},50,{inputs},{outputs}", example.kernel)
+        })
+        .collect();
+    context.write("k.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let python = python.to_str().expect("a path as text");
+    let ran = context.run(&["check", "--db", "db", "--python", python]);
+    // The packages of custom operators are not installed, and some operators have no Meta kernel.
+    let summary = "72 cases: 63 accepted, 6 no_meta, 3 not_in_torch_npu";
+    assert!(
+        [&ran.stdout, &ran.stderr].iter().any(|text| text.contains(summary)),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
 }
 
 #[test]
