@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CatalogueEntry, DeclaredArgument};
 use crate::{
-    config::{AssetFiles, YamlError, yaml},
+    config::{AssetFile, AssetFiles, YamlError, yaml},
     domain::{Case, KernelName, did_you_mean_or},
 };
 
@@ -18,10 +18,44 @@ pub struct Catalogue {
 impl Catalogue {
     /// Loads and checks every entry. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        let assets = assets.catalogue()?;
+        Self::of_files(assets.catalogue()?.values())
+    }
+
+    /// Loads the entries of the files whose name and text match, and those that they share. Errors in other files are not
+    /// found.
+    pub(crate) fn load_matching(
+        assets: &AssetFiles,
+        is_needed: impl Fn(&str, &str) -> bool,
+    ) -> Result<Self, YamlError> {
+        let files = assets.catalogue()?;
+        let mut needed: BTreeSet<&str> = BTreeSet::new();
+        for (name, asset) in files.iter().filter(|(name, asset)| is_needed(name, &asset.text)) {
+            needed.insert(name);
+            if let Some((_, other)) = CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
+                let stem = KernelName::new(&other).map(|kernel| kernel.file_stem()).unwrap_or_default();
+                needed.extend(files.keys().map(String::as_str).filter(|name| file_stem(name) == stem));
+            }
+        }
+        Self::of_files(needed.into_iter().filter_map(|name| files.get(name)))
+    }
+
+    /// Loads the entries of some kernels only, named as in profiles. Errors in other files are not found.
+    pub(crate) fn load_kernels(
+        assets: &AssetFiles,
+        kernels: &BTreeSet<KernelName>,
+    ) -> Result<Self, YamlError> {
+        let stems: BTreeSet<String> = kernels.iter().map(KernelName::file_stem).collect();
+        Self::load_matching(assets, |name, text| {
+            let is_other_name = |kernel: &KernelName| text.contains(kernel.as_str());
+            stems.contains(file_stem(name))
+                || text.contains("also_named") && kernels.iter().any(is_other_name)
+        })
+    }
+
+    fn of_files<'a>(assets: impl Iterator<Item = &'a AssetFile>) -> Result<Self, YamlError> {
         let mut shared = Vec::new();
         let mut entries = BTreeMap::new();
-        for asset in assets.values() {
+        for asset in assets {
             match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
                 Some((kernel, other)) => shared.push((asset, kernel, other)),
                 None => {
@@ -100,6 +134,11 @@ impl Catalogue {
     }
 }
 
+/// Returns the name of a file without its extension.
+fn file_stem(name: &str) -> &str {
+    name.strip_suffix(".yaml").unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +194,22 @@ mod tests {
         assert_eq!((own.kernel.as_str(), &own.schema_text), ("MyMatMul", &shared.schema_text));
         assert_eq!((own.forms.len(), &own.also_named), (shared.forms.len(), &Vec::new()));
         assert!(own.file.ends_with("MyMatMul.yaml"), "{}", own.file.display());
+    }
+
+    #[test]
+    fn selected_kernels_have_the_entries_of_the_whole_catalogue() {
+        let assets = AssetFiles::embedded();
+        let all = Catalogue::load(&assets).expect("valid");
+        for name in all.kernel_names() {
+            let kernel = KernelName::new(name).expect("a name");
+            let selected =
+                Catalogue::load_kernels(&assets, &BTreeSet::from([kernel.clone()])).expect("valid");
+            let text = |catalogue: &Catalogue| format!("{:?}", catalogue.entry(&kernel));
+            assert_eq!(text(&selected), text(&all), "{name}");
+        }
+        let one = KernelName::new("SwiGlu").expect("a name");
+        let selected = Catalogue::load_kernels(&assets, &BTreeSet::from([one])).expect("valid");
+        assert!(selected.entries().count() < 5);
     }
 
     #[test]

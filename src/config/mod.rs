@@ -8,6 +8,7 @@ pub(crate) mod device_profile;
 mod ini_file;
 pub(crate) mod yaml;
 
+pub(crate) use assets::AssetFile;
 pub use assets::{AssetError, AssetFiles};
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};

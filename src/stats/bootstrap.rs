@@ -3,10 +3,7 @@
 //! Launches of one collection share its offset (process, clocks, memory layout), so that they are not independent
 //! samples. Resampling follows the nesting: first collections, then launches within each.
 
-use super::{
-    random::SplitMix64,
-    summary::{quantile_of_sorted, twice_median_of_sorted},
-};
+use super::{random::SplitMix64, summary::quantile_of_sorted};
 
 /// Number of resamples, enough for a 95 % percentile interval of a median.
 const RESAMPLES: usize = 2000;
@@ -30,21 +27,46 @@ pub(crate) fn median_interval_of_collections(collections: &[Vec<i64>], seed: u64
     }
     sorted.iter_mut().for_each(|launches| launches.sort_unstable());
     sorted.sort_unstable();
+    let mut pool = sorted.concat();
+    pool.sort_unstable();
+    // Launches are drawn by their positions in the pool: counting them replaces sorting each resample.
+    let position = |launch: &i64| pool.partition_point(|other| other < launch);
+    let positions: Vec<Vec<usize>> =
+        sorted.iter().map(|launches| launches.iter().map(position).collect()).collect();
     let mut random = SplitMix64::new(seed);
-    let mut pool = Vec::new();
+    let mut counts = vec![0_usize; pool.len()];
     let mut medians = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        pool.clear();
-        for _ in 0..sorted.len() {
-            let launches = random.choose(&sorted);
-            pool.extend((0..launches.len()).map(|_| *random.choose(launches)));
+        counts.fill(0);
+        for _ in 0..positions.len() {
+            let launches = random.choose(&positions);
+            for _ in 0..launches.len() {
+                counts[*random.choose(launches)] += 1;
+            }
         }
-        pool.sort_unstable();
-        medians.push(twice_median_of_sorted(&pool)?);
+        medians.push(twice_median_of_counts(&pool, &counts)?);
     }
     medians.sort_unstable();
     let end = |permille| quantile_of_sorted(&medians, permille).map(|twice| twice / 2.0);
     Some((end(ENDS.0)?, end(ENDS.1)?))
+}
+
+/// Returns twice the median of values in ascending order, each taken a number of times; `None` if all counts are 0.
+fn twice_median_of_counts(sorted: &[i64], counts: &[usize]) -> Option<i128> {
+    let total: usize = counts.iter().sum();
+    let (low, high) = (total.checked_sub(1)? / 2, total / 2);
+    let (mut seen, mut twice, mut found) = (0, 0, 0);
+    for (value, count) in sorted.iter().zip(counts) {
+        seen += count;
+        while found < 2 && seen > [low, high][found] {
+            twice += i128::from(*value);
+            found += 1;
+        }
+        if found == 2 {
+            break;
+        }
+    }
+    Some(twice)
 }
 
 #[cfg(test)]
@@ -103,6 +125,18 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn median_of_counts_is_the_median_of_the_repeated_values(
+            mut values in proptest::collection::vec((any::<i64>(), 0_usize..4), 0..9),
+        ) {
+            values.sort_unstable();
+            let (sorted, counts): (Vec<i64>, Vec<usize>) = values.iter().copied().unzip();
+            let repeated: Vec<i64> =
+                values.iter().flat_map(|(value, count)| std::iter::repeat_n(*value, *count)).collect();
+            let expected = crate::stats::summary::twice_median_of_sorted(&repeated);
+            prop_assert_eq!(twice_median_of_counts(&sorted, &counts), expected);
+        }
 
         #[test]
         fn bootstrap_is_independent_of_order(collections in collections(), seed in any::<u64>()) {

@@ -61,7 +61,7 @@ fn killed_children_cost_no_row() {
     let (undisturbed, takes) = undisturbed();
     let expected = tables(&undisturbed);
     let mut killed = 0;
-    for n in 0..fault_count("NPUBENCH_CHILD_KILLS", 4) {
+    for n in 0..fault_count("NPUBENCH_CHILD_KILLS", 2) {
         let context = ingested();
         let mut child = start_run(&context);
         thread::sleep(takes.mul_f64(fraction(n)));

@@ -3,7 +3,8 @@
 
 use crate::{
     context::{Context, profile},
-    requirements, vendor,
+    requirements,
+    vendor::{self, VendorJournal},
 };
 
 const FIA: &str = "FusedInferAttentionScore";
@@ -510,9 +511,7 @@ fn the_vendors_code_accepts_every_call() {
     let Some(python) = requirements::vendor_python() else { return };
     let context = Context::new();
     everything(&context);
-    for kernel in kernels() {
-        vendor::render(&context, kernel);
-        let lines = vendor::check_by_vendor(&python, &context.path(kernel)).cases;
+    for (kernel, VendorJournal { cases: lines, .. }) in vendor::check_kernels(&python, &context, &kernels()) {
         let expected = match kernel {
             // Of vllm-ascend.
             "AddRmsNormBias"

@@ -217,9 +217,7 @@ fn the_vendors_code_accepts_every_call() {
     let Some(python) = requirements::vendor_python() else { return };
     let context = Context::new();
     database(&context, &CASES);
-    for kernel in kernels() {
-        vendor::render(&context, kernel);
-        let judged = vendor::check_by_vendor(&python, &context.path(kernel));
+    for (kernel, judged) in vendor::check_kernels(&python, &context, &kernels()) {
         let count = CASES.iter().filter(|case| case.split(' ').next() == Some(kernel)).count();
         assert_eq!(judged.accepted(), count, "{kernel}: {:?}", judged.errors);
     }

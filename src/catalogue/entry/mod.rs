@@ -56,7 +56,7 @@ pub struct CatalogueEntry {
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,
     /// A small case that one of the forms fits.
-    pub example: Option<Case>,
+    pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
 }
 

@@ -29,7 +29,8 @@ impl ApiSession {
             return result;
         }
         let catalogue = self.catalogue()?;
-        if !catalogue.entries().any(|entry| entry.api == api) {
+        let is_launcher = |entry: &CatalogueEntry| entry.api == api;
+        if !catalogue.entries().any(is_launcher) && !self.whole_catalogue()?.entries().any(is_launcher) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(
                 "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of op_replay/ only)"

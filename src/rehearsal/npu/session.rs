@@ -1,7 +1,7 @@
 //! A connection of one process to the simulated NPU: its state, and the answer to each line.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, OperatorSchema},
-    config::{AssetFiles, DeviceProfile},
-    domain::Nanos,
+    config::{AssetFiles, DeviceProfile, YamlError},
+    domain::{KernelName, Nanos},
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
     render::Manifest,
 };
@@ -38,7 +38,9 @@ pub(in crate::rehearsal) struct ApiSession {
     injector: FaultInjector,
     pub(super) environment: TorchNpuEnvironment,
     assets: AssetFiles,
-    /// Loaded at the first call of a function of the catalogue.
+    /// Kernels of the manifest; those of other entries are loaded only where their absence is an error.
+    kernels: BTreeSet<KernelName>,
+    /// Entries of the manifest's kernels, loaded at the first call of a function of the catalogue.
     catalogue: Arc<OnceLock<Arc<Catalogue>>>,
     /// Schemas of the installation that differ from those of the catalogue, by name.
     other_schemas: BTreeMap<String, OperatorSchema>,
@@ -73,6 +75,7 @@ impl ApiSession {
             injector: FaultInjector::new(faults),
             environment: TorchNpuEnvironment::default(),
             assets,
+            kernels: manifest.map(manifest_kernels).unwrap_or_default(),
             catalogue: Arc::default(),
             other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
@@ -129,13 +132,22 @@ impl ApiSession {
         self.other_schemas.get(&entry.schema.name).unwrap_or(&entry.schema)
     }
 
-    /// Returns the catalogue.
+    /// Returns the entries of the manifest's kernels; without a manifest, the whole catalogue.
     pub(super) fn catalogue(&self) -> Result<Arc<Catalogue>, PyError> {
         if let Some(catalogue) = self.catalogue.get() {
             return Ok(Arc::clone(catalogue));
         }
-        let loaded = Catalogue::load(&self.assets).map_err(|error| runtime(format!("rehearsal: {error}")))?;
+        let loaded = if self.kernels.is_empty() {
+            self.whole_catalogue()?
+        } else {
+            Catalogue::load_kernels(&self.assets, &self.kernels).map_err(|error| unreadable(&error))?
+        };
         Ok(Arc::clone(self.catalogue.get_or_init(|| Arc::new(loaded))))
+    }
+
+    /// Loads the whole catalogue, which takes much longer than the entries of a manifest.
+    pub(super) fn whole_catalogue(&self) -> Result<Catalogue, PyError> {
+        Catalogue::load(&self.assets).map_err(|error| unreadable(&error))
     }
 
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
@@ -146,6 +158,14 @@ impl ApiSession {
     pub(in crate::rehearsal) fn take_results(&mut self) -> (Vec<u32>, Vec<LoggedLaunch>, ScriptOutcome) {
         (self.log.devices(), self.log.take_launches(), self.injector.outcome(self.is_finalised))
     }
+}
+
+fn unreadable(error: &YamlError) -> PyError {
+    runtime(format!("rehearsal: {error}"))
+}
+
+fn manifest_kernels(manifest: &Manifest) -> BTreeSet<KernelName> {
+    manifest.cases.iter().filter_map(|case| KernelName::new(&case.kernel).ok()).collect()
 }
 
 /// The schemas of a fault plan, which has been checked.
