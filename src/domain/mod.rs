@@ -58,3 +58,4 @@ pub use time::{Nanos, NanosError};
 pub(crate) use vendor_check::CheckVerdict;
 pub use vendor_check::{CheckMethod, CheckOutcome};
 pub use verdict::{CaseOutcome, Verdict};
+pub(crate) use verdict::{reason_cause, reason_remarks};

@@ -83,6 +83,34 @@ impl CaseOutcome {
         let escape = |c: char| if is_raw(c) { c.escape_default().to_string() } else { c.to_string() };
         Self { verdict, reason: reason.chars().map(escape).collect() }
     }
+
+    /// Creates an outcome whose reason is a cause followed by distinct remarks.
+    pub(crate) fn with_remarks<'a>(
+        verdict: Verdict,
+        cause: &str,
+        remarks: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let mut clauses = vec![cause];
+        for remark in remarks {
+            if !clauses.contains(&remark) {
+                clauses.push(remark);
+            }
+        }
+        Self::new(verdict, clauses.join(CLAUSE_SEPARATOR))
+    }
+}
+
+/// Separator of the clauses of a reason.
+const CLAUSE_SEPARATOR: &str = "; ";
+
+/// Returns the first clause of a reason: the cause of the verdict.
+pub(crate) fn reason_cause(reason: &str) -> &str {
+    reason.split_once(CLAUSE_SEPARATOR).map_or(reason, |(cause, _)| cause)
+}
+
+/// Returns the clauses of a reason after the cause: properties of the call and of the host.
+pub(crate) fn reason_remarks(reason: &str) -> impl Iterator<Item = &str> {
+    reason.split(CLAUSE_SEPARATOR).skip(1)
 }
 
 #[cfg(test)]
@@ -94,6 +122,15 @@ mod tests {
         let reason = CaseOutcome::new(Verdict::LostRecords, "`a\0\u{1b}[31mé`").reason;
         assert_eq!(reason, r"`a\u{0}\u{1b}[31mé`");
         assert_eq!(CaseOutcome::new(Verdict::Ok, "5 µs").reason, "5 µs");
+    }
+
+    #[test]
+    fn remarks_follow_the_cause_once() {
+        let outcome = CaseOutcome::with_remarks(Verdict::Ok, "recorded", ["skewed", "warm", "skewed"]);
+        assert_eq!(outcome.reason, "recorded; skewed; warm");
+        assert_eq!(reason_remarks(&outcome.reason).collect::<Vec<_>>(), ["skewed", "warm"]);
+        assert_eq!(reason_cause(&outcome.reason), "recorded");
+        assert_eq!(reason_remarks("recorded").next(), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
-    samples::{accepted_samples, noise_reason},
+    samples::{accepted_samples, noise_reason, published_interval},
 };
 use crate::{
     domain::{
@@ -440,12 +440,12 @@ fn noise_outcome(
     if evidence.iter().flat_map(|evidence| evidence.records).any(|record| record.device.is_none()) {
         remarks.push("the profile has no column for the device".to_owned());
     }
-    let (verdict, first) = match noise_reason(&[durations.to_vec()], outliers, 0) {
-        Some(why) => (Verdict::Noisy, why),
-        None => (Verdict::Ok, "every launch recorded".to_owned()),
-    };
-    remarks.insert(0, first);
-    CaseOutcome::new(verdict, remarks.join("; "))
+    let (verdict, first) =
+        match noise_reason(durations, published_interval(&[durations.to_vec()], 0), outliers) {
+            Some(why) => (Verdict::Noisy, why),
+            None => (Verdict::Ok, "every launch recorded".to_owned()),
+        };
+    CaseOutcome::with_remarks(verdict, &first, remarks.iter().map(String::as_str))
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use super::samples::{noise_reason, published_interval};
 use crate::{
-    domain::{AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict},
+    domain::{
+        AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict, reason_cause, reason_remarks,
+    },
     stats::SampleSummary,
 };
 
@@ -26,12 +28,16 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
     let measurement =
         Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
     // Pooled samples may be steadier than individual collections, or less steady.
-    let outcome = match noise_reason(&collections, 0, case.seed()) {
-        _ if used.len() == 1 => CaseOutcome::new(best, last.reason.clone()),
-        Some(why) => CaseOutcome::new(Verdict::Noisy, format!("{why}, over {} collections", used.len())),
-        None if best == Verdict::Ok => CaseOutcome::new(Verdict::Ok, last.reason.clone()),
-        None => CaseOutcome::new(Verdict::Ok, "every launch recorded; steady over all collections together"),
+    let (verdict, cause) = match noise_reason(&pooled, interval, 0) {
+        Some(why) if used.len() > 1 => (Verdict::Noisy, format!("{why}, over {} collections", used.len())),
+        None if best != Verdict::Ok && used.len() > 1 => {
+            (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())
+        }
+        _ => (best, reason_cause(&last.reason).to_owned()),
     };
+    // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
+    let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
+    let outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
     Some(RowResult {
         case: case.clone(),
         run: last.run.clone(),
@@ -116,6 +122,34 @@ mod tests {
         );
         let without_samples = of(Some("8.5"), Verdict::Ok, &[]);
         assert_eq!(samples(&[old.clone(), old, without_samples]), nine);
+    }
+
+    #[test]
+    fn remarks_of_all_pooled_attempts_are_kept() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let with = |verdict, samples: &[i64], reason: &str| AttemptSamples {
+            reason: reason.to_owned(),
+            ..attempt(verdict, samples, 1.0)
+        };
+        let reason = |attempts: &[AttemptSamples]| {
+            let row = pool_attempts(&case, attempts).expect("evidence");
+            (row.outcome.verdict, row.outcome.reason)
+        };
+        let steady = [10_000; 20];
+        let marked = with(Verdict::Ok, &steady, "every launch recorded; without a selftest; assumed experts");
+        let unmarked = with(Verdict::Ok, &steady, "every launch recorded; assumed experts");
+        let expected = "every launch recorded; without a selftest; assumed experts".to_owned();
+        assert_eq!(reason(&[marked.clone(), unmarked.clone()]), (Verdict::Ok, expected.clone()));
+        let reversed = "every launch recorded; assumed experts; without a selftest".to_owned();
+        assert_eq!(reason(&[unmarked, marked.clone()]), (Verdict::Ok, reversed));
+        assert_eq!(reason(std::slice::from_ref(&marked)), (Verdict::Ok, expected));
+        let other = with(Verdict::Ok, &[13_000; 20], "every launch recorded");
+        let (verdict, differing) = reason(&[marked, other]);
+        assert_eq!(verdict, Verdict::Noisy);
+        assert!(
+            differing.ends_with(", over 2 collections; without a selftest; assumed experts"),
+            "{differing}"
+        );
     }
 
     #[test]

@@ -32,11 +32,12 @@ pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<
     median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
 }
 
-/// Returns the reason why the samples are too noisy; `None` if they are not. `outliers` samples were left out.
-pub(super) fn noise_reason(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
-    let mut pooled: Vec<i64> = collections.concat();
+/// Returns the reason why samples with this published interval are too noisy; `None` if they are not. `outliers` samples
+/// were left out.
+pub(super) fn noise_reason(samples: &[i64], interval: Option<(f64, f64)>, outliers: usize) -> Option<String> {
+    let mut pooled: Vec<i64> = samples.to_vec();
     pooled.sort_unstable();
-    let Some((low, high)) = published_interval(collections, seed) else {
+    let Some((low, high)) = interval else {
         return Some(format!("{} samples are too few for an interval", pooled.len()));
     };
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
@@ -56,20 +57,23 @@ pub(super) fn noise_reason(collections: &[Vec<i64>], outliers: usize, seed: u64)
 mod tests {
     use super::*;
 
+    fn noise_of(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
+        noise_reason(&collections.concat(), published_interval(collections, seed), outliers)
+    }
+
     #[test]
     fn timer_step_is_not_noise() {
-        assert_eq!(noise_reason(&[vec![100, 120, 100, 120, 100, 120, 120, 100]], 0, 1), None);
-        let wide =
-            noise_reason(&[vec![1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]], 0, 1).expect("noise");
+        assert_eq!(noise_of(&[vec![100, 120, 100, 120, 100, 120, 120, 100]], 0, 1), None);
+        let wide = noise_of(&[vec![1000, 1400, 1010, 1390, 1020, 1380, 1000, 1400]], 0, 1).expect("noise");
         assert!(wide.starts_with("median known to 1") || wide.starts_with("median known to 2"), "{wide}");
     }
 
     #[test]
     fn differing_collections_are_noisy() {
         let around = |middle: i64| (0..20).map(|step| middle + step * 2).collect::<Vec<_>>();
-        assert_eq!(noise_reason(&[around(10_000)], 0, 1), None);
-        assert_eq!(noise_reason(&[around(10_000), around(10_010)], 0, 1), None);
-        assert!(noise_reason(&[around(10_000), around(13_000)], 0, 1).is_some());
+        assert_eq!(noise_of(&[around(10_000)], 0, 1), None);
+        assert_eq!(noise_of(&[around(10_000), around(10_010)], 0, 1), None);
+        assert!(noise_of(&[around(10_000), around(13_000)], 0, 1).is_some());
     }
 
     #[test]
@@ -77,11 +81,11 @@ mod tests {
         let samples: Vec<i64> = std::iter::repeat_n(1000, 12).chain(std::iter::repeat_n(2000, 8)).collect();
         let kept = accepted_samples(&samples).iter().filter(|kept| **kept).count();
         assert_eq!(
-            noise_reason(&[vec![1000; kept]], 20 - kept, 1).as_deref(),
+            noise_of(&[vec![1000; kept]], 20 - kept, 1).as_deref(),
             Some("40 % of the samples are severe outliers")
         );
         assert_eq!(
-            noise_reason(&[vec![1000; 5]], 0, 1).as_deref(),
+            noise_of(&[vec![1000; 5]], 0, 1).as_deref(),
             Some("5 samples are too few for an interval")
         );
     }
