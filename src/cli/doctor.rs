@@ -13,16 +13,17 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{
-        self, CheckStatus, DoctorCheck, SoftwareLocations, check_installation, custom_operators, diagnosis,
+        self, CheckStatus, DeviceNumbering, DoctorCheck, SoftwareLocations, check_installation,
+        custom_operators, diagnosis, operator_environment,
     },
-    domain::DataKind,
+    domain::{DataKind, LogicalDeviceId},
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     files::ScratchFolder,
     profile::npu_smi::NpuChip,
     report::print_data,
     session::{CORRECT_DEVICE, CommandError, host_contradiction},
-    vendor_check::{counted_devices, installed_software, package_folders},
+    vendor_check::{installed_software, package_folders, torch_devices},
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix
@@ -50,8 +51,9 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let host = device::query_host_devices(&[], scratch.path());
     let mut points = vec![diagnosis::check_devices(&host)];
     let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
-    let cann = SoftwareLocations::of_host(variable).read_software(&packages).cann;
-    points.extend(check_installation(variable, cann.as_deref(), scratch.path()));
+    let software = SoftwareLocations::of_host(variable).read_software(&packages);
+    points.extend(check_installation(variable, software.cann.as_deref(), scratch.path()));
+    points.push(diagnosis::check_driver(&software));
     points.push(diagnosis::check_visible_devices(variable));
     points.push(match installed_software(&options.python.python) {
         Ok(versions) => DoctorCheck {
@@ -72,8 +74,13 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     });
     if let Ok(host) = &host {
         points.extend(database_device(&options.db, &assets, &host.info.chips));
-        let counted = counted_devices(&options.python.python, &[]).map_err(|error| error.to_string());
-        points.push(diagnosis::check_numbering(host, counted));
+        let numbering = DeviceNumbering::of_listed(&host.info);
+        let free = host.info.chips.iter().filter(|chip| host.info.processes_on(chip).next().is_none());
+        let free: Vec<LogicalDeviceId> = free.map(|chip| numbering.logical_id(chip.physical_id)).collect();
+        let found = torch_devices(&options.python.python, &operator_environment(&packages, variable), &free);
+        let found = found.map_err(|error| error.to_string());
+        points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
+        points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));
     }
     let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();

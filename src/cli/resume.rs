@@ -11,7 +11,6 @@ use super::{
 use crate::{
     config::AssetFiles,
     database::Database,
-    domain::DataKind,
     exit::ExitStatus,
     ledger::{Ledger, RunRecord},
     plan::UpdateMode,
@@ -57,9 +56,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
         None => AssetFiles::embedded(),
     };
     let context = RunContext::find(&options.database.db, database.kind(), assets, &run_options)?;
-    if database.kind() == DataKind::Npu {
-        context.require_installation()?;
-    }
+    context.require_host(&run_options)?;
     // Rows that this run has measured already are excluded by means of the ledger, not by the update mode.
     let all = RunOptions { update: UpdateMode::All, ..run_options.clone() };
     let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;

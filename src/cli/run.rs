@@ -98,12 +98,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         faults,
     };
     let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
-    if kind == DataKind::Npu {
-        context.require_installation()?;
-    }
-    if kind == DataKind::Npu && !options.without_selftest {
-        context.require_selftest()?;
-    }
+    context.require_host(&run_options)?;
     let mut lock = context.database.lock()?;
     let plan = context.plan(&run_options, &kernels)?;
     // The first write: from here on the run has results to keep.

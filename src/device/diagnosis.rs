@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health};
+use crate::domain::{LogicalDeviceId, SoftwareFingerprint};
 
 /// Result of a check, with its text in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
@@ -88,6 +89,42 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
     }
 }
 
+/// Checks that torch_npu could use a device: the first usable one of those that are free, if any is free.
+pub(crate) fn check_device_use(
+    usable: Result<Result<Option<LogicalDeviceId>, String>, String>,
+) -> DoctorCheck {
+    const NAME: &str = "device use";
+    match usable {
+        Ok(Ok(Some(device))) => {
+            doctor_check(NAME, CheckStatus::Passed, format!("torch_npu uses device {device} of torch"), "")
+        }
+        Ok(Ok(None)) => doctor_check(
+            NAME,
+            CheckStatus::Warning,
+            "not tried, because all devices are in use",
+            "repeat the command when a device is free",
+        ),
+        Ok(Err(problem)) | Err(problem) => doctor_check(
+            NAME,
+            CheckStatus::Missing,
+            problem,
+            "compare the driver with the version that CANN's release notes require, and check that this user may open \
+             /dev/davinci*",
+        ),
+    }
+}
+
+/// Checks that the versions of driver and firmware are known. No file of an installation lists the drivers that its CANN
+/// supports, so that the versions are printed for comparison with its release notes.
+pub(crate) fn check_driver(software: &SoftwareFingerprint) -> DoctorCheck {
+    let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
+    let found = format!("{}, firmware {}", version(&software.driver), version(&software.firmware));
+    let is_known = software.driver.is_some() && software.firmware.is_some();
+    let status = if is_known { CheckStatus::Passed } else { CheckStatus::Warning };
+    let fix = "its version.info is not readable; inside a container, map the driver's folder, so that rows record it";
+    doctor_check("driver", status, found, fix)
+}
+
 /// Checks that no variable renumbers the devices.
 pub(crate) fn check_visible_devices(variable: impl Fn(&str) -> Option<String>) -> DoctorCheck {
     let Some(value) = variable(VISIBLE) else {
@@ -145,6 +182,14 @@ mod tests {
         let check = check_visible_devices(|name| (name == VISIBLE).then(|| "3".to_owned()));
         assert!(check.status == CheckStatus::Missing && check.fix.contains("--devices"), "{check:?}");
         assert_eq!(check_visible_devices(|_| None).status, CheckStatus::Passed);
+        let refused = check_device_use(Ok(Err("error code is 107001".to_owned())));
+        assert!(
+            refused.status == CheckStatus::Missing && refused.fix.contains("/dev/davinci"),
+            "{refused:?}"
+        );
+        assert_eq!(check_device_use(Ok(Ok(Some(LogicalDeviceId(2))))).status, CheckStatus::Passed);
+        assert_eq!(check_device_use(Ok(Ok(None))).status, CheckStatus::Warning);
+        assert_eq!(check_driver(&SoftwareFingerprint::default()).status, CheckStatus::Warning);
         assert_eq!(check_operators(&[], &["X"]).found, "none; X need them");
     }
 }

@@ -318,9 +318,8 @@ pub(crate) struct HostFingerprint {
     npubench: &'static str,
 }
 
-/// Environment variables that affect measurements.
-const FINGERPRINT_VARIABLES: [&str; 4] =
-    ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "TASK_QUEUE_ENABLE"];
+/// Environment variables that affect measurements and that collections do not set themselves.
+const FINGERPRINT_VARIABLES: [&str; 3] = ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH"];
 
 impl HostFingerprint {
     pub(crate) fn host_name(&self) -> &str {

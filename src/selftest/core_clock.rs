@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     evidence::{CollectedEvidence, ScriptRequest, SelftestContext},
     finding::{EvidenceError, ExperimentFinding},
+    profiled_chip::ProfiledChip,
     record_loss::mark_length,
 };
 use crate::{domain::Nanos, stats::median_of_sorted, verify::RawRecord};
@@ -40,7 +41,9 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     }
     let phases = ClockPhases::find(evidence.readable_records()?)
         .ok_or_else(|| EvidenceError::Missing("the marks of the phases are not recorded".to_owned()))?;
-    let (seen, problems) = phases.compare(&track, context.profile.clock_mhz);
+    // The device may be set to a clock below that of its chip.
+    let rated = ProfiledChip::read(&evidence).map_or(context.profile.clock_mhz, |chip| chip.clock_mhz);
+    let (seen, problems) = phases.compare(&track, rated);
     Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
 }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     device::query_npu_smi,
     domain::LogicalDeviceId,
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
+    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     render::files,
 };
 
@@ -42,9 +42,22 @@ const EXPECTED: &str = "each torch device busy on exactly one row of npu-smi, re
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
-    let mut observations = Vec::new();
-    for &device in &context.devices {
-        observations.push(observe_device(context, &folder.join(format!("device-{device}")), device)?);
+    let observe = |device: u32| observe_device(context, &folder.join(format!("device-{device}")), device);
+    let mut observations = vec![observe(context.first_device())?];
+    let others = context.devices.get(1..).unwrap_or_default();
+    if observations[0].is_found_by_process {
+        // Several devices can be busy at once, because npu-smi lists their processes.
+        observations.extend(thread::scope(|scope| {
+            let running: Vec<_> = others.iter().map(|&device| scope.spawn(move || observe(device))).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(join).collect::<Result<Vec<_>, _>>()
+        })?);
+    } else {
+        for &device in others {
+            observations.push(observe(device)?);
+        }
     }
     let rows = read_npu_smi(context, folder)?.chips.len();
     let problems = mapping_problems(&observations, rows);
@@ -65,6 +78,8 @@ struct DeviceObservation {
     physical_id: u32,
     /// Rows on which npu-smi shows the process, by their physical numbers.
     rows: Vec<u32>,
+    /// True if the rows show the process's id, and not only use of the cores.
+    is_found_by_process: bool,
     /// Values of `Device_id` in the records.
     recorded: BTreeSet<Option<LogicalDeviceId>>,
     /// Number of recorded marks.
@@ -97,14 +112,24 @@ fn observe_device(
     evidence.require_completed()?;
     let records = evidence.readable_records()?;
     let is_mark = |length: &u64| *length == MARK_LENGTH;
+    let BusyRows { rows, is_found_by_process } = rows?;
     Ok(DeviceObservation {
         logical_id: context.numbering.logical_id(device),
         physical_id: device,
-        rows: rows?,
+        rows,
+        is_found_by_process,
         recorded: records.iter().map(|record| record.device).collect(),
         marks: records.iter().filter_map(mark_length).filter(is_mark).count() as u64,
         torch_devices: evidence.journal_value("device_count").and_then(Value::as_u64),
     })
+}
+
+/// Rows of npu-smi on which a process is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct BusyRows {
+    /// Physical numbers.
+    rows: Vec<u32>,
+    is_found_by_process: bool,
 }
 
 /// Reads npu-smi until it shows the script's process, or the readings are used up.
@@ -113,15 +138,17 @@ fn read_busy_rows(
     folder: &Path,
     before: &NpuSmiInfo,
     has_ended: impl Fn() -> bool,
-) -> Result<Vec<u32>, EvidenceError> {
-    let Some(pid) = wait_for_process(&folder.join(files::JOURNAL), has_ended) else { return Ok(Vec::new()) };
+) -> Result<BusyRows, EvidenceError> {
+    let journal = folder.join(files::JOURNAL);
+    let Some(pid) = wait_for_process(&journal, has_ended) else { return Ok(BusyRows::default()) };
+    let own = OwnProcess { pid, sees_host_processes: context.sees_host_processes };
     for _ in 0..READINGS {
-        let rows = busy_rows(before, &read_npu_smi(context, folder)?, pid);
-        if !rows.is_empty() {
-            return Ok(rows);
+        let found = own.find_busy_rows(before, &read_npu_smi(context, folder)?);
+        if !found.rows.is_empty() {
+            return Ok(found);
         }
     }
-    Ok(Vec::new())
+    Ok(BusyRows::default())
 }
 
 /// Waits until the script keeps its device busy, and returns its process id; `None` if it ended before.
@@ -145,19 +172,40 @@ fn read_npu_smi(context: &SelftestContext, folder: &Path) -> Result<NpuSmiInfo, 
     query_npu_smi(&context.environment, folder).map_err(|error| EvidenceError::Missing(error.to_string()))
 }
 
-/// Returns the devices on which a process is: by its id, else (in a container, whose npu-smi shows the ids of the host)
-/// those whose cores are busy and were not before.
-fn busy_rows(before: &NpuSmiInfo, now: &NpuSmiInfo, pid: u32) -> Vec<u32> {
-    let has_process = |chip: &&NpuChip| now.processes_on(chip).any(|process| process.pid == pid);
-    let by_process: Vec<u32> = now.chips.iter().filter(has_process).map(|chip| chip.physical_id).collect();
-    if !by_process.is_empty() {
-        return by_process;
+/// The script's process.
+#[derive(Clone, Copy, Debug)]
+struct OwnProcess {
+    /// Id inside the container, if there is one.
+    pid: u32,
+    /// True if npu-smi's ids are those of this process namespace.
+    sees_host_processes: bool,
+}
+
+impl OwnProcess {
+    /// Returns the devices on which the process is: by its id; else, inside a container whose npu-smi lists only ids of
+    /// the host, those whose cores are busy and were not before.
+    fn find_busy_rows(self, before: &NpuSmiInfo, now: &NpuSmiInfo) -> BusyRows {
+        let has_process = |chip: &&NpuChip| now.processes_on(chip).any(|process| self.is_listed_as(process));
+        let by_process: Vec<u32> =
+            now.chips.iter().filter(has_process).map(|chip| chip.physical_id).collect();
+        if !by_process.is_empty() {
+            return BusyRows { rows: by_process, is_found_by_process: true };
+        }
+        let is_busy = |chip: &NpuChip| chip.aicore_percent.is_some_and(|percent| percent > BUSY_PERCENT);
+        let was_busy: BTreeSet<u32> =
+            before.chips.iter().filter(|chip| is_busy(chip)).map(|chip| chip.physical_id).collect();
+        let is_new = |chip: &&NpuChip| is_busy(chip) && !was_busy.contains(&chip.physical_id);
+        let rows = now.chips.iter().filter(is_new).map(|chip| chip.physical_id).collect();
+        BusyRows { rows, is_found_by_process: false }
     }
-    let is_busy = |chip: &NpuChip| chip.aicore_percent.is_some_and(|percent| percent > BUSY_PERCENT);
-    let was_busy: BTreeSet<u32> =
-        before.chips.iter().filter(|chip| is_busy(chip)).map(|chip| chip.physical_id).collect();
-    let is_new = |chip: &&NpuChip| is_busy(chip) && !was_busy.contains(&chip.physical_id);
-    now.chips.iter().filter(is_new).map(|chip| chip.physical_id).collect()
+
+    /// Returns true if npu-smi lists the process under this entry. An id of the host can equal one of the container.
+    fn is_listed_as(self, process: &NpuProcess) -> bool {
+        match process.container_pid {
+            Some(inner) => inner == self.pid,
+            None => self.sees_host_processes && process.pid == self.pid,
+        }
+    }
 }
 
 /// Returns the contradictions to a one-to-one mapping; `rows` is the number of devices that npu-smi lists.
@@ -165,7 +213,8 @@ fn mapping_problems(observations: &[DeviceObservation], rows: usize) -> Vec<Stri
     let mut problems = Vec::new();
     let mut taken = BTreeSet::new();
     for seen in observations {
-        let DeviceObservation { logical_id, physical_id, rows: busy, recorded, marks, torch_devices } = seen;
+        let DeviceObservation { logical_id, physical_id, rows: busy, recorded, marks, torch_devices, .. } =
+            seen;
         let device = format!("torch device {logical_id}");
         match busy.as_slice() {
             [] => problems.push(format!("npu-smi shows neither the process nor busy cores for {device}")),
@@ -207,6 +256,7 @@ mod tests {
             logical_id: LogicalDeviceId(device),
             physical_id: device + 4,
             rows: vec![device + 4],
+            is_found_by_process: true,
             recorded: BTreeSet::from([Some(LogicalDeviceId(device))]),
             marks: u64::from(device) + 5,
             torch_devices: Some(4),
@@ -249,8 +299,20 @@ mod tests {
                 .collect();
             parse_info(info_table(4, &readings).trim_end()).expect("a table")
         };
-        assert_eq!(busy_rows(&info(&[], None), &info(&[2], Some(77)), 77), [2]);
-        assert_eq!(busy_rows(&info(&[1], None), &info(&[1, 3], Some(5)), 77), [3], "ids of the host");
-        assert_eq!(busy_rows(&info(&[1], None), &info(&[1], None), 77), [0_u32; 0]);
+        let find = |sees_host_processes: bool, before: &NpuSmiInfo, now: &NpuSmiInfo| {
+            let found = OwnProcess { pid: 77, sees_host_processes }.find_busy_rows(before, now);
+            (found.rows, found.is_found_by_process)
+        };
+        let idle = info(&[], None);
+        assert_eq!(find(true, &idle, &info(&[2], Some(77))), (vec![2], true));
+        assert_eq!(find(true, &info(&[1], None), &info(&[1, 3], Some(5))), (vec![3], false));
+        assert_eq!(find(true, &info(&[1], None), &info(&[1], None)), (vec![], false));
+        // Inside a container, another process of the host may have the same number.
+        let mut inside = info(&[2, 3], Some(77));
+        assert_eq!(find(false, &info(&[3], None), &inside), (vec![2], false));
+        for process in &mut inside.processes {
+            process.container_pid = Some(if process.npu == inside.chips[2].npu { 77 } else { 5 });
+        }
+        assert!(find(false, &idle, &inside).1);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{DeviceLeases, DeviceNumbering},
-    domain::{DataKind, LogicalDeviceId, ProfilerSettings},
+    domain::{DataKind, LogicalDeviceId, ProfilerSettings, SoftwareFingerprint},
     process::{self, CommandSpec, ExitKind},
     render::{
         CollectScript, HostNumbers, Manifest, PinnedEnvironment, SentinelLengths, collect_script, files,
@@ -37,14 +37,18 @@ pub(crate) struct SelftestContext {
     pub(crate) assets: AssetFiles,
     pub(crate) catalogue: Catalogue,
     pub(crate) profile: DeviceProfile,
-    /// Version of CANN in the files of the installation; `None` if it is unknown.
-    pub(crate) cann_version: Option<String>,
+    /// Software of the host, as far as it is known before a script has run.
+    pub(crate) software: SoftwareFingerprint,
+    /// True if npu-smi's process ids are those of this process namespace.
+    pub(crate) sees_host_processes: bool,
     /// Python interpreter of the scripts.
     pub(crate) python: String,
     /// Variables of all programs; `PATH` precedes the present one.
     pub(crate) environment: Vec<(String, String)>,
     /// Devices of the collections, by their physical numbers.
     pub(crate) devices: Vec<u32>,
+    /// Card of the first device, the argument of `npu-smi -i`.
+    pub(crate) first_card: u32,
     /// Numbers of the devices for torch and profiles.
     pub(crate) numbering: DeviceNumbering,
     pub(crate) leases: DeviceLeases,

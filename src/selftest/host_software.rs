@@ -2,16 +2,17 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     evidence::{CollectedEvidence, ScriptRequest, SelftestContext},
     finding::{EvidenceError, ExperimentFinding},
+    profiled_chip::ProfiledChip,
 };
 use crate::{
     config::DeviceProfile,
     device::search_path,
-    domain::version_numbers,
+    domain::{ImportedVersions, SoftwareFingerprint, version_numbers},
     process::{self, CommandSpec, find_program},
 };
 
@@ -22,12 +23,15 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 /// Oldest CANN whose msprof takes the options of `collect.sh`.
 const OLDEST_CANN: [u32; 3] = [8, 0, 0];
 const EXPECTED: &str = "CANN 8.0 or later, python3 3.7.5 or later for the export, torch_npu on the device, and a chip \
-     with the cores and the clock of the database's device profile";
+     with the cores of the database's device profile and at most its clock";
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
     fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
-    for (arguments, log) in [("info", "npu-smi-info.txt"), ("info -m", "npu-smi-map.txt")] {
+    let board = format!("info -t board -i {}", context.first_card);
+    let queries =
+        [("info", "npu-smi-info.txt"), ("info -m", "npu-smi-map.txt"), (&*board, "npu-smi-board.txt")];
+    for (arguments, log) in queries {
         // The outputs are evidence for people; the devices have been read from them already.
         let _ = run_program(context, folder, "npu-smi", &arguments.split(' ').collect::<Vec<_>>(), log);
     }
@@ -36,10 +40,8 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let request = ScriptRequest { function: "host", parameters: json!({}), devices: &devices };
     let evidence = context.collect(&folder.join("import"), &request)?;
     let software = HostFacts {
-        cann: context.cann_version.clone(),
+        software: context.software.with_imported(imported_versions(&evidence)),
         export_python: version_numbers(&python),
-        torch: text_of(&evidence, "torch"),
-        torch_npu: text_of(&evidence, "torch_npu"),
         chip: ProfiledChip::read(&evidence),
         last_line: evidence.last_line(),
     };
@@ -77,54 +79,18 @@ fn run_program(
     Ok(String::from_utf8_lossy(&fs::read(&log).map_err(EvidenceError::io(&log))?).into_owned())
 }
 
-fn text_of(evidence: &CollectedEvidence, key: &str) -> Option<String> {
-    evidence.journal_value(key).and_then(Value::as_str).map(str::to_owned)
-}
-
-/// Cores and clock of the device, from the `info.json` of a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProfiledChip {
-    cube_cores: u32,
-    vector_cores: u32,
-    clock_mhz: u32,
-}
-
-impl ProfiledChip {
-    fn read(evidence: &CollectedEvidence) -> Option<Self> {
-        let profile = evidence.profile_folders().into_iter().next()?;
-        let entries = fs::read_dir(profile).ok()?.flatten().map(|entry| entry.path());
-        let is_device = |path: &std::path::PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("device_"))
-        };
-        let device = entries.into_iter().find(is_device)?;
-        let number = device.file_name()?.to_string_lossy().strip_prefix("device_")?.to_owned();
-        Self::parse(&fs::read_to_string(device.join(format!("info.json.{number}"))).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let info: Value = serde_json::from_str(text).ok()?;
-        let device = info.get("DeviceInfo")?.get(0)?;
-        // The real files have the clocks as text.
-        let number = |key: &str| {
-            let value = device.get(key)?;
-            value.as_f64().or_else(|| value.as_str()?.parse().ok()).map(|number| number as u32)
-        };
-        Some(Self {
-            cube_cores: number("ai_core_num")?,
-            vector_cores: number("aiv_num")?,
-            clock_mhz: number("aic_frequency")?,
-        })
-    }
+/// Returns the versions that the script has written into its journal.
+fn imported_versions(evidence: &CollectedEvidence) -> ImportedVersions {
+    let line = evidence.journal.iter().find(|line| line.get("torch").is_some());
+    line.and_then(|line| serde_json::from_value(line.clone()).ok()).unwrap_or_default()
 }
 
 /// Facts that the experiment compares.
 #[derive(Clone, Debug)]
 struct HostFacts {
-    /// Version of CANN in the files of the installation.
-    cann: Option<String>,
+    /// Versions in the files of the installation, and those that the script has imported.
+    software: SoftwareFingerprint,
     export_python: Option<[u32; 3]>,
-    torch: Option<String>,
-    torch_npu: Option<String>,
     chip: Option<ProfiledChip>,
     /// Last line of the script's log, the reason if it failed.
     last_line: String,
@@ -134,9 +100,8 @@ impl HostFacts {
     /// Returns a description of the facts, and the problems.
     fn compare(&self, profile: &DeviceProfile) -> (String, Vec<String>) {
         let mut problems = Vec::new();
-        let unknown = || "unknown".to_owned();
-        let cann = self.cann.clone().unwrap_or_else(unknown);
-        if version_numbers(&cann).is_some_and(|version| version < OLDEST_CANN) {
+        let cann = self.software.cann.as_deref().unwrap_or("unknown");
+        if version_numbers(cann).is_some_and(|version| version < OLDEST_CANN) {
             problems.push(format!("CANN is {cann}, whose msprof has other options than that of 8.0"));
         }
         match self.export_python {
@@ -147,28 +112,52 @@ impl HostFacts {
             }
             None => problems.push("python3 does not print its version".to_owned()),
         }
-        if self.torch.is_none() || self.torch_npu.is_none() {
+        let ImportedVersions { torch, torch_npu, .. } = &self.software.imported;
+        if torch.is_none() || torch_npu.is_none() {
             problems.push(format!("torch_npu could not use the device: {}", self.last_line));
         }
         let Some(ProfiledChip { cube_cores, vector_cores, clock_mhz }) = self.chip else {
             problems.push("the profile has no `info.json` with cores and clock of the device".to_owned());
             return (String::new(), problems);
         };
+        // A device may be set to a clock below that of its chip, as real steps of a 1800 MHz chip at 1650 MHz show.
         let numbers = [
-            ("cube cores", cube_cores, profile.cube_cores),
-            ("vector cores", vector_cores, profile.vector_cores),
-            ("MHz", clock_mhz, profile.clock_mhz),
+            ("cube cores", cube_cores, profile.cube_cores, cube_cores == profile.cube_cores),
+            ("vector cores", vector_cores, profile.vector_cores, vector_cores == profile.vector_cores),
+            ("MHz", clock_mhz, profile.clock_mhz, clock_mhz <= profile.clock_mhz),
         ];
-        let differs = numbers.iter().filter(|(_, found, known)| found != known);
-        problems.extend(differs.map(|(name, found, known)| {
+        let differs = numbers.iter().filter(|(.., fits)| !fits);
+        problems.extend(differs.map(|(name, found, known, _)| {
             format!("the chip has {found} {name}, the device profile {} has {known}", profile.device)
         }));
+        let rated = if clock_mhz == profile.clock_mhz {
+            String::new()
+        } else {
+            format!(", rated {}: durations are those of the lower clock", profile.clock_mhz)
+        };
         let seen = format!(
-            "CANN {cann}, torch {}, torch_npu {}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz",
-            self.torch.clone().unwrap_or_else(unknown),
-            self.torch_npu.clone().unwrap_or_else(unknown)
+            "{}; {cube_cores} cube and {vector_cores} vector cores at {clock_mhz} MHz{rated}",
+            self.versions()
         );
         (seen, problems)
+    }
+
+    /// Lists the versions.
+    fn versions(&self) -> String {
+        let known = |name: &str, version: &Option<String>| {
+            format!("{name} {}", version.as_deref().unwrap_or("unknown"))
+        };
+        let mut list = vec![
+            known("CANN", &self.software.cann),
+            known("driver", &self.software.driver),
+            known("firmware", &self.software.firmware),
+            known("torch", &self.software.imported.torch),
+            known("torch_npu", &self.software.imported.torch_npu),
+        ];
+        list.extend(
+            self.software.imported.vllm_ascend.as_ref().map(|version| format!("vllm_ascend {version}")),
+        );
+        list.join(", ")
     }
 }
 
@@ -184,10 +173,16 @@ mod tests {
     fn facts(profile: &DeviceProfile) -> HostFacts {
         let DeviceProfile { cube_cores, vector_cores, clock_mhz, .. } = *profile;
         HostFacts {
-            cann: Some("8.3.RC1".to_owned()),
+            software: SoftwareFingerprint {
+                cann: Some("8.3.RC1".to_owned()),
+                imported: ImportedVersions {
+                    torch: Some("2.9.0".to_owned()),
+                    torch_npu: Some("2.9.0.post1".to_owned()),
+                    ..ImportedVersions::default()
+                },
+                ..SoftwareFingerprint::default()
+            },
             export_python: Some([3, 11, 2]),
-            torch: Some("2.9.0".to_owned()),
-            torch_npu: Some("2.9.0.post1".to_owned()),
             chip: Some(ProfiledChip { cube_cores, vector_cores, clock_mhz }),
             last_line: "ImportError: libhccl.so".to_owned(),
         }
@@ -202,19 +197,30 @@ mod tests {
         let chip = ProfiledChip { cube_cores: 20, vector_cores: 40, clock_mhz: profile.clock_mhz };
         let other = problems(HostFacts { chip: Some(chip), ..good.clone() });
         assert!(other.contains("20 cube cores") && other.contains(&profile.device), "{other}");
-        let old = problems(HostFacts { cann: Some("7.0.RC1".to_owned()), ..good.clone() });
+        let old = SoftwareFingerprint { cann: Some("7.0.RC1".to_owned()), ..good.software.clone() };
+        let old = problems(HostFacts { software: old, ..good.clone() });
         assert!(old.contains("CANN is 7.0.RC1"), "{old}");
         let old = problems(HostFacts { export_python: Some([3, 7, 4]), ..good.clone() });
         assert!(old.contains("3.7.4"), "{old}");
-        let without = problems(HostFacts { torch_npu: None, ..good });
+        let without = good.software.host_part();
+        let without = problems(HostFacts { software: without, ..good });
         assert!(without.contains("libhccl.so"), "{without}");
     }
 
     #[test]
-    fn device_information_is_parsed() {
-        let text = r#"{"DeviceInfo":[{"ai_core_num":24,"aiv_num":48,"aic_frequency":"1850"}]}"#;
-        let chip = ProfiledChip { cube_cores: 24, vector_cores: 48, clock_mhz: 1850 };
-        assert_eq!(ProfiledChip::parse(text), Some(chip));
-        assert_eq!(ProfiledChip::parse("{}"), None);
+    fn device_may_be_set_to_a_lower_clock_but_not_to_a_higher_one() {
+        let profile = profile();
+        let at = |clock_mhz| {
+            let good = facts(&profile);
+            let chip = good.chip.map(|chip| ProfiledChip { clock_mhz, ..chip });
+            HostFacts { chip, ..good }.compare(&profile)
+        };
+        let (seen, problems) = at(1650);
+        assert_eq!(problems, [""; 0]);
+        let expected =
+            format!("at 1650 MHz, rated {}: durations are those of the lower clock", profile.clock_mhz);
+        assert!(seen.ends_with(&expected), "{seen}");
+        let (_, problems) = at(profile.clock_mhz + 1);
+        assert!(problems[0].contains("MHz"), "{problems:?}");
     }
 }

@@ -24,6 +24,7 @@ mod heaviest_rows;
 mod host_software;
 mod kernel_steps;
 mod production_agreement;
+mod profiled_chip;
 mod profiler_overhead;
 mod record_loss;
 mod recorded_rows;

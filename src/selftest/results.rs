@@ -2,7 +2,7 @@
 //! `results.jsonl`, one line for each experiment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Write as _,
     path::{Path, PathBuf},
@@ -86,15 +86,28 @@ fn read_selftest(folder: &Path) -> Option<StoredSelftest> {
     Some(StoredSelftest { description, reports })
 }
 
-/// Returns the reason why the stored selftests do not allow measurements on a host with this fingerprint; `None` if
-/// the last result of each required experiment is a pass.
-pub(crate) fn missing_selftest(stored: &[StoredSelftest], fingerprint: &str) -> Option<String> {
+/// Number of the experiment that proves the numbers of each device of its selftest.
+const DEVICE_NUMBERS: u32 = 1;
+
+/// Returns the reason why the stored selftests do not allow measurements on devices of a host with this fingerprint;
+/// `None` if the last result of each required experiment is a pass, and the last result of each device's numbers, too.
+pub(crate) fn missing_selftest(
+    stored: &[StoredSelftest],
+    fingerprint: &str,
+    devices: &[u32],
+) -> Option<String> {
     let same = |selftest: &&StoredSelftest| {
         selftest.description.kind == DataKind::Npu && selftest.description.fingerprint == fingerprint
     };
     let mut last: BTreeMap<u32, &ExperimentReport> = BTreeMap::new();
-    for report in stored.iter().filter(same).flat_map(|selftest| &selftest.reports) {
-        last.insert(report.number, report);
+    let mut numbered = BTreeSet::new();
+    for StoredSelftest { description, reports } in stored.iter().filter(same) {
+        for report in reports {
+            last.insert(report.number, report);
+            if report.number == DEVICE_NUMBERS && report.status == ExperimentStatus::Pass {
+                numbered.extend(description.devices.iter().copied());
+            }
+        }
     }
     if last.is_empty() {
         return Some("this host has no selftest with its present software".to_owned());
@@ -108,7 +121,14 @@ pub(crate) fn missing_selftest(stored: &[StoredSelftest], fingerprint: &str) -> 
             }
         })
         .collect();
-    (!problems.is_empty()).then(|| format!("the selftest of this host did not pass: {}", problems.join(", ")))
+    if !problems.is_empty() {
+        return Some(format!("the selftest of this host did not pass: {}", problems.join(", ")));
+    }
+    let untested: Vec<String> =
+        devices.iter().filter(|device| !numbered.contains(device)).map(u32::to_string).collect();
+    (!untested.is_empty()).then(|| {
+        format!("experiment {DEVICE_NUMBERS} of the selftest did not include device {}", untested.join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -151,22 +171,32 @@ mod tests {
     #[test]
     fn the_last_result_of_each_required_experiment_counts() {
         let passed = selftest(DataKind::Npu, &PASSED);
-        assert_eq!(missing_selftest(std::slice::from_ref(&passed), "f"), None);
+        assert_eq!(missing_selftest(std::slice::from_ref(&passed), "f", &[0]), None);
         assert!(
-            missing_selftest(std::slice::from_ref(&passed), "other software")
+            missing_selftest(std::slice::from_ref(&passed), "other software", &[0])
                 .is_some_and(|why| why.contains("no selftest"))
         );
         let later = selftest(DataKind::Npu, &[(3, ExperimentStatus::Fail), (7, ExperimentStatus::Fail)]);
-        let why = missing_selftest(&[passed.clone(), later.clone()], "f").expect("a later failure");
+        let why = missing_selftest(&[passed.clone(), later.clone()], "f", &[0]).expect("a later failure");
         assert!(why.contains("experiment 3 (n3) ended with fail") && !why.contains('7'), "{why}");
-        assert_eq!(missing_selftest(&[later, passed], "f"), None);
+        assert_eq!(missing_selftest(&[later, passed], "f", &[0]), None);
         let partial = selftest(DataKind::Npu, &PASSED[..1]);
-        assert!(missing_selftest(&[partial], "f").is_some_and(|why| why.contains("was not run")));
+        assert!(missing_selftest(&[partial], "f", &[0]).is_some_and(|why| why.contains("was not run")));
+    }
+
+    #[test]
+    fn every_device_of_a_run_needs_proven_numbers() {
+        let first = selftest(DataKind::Npu, &PASSED);
+        let mut second = selftest(DataKind::Npu, &[(1, ExperimentStatus::Pass)]);
+        second.description.devices = vec![2, 3];
+        let why = missing_selftest(std::slice::from_ref(&first), "f", &[0, 2, 3]).expect("untested devices");
+        assert_eq!(why, "experiment 1 of the selftest did not include device 2, 3");
+        assert_eq!(missing_selftest(&[first, second], "f", &[0, 2, 3]), None);
     }
 
     #[test]
     fn a_rehearsal_never_allows_measurements() {
-        assert!(missing_selftest(&[selftest(DataKind::Rehearsal, &PASSED)], "f").is_some());
+        assert!(missing_selftest(&[selftest(DataKind::Rehearsal, &PASSED)], "f", &[0]).is_some());
     }
 
     #[test]

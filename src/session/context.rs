@@ -13,8 +13,11 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    device::{self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint},
-    domain::{DataKind, KernelName, SoftwareFingerprint},
+    device::{
+        self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint,
+        diagnosis::check_device_use,
+    },
+    domain::{DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
     exit::ExitStatus,
@@ -26,7 +29,7 @@ use crate::{
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
-    vendor_check::counted_devices,
+    vendor_check::torch_devices,
 };
 
 /// A host that can measure a database. Nothing has been written yet.
@@ -40,6 +43,8 @@ pub(crate) struct RunContext {
     pub(super) numbering: DeviceNumbering,
     /// Software of the host, as far as it is known before a script has run.
     pub(super) software: SoftwareFingerprint,
+    /// Variables of the host's programs.
+    variables: Vec<(String, String)>,
 }
 
 /// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
@@ -55,12 +60,25 @@ fn device_numbering(
         device::check_environment(&numbering)?;
     }
     if numbering.has_gaps() {
-        numbering = numbering.resolve_gaps(counted_devices(python, environment)?)?;
+        numbering = numbering.resolve_gaps(torch_devices(python, environment, &[])?.count)?;
     }
     if let Some(remark) = numbering.remark(host) {
         print_note(&remark);
     }
     Ok(numbering)
+}
+
+/// Refuses a host whose check is [`CheckStatus::Missing`].
+fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
+    let DoctorCheck { name, status, found, fix } = check;
+    if status != CheckStatus::Missing {
+        return Ok(());
+    }
+    Err(CommandError {
+        message: format!("this host cannot measure: {name}: {found}"),
+        hint: format!("{fix}; `npubench doctor` lists all checks"),
+        exit: ExitStatus::CannotMeasure,
+    })
 }
 
 impl RunContext {
@@ -90,23 +108,39 @@ impl RunContext {
         }
         let chips = selected.chips;
         adapt_to_host(&mut profile, &database, &chips, &options.python, &variables)?;
-        Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software })
+        Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software, variables })
+    }
+
+    /// Refuses a host that cannot measure, or that has no passed selftest although the run requires one. The rehearsal
+    /// host brings its own installation.
+    pub(crate) fn require_host(&self, options: &RunOptions) -> Result<(), CommandError> {
+        if self.database.kind() == DataKind::Rehearsal {
+            return Ok(());
+        }
+        self.require_installation()?;
+        if !options.without_selftest {
+            self.require_selftest(&options.python)?;
+        }
+        self.require_usable_device(&options.python)
     }
 
     /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks are
     /// those of `doctor` that take no time.
-    pub(crate) fn require_installation(&self) -> Result<(), CommandError> {
+    fn require_installation(&self) -> Result<(), CommandError> {
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let variable = |name: &str| std::env::var(name).ok();
         let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
-        match checks.into_iter().find(|check| check.status == CheckStatus::Missing) {
-            None => Ok(()),
-            Some(DoctorCheck { name, found, fix, .. }) => Err(CommandError {
-                message: format!("this host cannot measure: {name}: {found}"),
-                hint: format!("{fix}; `npubench doctor` lists all checks"),
-                exit: ExitStatus::CannotMeasure,
-            }),
-        }
+        checks.into_iter().try_for_each(require_check)
+    }
+
+    /// Refuses a host on which torch_npu can use none of the selected devices that are free. Importing torch_npu takes
+    /// seconds, which is less than the collections that would fail.
+    fn require_usable_device(&self, python: &str) -> Result<(), CommandError> {
+        let free = self.chips.iter().filter(|chip| self.info.processes_on(chip).next().is_none());
+        let free: Vec<LogicalDeviceId> =
+            free.map(|chip| self.numbering.logical_id(chip.physical_id)).collect();
+        let found = torch_devices(python, &self.variables, &free).map_err(|error| error.to_string());
+        require_check(check_device_use(found.map(|devices| devices.usable)))
     }
 
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {

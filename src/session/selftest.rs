@@ -17,14 +17,16 @@ use crate::{
     config::AssetFiles,
     database::Database,
     device::{DeviceError, DeviceLeases, HostFingerprint},
-    domain::{DataKind, SoftwareFingerprint},
+    domain::{DataKind, ImportedVersions, SoftwareFingerprint},
     exit::ExitStatus,
+    process::sees_host_processes,
     report::print_note,
     selftest::{
         COMPARED_ROWS, EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext,
         SelftestDescription, append_report, heaviest_rows, markdown_report, missing_selftest,
         new_selftest_folder, run_experiments, store_description, stored_selftests,
     },
+    vendor_check::{CheckSoftware, installed_software},
 };
 
 /// Remark of the rows of a run without the required selftest.
@@ -59,7 +61,7 @@ pub(crate) fn run_selftest(
     let mut lock = host.database.lock()?;
     host.database.initialise(&mut lock)?;
     let (leases, devices) = lease_devices(&host, &options)?;
-    let fingerprint = host.selftest_fingerprint();
+    let fingerprint = host.selftest_fingerprint(&options.python)?;
     let description = SelftestDescription {
         host: fingerprint.host_name().to_owned(),
         kind,
@@ -121,16 +123,22 @@ fn selftest_context(
     let medians = || recorded_medians(&host);
     let environment =
         program_environment_with_medians(options, &folder.join("host"), &host.database, medians)?.variables;
-    let RunContext { database, assets, catalogue, profile, numbering, software, .. } = host;
+    let RunContext { database, assets, catalogue, profile, numbering, software, info, .. } = host;
+    let first = info.chips.iter().find(|chip| devices.first() == Some(&chip.physical_id));
+    let first_card = first.map(|chip| chip.npu).unwrap_or_default();
+    let kind = database.kind();
     Ok(SelftestContext {
         database,
         assets,
         catalogue,
         profile,
-        cann_version: software.cann,
+        software,
+        // npu-smi of the rehearsal host shows ids of this namespace, unless a fault plan has others.
+        sees_host_processes: kind == DataKind::Rehearsal || sees_host_processes(),
         python: options.python.clone(),
         environment,
         devices,
+        first_card,
         numbering,
         leases,
         stop,
@@ -146,17 +154,31 @@ fn recorded_medians(host: &RunContext) -> BTreeMap<String, i64> {
 }
 
 impl RunContext {
-    /// Returns the fingerprint of the host, on which neither the chosen devices nor the settings of the profiler have an
-    /// influence.
-    fn selftest_fingerprint(&self) -> HostFingerprint {
-        let software = SoftwareFingerprint { profiler: None, ..self.software.clone() };
-        HostFingerprint::of_host(&self.info, &self.info.chips, software)
+    /// Returns the fingerprint of the host with the packages installed for an interpreter. Neither the chosen devices nor
+    /// the settings of the profiler have an influence on it.
+    fn selftest_fingerprint(&self, python: &str) -> Result<HostFingerprint, CommandError> {
+        let imported = match self.database.kind() {
+            // The stand-ins are not installed as packages.
+            DataKind::Rehearsal => ImportedVersions::default(),
+            DataKind::Npu => {
+                let CheckSoftware { torch, torch_npu, mut further } = installed_software(python)?;
+                ImportedVersions {
+                    torch: Some(torch),
+                    torch_npu: Some(torch_npu),
+                    vllm_ascend: further.remove("vllm_ascend"),
+                    ..ImportedVersions::default()
+                }
+            }
+        };
+        let software = SoftwareFingerprint { profiler: None, ..self.software.with_imported(imported) };
+        Ok(HostFingerprint::of_host(&self.info, &self.info.chips, software))
     }
 
-    /// Refuses a host without a passed selftest of its present software.
-    pub(crate) fn require_selftest(&self) -> Result<(), CommandError> {
-        let fingerprint = self.selftest_fingerprint().to_text();
-        match missing_selftest(&stored_selftests(&self.database), &fingerprint) {
+    /// Refuses a host whose selected devices have no passed selftest with the present software.
+    pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
+        let fingerprint = self.selftest_fingerprint(python)?.to_text();
+        let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
+        match missing_selftest(&stored_selftests(&self.database), &fingerprint, &devices) {
             None => Ok(()),
             Some(problem) => Err(CommandError {
                 message: problem,

@@ -29,7 +29,7 @@ use crate::{
     render::{RenderError, call_digest},
 };
 pub(crate) use python::{
-    counted_devices, first_device_soc, installed_software, operator_schemas, package_folders,
+    CheckSoftware, first_device_soc, installed_software, operator_schemas, package_folders, torch_devices,
 };
 
 /// Error that stops a check.

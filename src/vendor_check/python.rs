@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::CheckError;
 use crate::{
+    domain::LogicalDeviceId,
     files::ScratchFolder,
     process::{self, CommandSpec, ExitKind},
 };
@@ -80,11 +81,39 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
     serde_json::from_str(&output).unwrap_or_default()
 }
 
-/// Returns the number of devices that torch counts in this environment. Importing torch_npu takes seconds.
-pub(crate) fn counted_devices(python: &str, environment: &[(String, String)]) -> Result<u32, CheckError> {
-    let script = "import torch, torch_npu; print(torch.npu.device_count())";
-    let output = run_python_with(python, script, environment)?;
-    output.parse().map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+/// Devices of torch_npu in an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct TorchDevices {
+    /// Number of devices that torch counts.
+    pub(crate) count: u32,
+    /// The first of the given devices that can be used, or the last line of the error of the last one.
+    pub(crate) usable: Result<Option<LogicalDeviceId>, String>,
+}
+
+/// Script that prints the number of devices and uses the first device of a list on which that works.
+const DEVICES_SCRIPT: &str = "import json, torch, torch_npu
+usable = {'Ok': None}
+for index in INDICES:
+    try:
+        torch.npu.set_device(index)
+        torch.npu.synchronize()
+        usable = {'Ok': index}
+        break
+    except Exception as error:
+        usable = {'Err': ' '.join((str(error) or repr(error)).split())[:400]}
+print(json.dumps({'count': torch.npu.device_count(), 'usable': usable}))";
+
+/// Returns the number of devices that torch counts in this environment, and the first of some devices that it can use.
+/// Importing torch_npu takes seconds.
+pub(crate) fn torch_devices(
+    python: &str,
+    environment: &[(String, String)],
+    devices: &[LogicalDeviceId],
+) -> Result<TorchDevices, CheckError> {
+    let indices = serde_json::to_string(devices).unwrap_or_default();
+    let output = run_python_with(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.

@@ -1,7 +1,7 @@
 //! Device profile of a database: from the profile, the option or the host, and never silently from a default. Commands that
 //! measure refuse a database of another device than the host's.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use crate::{
     context::{ADD, Context, HEADER, Ran, SWIGLU, profile},
@@ -19,6 +19,12 @@ impl Context {
 
     /// Runs the program on a host whose `npu-smi info` prints two healthy chips of this name.
     pub(crate) fn run_on_host(&self, chip: &str, arguments: &[&str]) -> Ran {
+        let output = self.command_on_host(chip, arguments).output();
+        self.ran(&output.expect("npubench runs"))
+    }
+
+    /// Returns the command of the program on such a host; the folder `host` is the first of the `PATH`.
+    pub(crate) fn command_on_host(&self, chip: &str, arguments: &[&str]) -> Command {
         let row = |npu: u32| {
             format!(
                 "| {npu}     {chip:<20}| OK            | 97.5        41                0    / 0             |\n\
@@ -43,8 +49,9 @@ impl Context {
         );
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
         let path = format!("{}:{}", self.path("host").display(), std::env::var("PATH").expect("a PATH"));
-        let output = self.command(arguments).env_remove("NPUBENCH_DEVICE").env("PATH", path).output();
-        self.ran(&output.expect("npubench runs"))
+        let mut command = self.command(arguments);
+        command.env_remove("NPUBENCH_DEVICE").env("PATH", path);
+        command
     }
 
     /// The device in `database.yaml`.

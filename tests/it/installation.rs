@@ -1,9 +1,139 @@
 //! Installations of torch_npu and of other packages that differ from the catalogue.
 
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 use crate::{
-    context::{ADD, Context, SWIGLU, profile},
+    context::{ADD, Context, Ran, SWIGLU, profile},
+    kill_resume::tables,
     rehearsal::{ledger, rehearse},
 };
+
+/// Torch with two devices that can be used unless `DEVICE_ERROR` is set.
+const TORCH: &str = "
+import os
+class npu:
+    def device_count():
+        return 2
+    def set_device(index):
+        if 'DEVICE_ERROR' in os.environ:
+            raise RuntimeError(os.environ['DEVICE_ERROR'])
+    def synchronize():
+        pass
+";
+
+/// A database of measurements of an A2, and the software of a host that can measure it.
+fn measuring_host() -> Context {
+    let context = Context::new();
+    context.write("k.csv", &profile(&[SWIGLU]));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--device", "ATLAS_800_A2_313T_64G"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context.write("cann/ascend_toolkit_install.info", "version=8.3.RC1\n");
+    context.write("packages/torch/__init__.py", TORCH);
+    context.write("packages/torch_npu/__init__.py", "");
+    for package in ["torch", "torch_npu"] {
+        let metadata = format!("Metadata-Version: 2.1\nName: {package}\nVersion: 2.9.0\n");
+        context.write(&format!("packages/{package}-2.9.0.dist-info/METADATA"), &metadata);
+    }
+    program(&context, "msprof", "exec sleep 600");
+    context
+}
+
+/// Writes a program into the first folder of the `PATH`.
+fn program(context: &Context, name: &str, script: &str) {
+    let path = context.write(&format!("host/{name}"), &format!("#!/bin/sh\n{script}\n"));
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+fn on_host(context: &Context, arguments: &[&str]) -> Command {
+    let mut command = context.command_on_host("910B3", arguments);
+    command.env("ASCEND_HOME_PATH", context.path("cann")).env("PYTHONPATH", context.path("packages"));
+    command
+}
+
+/// Runs a command on a host with a change of its software; returns its error line.
+fn refused(context: &Context, arguments: &[&str], change: impl Fn(&mut Command) -> &mut Command) -> String {
+    let before = tables(context);
+    let mut command = on_host(context, arguments);
+    change(&mut command);
+    let Ran { code, stderr, .. } = context.ran(&command.output().expect("npubench runs"));
+    assert_eq!(code, 4, "{stderr}");
+    assert_eq!(tables(context), before);
+    assert!(stderr.contains("hint: "), "{stderr}");
+    stderr.lines().find_map(|line| line.strip_prefix("error: ")).expect("an error").to_owned()
+}
+
+/// Each collection would fail on such hosts, three times on each device.
+#[test]
+fn hosts_that_cannot_measure_are_refused_before_the_run() {
+    const RUN: [&str; 3] = ["run", "--db", "db"];
+    const DEVICE_ERROR: &str = "set_device, error code is 507899";
+    let context = measuring_host();
+    let without_cann = refused(&context, &RUN, |command| command.env_remove("ASCEND_HOME_PATH"));
+    assert_eq!(without_cann, "this host cannot measure: CANN: ASCEND_HOME_PATH is not set");
+    context.write("old/ascend_toolkit_install.info", "version=7.0.1\n");
+    let old = context.path("old");
+    let old_cann = refused(&context, &RUN, |command| command.env("ASCEND_HOME_PATH", &old));
+    assert!(old_cann.starts_with("this host cannot measure: CANN version: 7.0.1; "), "{old_cann}");
+    fs::remove_file(context.path("host/msprof")).expect("removed");
+    let without_msprof = refused(&context, &RUN, |command| command);
+    assert_eq!(without_msprof, "this host cannot measure: msprof: not in the PATH");
+    program(&context, "msprof", "exec sleep 600");
+    program(&context, "python3", "echo Python 3.6.8");
+    let old_python = refused(&context, &RUN, |command| command);
+    assert_eq!(old_python, "this host cannot measure: python3 of the export: Python 3.6.8");
+    fs::remove_file(context.path("host/python3")).expect("removed");
+    assert_eq!(
+        refused(&context, &RUN, |command| command),
+        "this host has no selftest with its present software"
+    );
+    let without_selftest = [&RUN[..], &["--without-selftest"]].concat();
+    fn refuse_device(command: &mut Command) -> &mut Command {
+        command.env("DEVICE_ERROR", DEVICE_ERROR)
+    }
+    assert_eq!(
+        refused(&context, &without_selftest, refuse_device),
+        format!("this host cannot measure: device use: {DEVICE_ERROR}")
+    );
+    let mut doctor = on_host(&context, &["doctor", "--db", "db"]);
+    let ran = context.ran(&doctor.output().expect("npubench runs"));
+    assert!(ran.stdout.contains("ok      device use: torch_npu uses device 0 of torch\n"), "{}", ran.stdout);
+    refuse_device(&mut doctor);
+    let ran = context.ran(&doctor.output().expect("npubench runs"));
+    assert!(ran.stdout.contains(&format!("missing device use: {DEVICE_ERROR}\n")), "{}", ran.stdout);
+}
+
+/// An upgrade between a run and its resumption can take away what the run was started with.
+#[test]
+fn resume_is_refused_where_the_host_cannot_measure_any_more() {
+    let context = measuring_host();
+    let mut run = on_host(&context, &["run", "--db", "db", "--without-selftest"]);
+    let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let processes = context.path("db/.npubench/processes");
+    while fs::read_dir(&processes).map_or(0, Iterator::count) == 0 {
+        assert!(child.try_wait().expect("a status").is_none(), "the run ended before a collection");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    // The second signal ends the collection as well.
+    while child.try_wait().expect("a status").is_none() {
+        kill(pid, Signal::SIGINT).expect("sent");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let resume = ["resume", "--db", "db"];
+    let error = refused(&context, &resume, |command| command.env_remove("ASCEND_HOME_PATH"));
+    assert_eq!(error, "this host cannot measure: CANN: ASCEND_HOME_PATH is not set");
+}
 
 /// Fault plan of an installation in which an operator has another schema.
 fn other_schema(context: &Context, schema: &str) -> String {

@@ -158,25 +158,6 @@ fn other_name_of_a_kernel_fails_experiment_4() {
     );
 }
 
-/// Entries share collections on few devices; those that the broken one did not reach are repeated.
-#[test]
-fn an_entry_that_crashes_is_the_only_one_without_a_result() {
-    let context = Context::new();
-    decoder_layer(&context, "db");
-    let faults = "faults:\n  - crash: {signal: SIGSEGV}\n    where: {kernel: TransposeBatchMatMul}\n";
-    context.write("faults.yaml", faults);
-    let options = ["--devices", DEVICES, "--experiments", "4", "--rehearsal-faults", "faults.yaml"];
-    let ran = selftest(&context, &[&options[..], &["--format", "json"]].concat());
-    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-    let (_, status, value) = results(&ran).remove(0);
-    let seen = value["seen"].as_str().expect("a text");
-    assert_eq!(status, "fail", "{value}");
-    assert!(seen.starts_with("TransposeBatchMatMul: crashed: ") && !seen.contains("; "), "{value}");
-    let folder = value["evidence"].as_str().expect("a folder").replace("ROOT/", "");
-    let entries = fs::read_to_string(context.path(&folder).join("entries.csv")).expect("a table");
-    assert!(entries.contains("ZerosLike,as expected,"), "{entries}");
-}
-
 #[test]
 fn replays_slower_than_production_fail_experiment_9() {
     assert_fails_only("defects: [slower_than_production]", 9, "of the production median of");
