@@ -1,5 +1,7 @@
 //! Arguments of the functions that the simulated NPU implements itself.
 
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
 use super::{
     arguments::{BoundArguments, bind},
     protocol::{PyArguments, PyError, PyValue, TensorHandle, runtime},
@@ -14,8 +16,24 @@ pub(super) fn bind_signature(
     arguments: &PyArguments,
     numbers: &[&str],
 ) -> Result<BoundArguments, PyError> {
-    let schema = OperatorSchema::parse(signature).map_err(|error| runtime(format!("rehearsal: {error}")))?;
+    let schema = parsed_signature(signature)?;
     bind(&schema, arguments, numbers)
+}
+
+thread_local! {
+    /// Parsed signatures by their text: a script calls the same functions thousands of times.
+    static SIGNATURES: RefCell<HashMap<String, Rc<OperatorSchema>>> = RefCell::default();
+}
+
+/// Parses a signature at its first use.
+fn parsed_signature(text: &str) -> Result<Rc<OperatorSchema>, PyError> {
+    SIGNATURES.with_borrow_mut(|signatures| {
+        if let Some(parsed) = signatures.get(text) {
+            return Ok(Rc::clone(parsed));
+        }
+        let parsed = OperatorSchema::parse(text).map_err(|error| runtime(format!("rehearsal: {error}")))?;
+        Ok(Rc::clone(signatures.entry(text.to_owned()).or_insert_with(|| Rc::new(parsed))))
+    })
 }
 
 /// The handle of a tensor argument.
