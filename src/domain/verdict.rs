@@ -48,6 +48,11 @@ impl Verdict {
         self.into()
     }
 
+    /// Returns true if all launches of the case were recorded as its kernel, whatever their durations are worth.
+    pub(crate) const fn is_recorded(self) -> bool {
+        matches!(self, Self::Ok | Self::Noisy | Self::Throttled)
+    }
+
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
     pub(crate) const fn is_worth_a_retry(self) -> bool {
         matches!(

@@ -128,8 +128,16 @@ fn prof_folders(file: &Path) -> Vec<PathBuf> {
 }
 
 fn info_files(file: &Path) -> Vec<PathBuf> {
-    let devices = prof_folders(file).into_iter().flat_map(|prof| entries(&prof, "device_"));
-    devices.flat_map(|device| entries(&device, "info.json")).collect()
+    prof_folders(file).iter().flat_map(|prof| info_files_of(prof)).collect()
+}
+
+fn info_files_of(prof: &Path) -> impl Iterator<Item = PathBuf> {
+    entries(prof, "device_").into_iter().flat_map(|device| entries(&device, "info.json"))
+}
+
+/// Returns what msprof states about the first device of a `PROF_*` folder in `info.json`; `None` without such a file.
+pub(crate) fn stated_facts(prof: &Path) -> Option<DeviceFacts> {
+    info_files_of(prof).find_map(|path| read_info(&path))
 }
 
 /// Returns the databases of a profile: the file itself, those beside it, and msprof's.

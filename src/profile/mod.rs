@@ -6,6 +6,7 @@
 mod attention_dump;
 mod attributes;
 mod columns;
+mod core_clock;
 mod core_usage;
 mod device_evidence;
 mod discover;
@@ -27,6 +28,11 @@ pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
 pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
+#[cfg(test)]
+pub(crate) use core_clock::ClockSample;
+pub use core_clock::LowClock;
+pub(crate) use core_clock::{CoreClock, REACHED};
+pub(crate) use device_evidence::stated_facts;
 pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};

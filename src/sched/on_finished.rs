@@ -363,7 +363,7 @@ impl SchedulerState {
             return;
         }
         let may_exclude = self.may_exclude();
-        let succeeded = |result: &CaseResult| matches!(result.outcome.verdict, Verdict::Ok | Verdict::Noisy);
+        let succeeded = |result: &CaseResult| result.outcome.verdict.is_recorded();
         let works = ended.results.iter().any(succeeded);
         for id in &running.devices {
             let Some(device) = self.devices.get_mut(id) else { continue };

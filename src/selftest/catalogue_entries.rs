@@ -190,7 +190,7 @@ fn entry_result<'a>(
             let reason = match (status, outcome.verdict) {
                 (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
                 // That two launches are noisy is expected; the assumptions about the call follow.
-                (EntryStatus::AsExpected, Verdict::Noisy) => {
+                (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Throttled) => {
                     outcome.reason.split_once("; ").map(|(_, notes)| notes.to_owned()).unwrap_or_default()
                 }
                 _ => outcome.reason,
@@ -210,7 +210,7 @@ fn entry_status(
         |row: &RecordedRow| sharing.iter().any(|other| other.names().any(|name| name == row.kernel));
     match observation.outcome.verdict {
         // Two launches are too few for an interval, so that their case is noisy.
-        Verdict::Ok | Verdict::Noisy => EntryStatus::AsExpected,
+        verdict if verdict.is_recorded() => EntryStatus::AsExpected,
         Verdict::WrongKernel if !observation.rows.is_empty() && observation.rows.iter().all(is_equal) => {
             EntryStatus::RanAsEqualEntry
         }

@@ -284,7 +284,7 @@ fn kernel_of_gang(
 fn kernel_result(attempt: &Attempt) -> Result<String, String> {
     let reason = &attempt.outcome.reason;
     match attempt.outcome.verdict {
-        Verdict::Ok | Verdict::Noisy => {
+        verdict if verdict.is_recorded() => {
             let slowest: Vec<Nanos> = attempt.launches.iter().map(|launch| launch.duration).collect();
             let measured = attempt.launches.iter().position(|launch| launch.is_measured).unwrap_or(0);
             let samples = [&slowest, &attempt.fastest_ranks]

@@ -7,13 +7,13 @@ use serde_json::json;
 use super::{
     evidence::{CollectedEvidence, ScriptRequest, SelftestContext},
     finding::{EvidenceError, ExperimentFinding},
-    profiled_chip::ProfiledChip,
 };
 use crate::{
     config::DeviceProfile,
     device::search_path,
-    domain::{ImportedVersions, SoftwareFingerprint, version_numbers},
+    domain::{DeviceFacts, ImportedVersions, SoftwareFingerprint, version_numbers},
     process::{self, CommandSpec, find_program},
+    profile::stated_facts,
 };
 
 /// Oldest Python with which msprof exports.
@@ -42,7 +42,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let software = HostFacts {
         software: context.software.with_imported(imported_versions(&evidence)),
         export_python: version_numbers(&python),
-        chip: ProfiledChip::read(&evidence),
+        chip: evidence.profile_folders().first().and_then(|profile| stated_facts(profile)),
         last_line: evidence.last_line(),
     };
     let (seen, problems) = software.compare(&context.profile);
@@ -91,7 +91,8 @@ struct HostFacts {
     /// Versions in the files of the installation, and those that the script has imported.
     software: SoftwareFingerprint,
     export_python: Option<[u32; 3]>,
-    chip: Option<ProfiledChip>,
+    /// Cores and clock that the profiler states.
+    chip: Option<DeviceFacts>,
     /// Last line of the script's log, the reason if it failed.
     last_line: String,
 }
@@ -116,7 +117,13 @@ impl HostFacts {
         if torch.is_none() || torch_npu.is_none() {
             problems.push(format!("torch_npu could not use the device: {}", self.last_line));
         }
-        let Some(ProfiledChip { cube_cores, vector_cores, clock_mhz }) = self.chip else {
+        let Some(DeviceFacts {
+            cube_cores: Some(cube_cores),
+            vector_cores: Some(vector_cores),
+            clock_mhz: Some(clock_mhz),
+            ..
+        }) = self.chip
+        else {
             problems.push("the profile has no `info.json` with cores and clock of the device".to_owned());
             return (String::new(), problems);
         };
@@ -170,6 +177,15 @@ mod tests {
         DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in")
     }
 
+    fn chip(cube_cores: u32, vector_cores: u32, clock_mhz: u32) -> DeviceFacts {
+        DeviceFacts {
+            soc: None,
+            cube_cores: Some(cube_cores),
+            vector_cores: Some(vector_cores),
+            clock_mhz: Some(clock_mhz),
+        }
+    }
+
     fn facts(profile: &DeviceProfile) -> HostFacts {
         let DeviceProfile { cube_cores, vector_cores, clock_mhz, .. } = *profile;
         HostFacts {
@@ -183,7 +199,7 @@ mod tests {
                 ..SoftwareFingerprint::default()
             },
             export_python: Some([3, 11, 2]),
-            chip: Some(ProfiledChip { cube_cores, vector_cores, clock_mhz }),
+            chip: Some(chip(cube_cores, vector_cores, clock_mhz)),
             last_line: "ImportError: libhccl.so".to_owned(),
         }
     }
@@ -194,8 +210,8 @@ mod tests {
         let good = facts(&profile);
         assert_eq!(good.compare(&profile).1, [""; 0]);
         let problems = |facts: HostFacts| facts.compare(&profile).1.join("; ");
-        let chip = ProfiledChip { cube_cores: 20, vector_cores: 40, clock_mhz: profile.clock_mhz };
-        let other = problems(HostFacts { chip: Some(chip), ..good.clone() });
+        let other = chip(20, 40, profile.clock_mhz);
+        let other = problems(HostFacts { chip: Some(other), ..good.clone() });
         assert!(other.contains("20 cube cores") && other.contains(&profile.device), "{other}");
         let old = SoftwareFingerprint { cann: Some("7.0.RC1".to_owned()), ..good.software.clone() };
         let old = problems(HostFacts { software: old, ..good.clone() });
@@ -211,9 +227,8 @@ mod tests {
     fn device_may_be_set_to_a_lower_clock_but_not_to_a_higher_one() {
         let profile = profile();
         let at = |clock_mhz| {
-            let good = facts(&profile);
-            let chip = good.chip.map(|chip| ProfiledChip { clock_mhz, ..chip });
-            HostFacts { chip, ..good }.compare(&profile)
+            let chip = Some(chip(profile.cube_cores, profile.vector_cores, clock_mhz));
+            HostFacts { chip, ..facts(&profile) }.compare(&profile)
         };
         let (seen, problems) = at(1650);
         assert_eq!(problems, [""; 0]);

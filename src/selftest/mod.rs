@@ -24,7 +24,6 @@ mod heaviest_rows;
 mod host_software;
 mod kernel_steps;
 mod production_agreement;
-mod profiled_chip;
 mod profiler_overhead;
 mod record_loss;
 mod recorded_rows;

@@ -85,7 +85,7 @@ impl RowMedian {
         samples.sort_unstable();
         let reason = &attempt.outcome.reason;
         match (attempt.outcome.verdict, median_of_sorted(&samples)) {
-            (Verdict::Ok | Verdict::Noisy, Some(median)) => Self::Measured(median / 1e3),
+            (verdict, Some(median)) if verdict.is_recorded() => Self::Measured(median / 1e3),
             (Verdict::Unsupported, _) => Self::NotInstalled(reason.clone()),
             (verdict, _) => Self::Failed(format!("{verdict}: {reason}")),
         }

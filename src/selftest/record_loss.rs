@@ -90,6 +90,7 @@ mod tests {
             inputs: vec![slot.clone()],
             outputs: vec![slot],
             counters: Vec::new(),
+            low_clock: None,
         }
     }
 

@@ -16,9 +16,9 @@ use super::{
 use crate::{
     domain::{
         Attempt, Case, CaseOutcome, DataKind, Dtype, KernelName, Launch, LogicalDeviceId, Nanos, Slot,
-        Verdict, signature_mismatch,
+        Verdict, reason_remarks, signature_mismatch,
     },
-    profile::{COUNTERS, ProfileError, RecordReader, collection_summaries},
+    profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
 };
 
@@ -40,6 +40,8 @@ pub struct RawRecord {
     pub is_on_ai_cpu: bool,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
+    /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
+    pub low_clock: Option<LowClock>,
 }
 
 /// Expected records of a case.
@@ -80,6 +82,9 @@ const PLAUSIBLE: f64 = 0.95;
 /// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
 const MAX_OVERLAP: Nanos = Nanos(1_000);
 
+/// Greatest share of launches at a clock below the set one.
+const MOST_THROTTLED: f64 = 0.1;
+
 /// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
 const MAX_CLOCK_RATIO: f64 = 1.1;
 
@@ -91,6 +96,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     }
     for table in collection_summaries(profile)? {
         let mut reader = RecordReader::open(&table.0)?;
+        let clock = table.0.ancestors().nth(2).map(CoreClock::read).unwrap_or_default();
         while let Some(record) = reader.read_record()? {
             let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
             records.push(RawRecord {
@@ -104,6 +110,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
                 outputs: record.output_cells()?.parse().unwrap_or_default(),
                 counters: record.counters().collect(),
+                low_clock: clock.low_clock(start, duration),
             });
         }
     }
@@ -316,7 +323,27 @@ fn assess_case(
     if let Some(remark) = rank_spread(&launches, &fastest_ranks) {
         outcome.reason = format!("{}; {remark}", outcome.reason);
     }
+    if let Some(cause) = throttling(&used) {
+        outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
+    }
     Attempt { case: case.case.clone(), launched, launches, fastest_ranks, counters, outcome }
+}
+
+/// Returns the clock of the launches if too many of them ran below the set one.
+fn throttling(used: &[&RawRecord]) -> Option<String> {
+    let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
+    let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
+    #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
+    let share = low.len() as f64 / used.len() as f64;
+    (share > MOST_THROTTLED).then(|| {
+        format!(
+            "{} of {} launches ran at a lower clock than the {:.0} MHz for which the device is set, down to {:.0} MHz",
+            low.len(),
+            used.len(),
+            lowest.set_mhz,
+            lowest.mhz
+        )
+    })
 }
 
 /// Returns the first reason why the records cannot be the launches of the case.

@@ -130,6 +130,33 @@ fn unreadable_table_is_the_reason_of_its_rows() {
     }
 }
 
+/// A hot device lowers its clock; kernels take longer than they would on a cool one.
+#[test]
+fn durations_at_a_lower_clock_are_not_accepted() {
+    let run = |faults: &str| {
+        let context = ingested();
+        context.write("plan.yaml", faults);
+        let arguments = ["run", "--db", "db", "--host", "rehearsal", "--kernels", "SwiGlu,MatMulV3"];
+        let options = ["--devices", "0-1", "--rehearsal-faults", "plan.yaml"];
+        let ran = context.run(&[&arguments[..], &options].concat());
+        let rows = ["SwiGlu", "MatMulV3"].map(|kernel| context.rows("db", kernel)).concat();
+        assert!(!rows.is_empty());
+        (ran, rows)
+    };
+    let (ran, rows) = run("faults:\n  - throttling: {factor: 1.4, temperature: 98}\n");
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    for row in rows {
+        assert_eq!(row["MicroBench Verdict"], "throttled", "{row:?}");
+        let reason = &row["MicroBench Reason"];
+        assert!(reason.contains("a lower clock than the 1850 MHz for which the device is set"), "{reason}");
+        assert_eq!(row["MicroBench Median Duration(us)"], "", "{row:?}");
+    }
+    let (ran, rows) =
+        run("faults:\n  - throttling: {factor: 1.4, temperature: 98}\n    where: {devices: 1}\n");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
+}
+
 fn indented(fault: &str) -> String {
     fault.lines().map(|line| format!("  {line}\n")).collect()
 }

@@ -121,7 +121,10 @@ fn grid_accepts_columns_of_custom_entries() {
     let entry = include_str!("../../op_replay/RmsNorm.yaml");
     let form = "forms:\n  - {with: {Runtime flavour: [\"*\"]}, ";
     assert!(entry.contains("forms:\n  - {"), "{entry}");
-    context.write("own/op_replay/RmsNorm.yaml", &entry.replacen("forms:\n  - {", form, 1));
+    let example = "\"16,1 FLOAT\"], attributes: {Runtime flavour: sweet}}";
+    assert!(entry.contains("\"16,1 FLOAT\"]}"), "{entry}");
+    let entry = entry.replacen("forms:\n  - {", form, 1).replace("\"16,1 FLOAT\"]}", example);
+    context.write("own/op_replay/RmsNorm.yaml", &entry);
     let ran = run_replaced(&context, "    let:", "    text: {Runtime flavour: sweet}\n    let:");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(column_cells(&context, "Runtime flavour"), ["sweet"; 4], "the form needs it");

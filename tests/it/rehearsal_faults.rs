@@ -441,7 +441,7 @@ fn throttled_device_is_hot_and_its_kernels_are_slow() {
     let cool = fixture.collect("{}");
     let hot =
         fixture.collect("faults:\n- throttling: {factor: 1.5, temperature: 101}\n  where: {devices: 0}\n");
-    assert_eq!(hot.verdicts(), [VerdictOk; 3]);
+    assert_eq!(hot.verdicts(), [Verdict::Throttled; 3]);
     for ((_, before), (_, after)) in cool.launches(0).into_iter().zip(hot.launches(0)) {
         let expected = before.seconds() * 1.5;
         assert!((after.seconds() - expected).abs() <= 11e-9, "{before:?} {after:?}");

@@ -116,7 +116,7 @@ fn processes_on_other_rows_of_npu_smi_fail_experiment_1() {
 
 #[test]
 fn clock_below_its_rating_fails_experiment_5() {
-    assert_fails_only("defects: [unsettled_clock]", 5, "MHz are rated");
+    assert_fails_only("defects: [unsettled_clock]", 5, "MHz are set");
 }
 
 #[test]

@@ -12,26 +12,46 @@ const IDLE_MHZ: u32 = 800;
 const SETTLING_TIME: Nanos = Nanos(3_000_000);
 const UNSETTLED_SHARE: f64 = 0.8;
 
-/// Returns the events of all devices. Without settling, the clock stays below the rated one.
+/// Returns the events of all devices. Without settling, the clock stays below the set one. A throttled device has a clock
+/// that is lower by the factor of its slowdown.
 pub(super) fn clock_events(profile: &DeviceProfile, launches: &[LoggedLaunch], settles: bool) -> String {
-    let mut spans: BTreeMap<u32, (Nanos, Nanos)> = BTreeMap::new();
+    let mut of_devices: BTreeMap<u32, Vec<&LoggedLaunch>> = BTreeMap::new();
     for launch in launches {
-        let end = Nanos(launch.start.0 + launch.duration.0);
-        let span = spans.entry(launch.device).or_insert((launch.start, end));
-        *span = (span.0.min(launch.start), span.1.max(end));
+        of_devices.entry(launch.device).or_default().push(launch);
     }
-    let rated = f64::from(profile.clock_mhz) * if settles { 1.0 } else { UNSETTLED_SHARE };
+    let set = f64::from(profile.clock_mhz) * if settles { 1.0 } else { UNSETTLED_SHARE };
     let mut events = Vec::new();
-    for (device, (start, end)) in spans {
-        let settled = Nanos((start.0 + SETTLING_TIME.0).min(end.0));
+    for (device, launches) in of_devices {
         events.push(json!({"name": "process_name", "pid": device, "tid": 0, "ph": "M", "args": {"name": "AI Core Freq"}}));
-        let samples = [(start, f64::from(IDLE_MHZ)), (settled, rated), (end, rated)];
-        events.extend(samples.map(|(at, mhz)| {
+        events.extend(clock_samples(set, &launches).into_iter().map(|(at, mhz)| {
             json!({
                 "name": "AI Core Freq", "pid": device, "tid": 0, "ts": at.to_string(), "ph": "C",
-                "args": {"MHz": mhz.round() as u32},
+                "args": {"MHz": mhz},
             })
         }));
     }
     serde_json::Value::Array(events).to_string()
+}
+
+/// Returns the changes of the clock of one device in MHz, and its value at the end of the last launch.
+fn clock_samples(set: f64, launches: &[&LoggedLaunch]) -> Vec<(Nanos, u32)> {
+    let (Some(first), Some(last)) = (launches.first(), launches.last()) else { return Vec::new() };
+    let end = Nanos(last.start.0 + last.duration.0);
+    let settled = Nanos((first.start.0 + SETTLING_TIME.0).min(end.0));
+    let mut samples = vec![(first.start, IDLE_MHZ)];
+    for launch in launches {
+        let mhz = (set / launch.slowdown).round() as u32;
+        let at = launch.start.max(settled);
+        match samples.last() {
+            Some((_, before)) if *before == mhz => {}
+            // Until the clock has settled, only its last value counts.
+            Some((time, _)) if *time == at => {
+                samples.pop();
+                samples.push((at, mhz));
+            }
+            _ => samples.push((at, mhz)),
+        }
+    }
+    samples.push((end, samples.last().map_or(IDLE_MHZ, |(_, mhz)| *mhz)));
+    samples
 }

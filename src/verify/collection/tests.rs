@@ -128,6 +128,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         outputs: case.outputs.clone(),
         is_on_ai_cpu: false,
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
+        low_clock: None,
     }
 }
 
@@ -189,6 +190,17 @@ fn durations_in_another_unit_are_implausible() {
     let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.duration.0 *= 1000));
     assert_eq!(verdict, Verdict::Implausible);
     assert_eq!(reason, "launch 0 took 1000.000 us, but the next one started 5.000 us after it");
+}
+
+#[test]
+fn launches_at_a_lower_clock_are_throttled_but_warm_ups_are_not() {
+    let low = Some(LowClock { mhz: 1_321.4, set_mhz: 1_850.0 });
+    let (verdict, reason) = after(|c| c.own(0).skip(4).for_each(|record| record.low_clock = low));
+    assert_eq!(verdict, Verdict::Throttled);
+    let cause = "6 of 8 launches ran at a lower clock than the 1850 MHz for which the device is set, down to 1321 MHz";
+    assert_eq!(reason, cause);
+    let (verdict, _) = after(|c| c.own(0).take(2).for_each(|record| record.low_clock = low));
+    assert_eq!(verdict, Verdict::Ok);
 }
 
 /// Starts may be in the wrong unit as well; then only the host's clock shows it. Simulated durations are independent of

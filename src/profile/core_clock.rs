@@ -1,0 +1,202 @@
+//! Clock of the cores during a profile.
+//!
+//! msprof writes it as a counter into `msprof_*.json`, an array of events in the Chrome trace format: `{"name": "AI Core
+//! Freq", "ph": "C", "ts": "1764246877073569.640", "args": {"MHz": 1850}}`. Times are in microseconds; a value holds until
+//! the next event. The clock for which the device is set is in `info.json`.
+
+use std::{borrow::Cow, fmt, fs, path::Path};
+
+use serde::{
+    Deserialize, Deserializer as _,
+    de::{SeqAccess, Visitor},
+};
+use serde_json::Value;
+
+use super::device_evidence::stated_facts;
+use crate::{domain::Nanos, files::read_regular};
+
+/// Share of the set clock from which it counts as reached.
+pub(crate) const REACHED: f64 = 0.97;
+/// Largest trace that is read, in bytes; the clock of a larger one is unknown.
+const LARGEST_TRACE: u64 = 512 << 20;
+
+/// Value of the clock from a time on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ClockSample {
+    pub(crate) at: Nanos,
+    pub(crate) mhz: f64,
+}
+
+/// Clock during a launch that was below the set one, in MHz.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LowClock {
+    /// Lowest clock during the launch.
+    pub mhz: f64,
+    /// Clock for which the device is set.
+    pub set_mhz: f64,
+}
+
+/// Clock of the device of a `PROF_*` folder.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CoreClock {
+    /// Sorted by time; empty if the profile has no clock.
+    samples: Vec<ClockSample>,
+    /// `None` if the profile does not state it.
+    set_mhz: Option<f64>,
+}
+
+impl CoreClock {
+    /// Reads the clock of a `PROF_*` folder. What cannot be read is unknown.
+    pub(crate) fn read(profile: &Path) -> Self {
+        let mut samples = Vec::new();
+        let output = profile.join("mindstudio_profiler_output");
+        for path in fs::read_dir(output).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_small = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= LARGEST_TRACE);
+            if name.starts_with("msprof_") && name.ends_with(".json") && is_small {
+                let text = read_regular(&path).unwrap_or_default();
+                samples.extend(parse_clock_events(&text).unwrap_or_default());
+            }
+        }
+        let set_mhz = stated_facts(profile).and_then(|facts| facts.clock_mhz).map(f64::from);
+        Self::new(samples, set_mhz)
+    }
+
+    pub(crate) fn new(mut samples: Vec<ClockSample>, set_mhz: Option<f64>) -> Self {
+        samples.sort_by_key(|sample| sample.at);
+        Self { samples, set_mhz }
+    }
+
+    pub(crate) fn samples(&self) -> &[ClockSample] {
+        &self.samples
+    }
+
+    pub(crate) const fn set_mhz(&self) -> Option<f64> {
+        self.set_mhz
+    }
+
+    /// Returns the clock at a time: that of the last sample before it, or of the first.
+    pub(crate) fn value_at(&self, at: Nanos) -> Option<f64> {
+        let after = self.samples.partition_point(|sample| sample.at <= at);
+        let sample = self.samples.get(after.saturating_sub(1))?;
+        Some(sample.mhz)
+    }
+
+    /// Returns the lowest clock in an interval.
+    pub(crate) fn lowest_between(&self, start: Nanos, end: Nanos) -> Option<f64> {
+        let from = self.samples.partition_point(|sample| sample.at <= start);
+        let inside = self.samples.get(from..)?.iter().take_while(|sample| sample.at <= end);
+        Some(inside.map(|sample| sample.mhz).fold(self.value_at(start)?, f64::min))
+    }
+
+    /// Returns the clock of a launch if it was below the set one. While the clock rises for the first time, after an idle
+    /// time, a launch is not reported: warm-ups precede the measured ones.
+    pub(crate) fn low_clock(&self, start: Nanos, duration: Nanos) -> Option<LowClock> {
+        let set_mhz = self.set_mhz?;
+        let reached = |mhz: f64| mhz >= REACHED * set_mhz;
+        let mhz = self.lowest_between(start, Nanos(start.0.saturating_add(duration.0)))?;
+        if reached(mhz) {
+            return None;
+        }
+        let first = self.samples.iter().find(|sample| reached(sample.mhz));
+        let is_rising = first.is_some_and(|first| first.at > start);
+        (!is_rising).then_some(LowClock { mhz, set_mhz })
+    }
+}
+
+/// Event of a trace, as far as it can be one of the clock.
+#[derive(Deserialize)]
+struct TraceEvent<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    ph: Cow<'a, str>,
+    ts: Option<Value>,
+    args: Option<ClockArguments>,
+}
+
+#[derive(Deserialize)]
+struct ClockArguments {
+    #[serde(rename = "MHz")]
+    mhz: Option<f64>,
+}
+
+impl TraceEvent<'_> {
+    fn clock_sample(&self) -> Option<ClockSample> {
+        if self.name != "AI Core Freq" || self.ph != "C" {
+            return None;
+        }
+        let time = self.ts.as_ref()?;
+        let time = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
+        Some(ClockSample { at: time.parse().ok()?, mhz: self.args.as_ref()?.mhz? })
+    }
+}
+
+/// Returns the events of the clock in a trace; the other events, of which there are many, are not kept.
+fn parse_clock_events(text: &[u8]) -> Result<Vec<ClockSample>, serde_json::Error> {
+    struct ClockEvents;
+
+    impl<'de> Visitor<'de> for ClockEvents {
+        type Value = Vec<ClockSample>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of trace events")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<Self::Value, A::Error> {
+            let mut samples = Vec::new();
+            while let Some(event) = events.next_element::<TraceEvent<'de>>()? {
+                samples.extend(event.clock_sample());
+            }
+            Ok(samples)
+        }
+    }
+
+    serde_json::Deserializer::from_slice(text).deserialize_seq(ClockEvents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(samples: &[(i64, f64)]) -> CoreClock {
+        let samples = samples.iter().map(|&(at, mhz)| ClockSample { at: Nanos(at), mhz });
+        CoreClock::new(samples.collect(), Some(1_800.0))
+    }
+
+    #[test]
+    fn launches_at_a_lower_clock_are_found() {
+        let clock = clock(&[(0, 800.0), (1_000, 1_800.0), (5_000, 1_200.0), (9_000, 1_790.0)]);
+        let low = |start, duration| clock.low_clock(Nanos(start), Nanos(duration)).map(|low| low.mhz);
+        assert_eq!(low(0, 2_000), None, "the clock rises");
+        assert_eq!(low(1_500, 3_000), None);
+        assert_eq!(low(4_000, 2_000), Some(1_200.0), "it falls during the launch");
+        assert_eq!(low(6_000, 10), Some(1_200.0));
+        assert_eq!(low(9_500, 10), None, "within 3 % of the set clock");
+    }
+
+    #[test]
+    fn a_clock_that_is_never_reached_is_low_from_the_first_launch_on() {
+        let low = clock(&[(0, 800.0), (1_000, 1_200.0)]).low_clock(Nanos(10), Nanos(10));
+        assert_eq!(low, Some(LowClock { mhz: 800.0, set_mhz: 1_800.0 }));
+    }
+
+    #[test]
+    fn unknown_clocks_are_not_low() {
+        assert_eq!(clock(&[]).low_clock(Nanos(10), Nanos(10)), None);
+        let unset = CoreClock { set_mhz: None, ..clock(&[(0, 1.0)]) };
+        assert_eq!(unset.low_clock(Nanos(10), Nanos(10)), None);
+    }
+
+    #[test]
+    fn events_of_the_clock_are_read_among_others() {
+        let text = r#"[{"name":"process_name","pid":7,"ph":"M","args":{"name":"AI Core Freq"}},
+            {"name":"AI Core Freq","pid":7,"ts":"1764246877073569.640","ph":"C","args":{"MHz":1850}},
+            {"name":"MatMulV2","pid":3,"ts":3.5,"dur":2,"ph":"X","args":{"Task Type":"AI_CORE","x":[1,{}]}},
+            {"name":"AI Core Freq","pid":7,"ts":2,"ph":"C","args":{"MHz":800}}]"#;
+        let samples = parse_clock_events(text.as_bytes()).expect("a trace");
+        let expected = [(1_764_246_877_073_569_640, 1850.0), (2_000, 800.0)];
+        assert_eq!(samples, expected.map(|(at, mhz)| ClockSample { at: Nanos(at), mhz }));
+        assert!(parse_clock_events(b"{}").is_err());
+    }
+}
