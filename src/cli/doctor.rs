@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, OutputFormat, OutputOptions, PythonOption},
+    options::{AssetOptions, LeaseOption, OutputFormat, OutputOptions, PythonOption},
     pause::pause_message,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{
-        self, CheckStatus, DeviceNumbering, DoctorCheck, SoftwareLocations, check_installation,
+        self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations, check_installation,
         custom_operators, diagnosis, operator_environment,
     },
     domain::{DataKind, LogicalDeviceId},
@@ -22,7 +22,7 @@ use crate::{
     files::ScratchFolder,
     profile::npu_smi::NpuChip,
     report::print_data,
-    session::{CORRECT_DEVICE, CommandError, host_contradiction},
+    session::{CORRECT_DEVICE, CommandError, host_contradiction, lease_free_devices},
     vendor_check::{installed_software, package_folders, torch_devices},
 };
 
@@ -37,6 +37,8 @@ pub(super) struct DoctorOptions {
     db: PathBuf,
     #[command(flatten)]
     python: PythonOption,
+    #[command(flatten)]
+    leases: LeaseOption,
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
@@ -75,9 +77,14 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     if let Ok(host) = &host {
         points.extend(database_device(&options.db, &assets, &host.info.chips));
         let numbering = DeviceNumbering::of_listed(&host.info);
-        let free = host.info.chips.iter().filter(|chip| host.info.processes_on(chip).next().is_none());
-        let free: Vec<LogicalDeviceId> = free.map(|chip| numbering.logical_id(chip.physical_id)).collect();
+        let folder = options.leases.folder().map_or_else(LeaseFolder::of_user, LeaseFolder::of_containers);
+        let folder = folder.with_names(&host.info.chips, "");
+        folder.prepare()?;
+        let (leases, free) = lease_free_devices(&folder, &host.info, &host.info.chips)?;
+        let free: Vec<LogicalDeviceId> =
+            free.into_iter().map(|device| numbering.logical_id(device)).collect();
         let found = torch_devices(&options.python.python, &operator_environment(&packages, variable), &free);
+        drop(leases);
         let found = found.map_err(|error| error.to_string());
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
         points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));

@@ -22,9 +22,10 @@ use crate::{
 
 /// Tests the assumptions of measurements on this host
 ///
-/// Takes about ten minutes. Each experiment launches kernels under msprof as a run does, stores its evidence in the
-/// database folder, and ends with pass, fail or unknown (the evidence could not be had). `npubench run --host npu`
-/// requires that experiments 0 to 4 passed with the present software. Ends with 0 if all passed, else with 1.
+/// Takes about ten minutes on eight devices. Each experiment launches kernels under msprof as a run does, stores its
+/// evidence in the database folder, and ends with pass, fail or unknown (the evidence could not be had). `run --host npu`
+/// and `resume` require that experiments 0 to 4 passed with the present software, and experiment 1 for each device. Ends
+/// with 0 if all passed, with 1 if one did not, with 5 if it was interrupted.
 #[derive(Debug, Args)]
 pub(super) struct SelftestOptions {
     #[command(flatten)]

@@ -4,10 +4,10 @@
 //! Freq", "ph": "C", "ts": "1764246877073569.640", "args": {"MHz": 1850}}`. Times are in microseconds; a value holds until
 //! the next event. The clock for which the device is set is in `info.json`.
 
-use std::{borrow::Cow, fmt, fs, path::Path};
+use std::{fmt, fs, path::Path};
 
 use serde::{
-    Deserialize, Deserializer as _,
+    Deserializer as _,
     de::{SeqAccess, Visitor},
 };
 use serde_json::Value;
@@ -43,32 +43,41 @@ pub(crate) struct CoreClock {
     samples: Vec<ClockSample>,
     /// `None` if the profile does not state it.
     set_mhz: Option<f64>,
+    /// Reason why a trace could not be read.
+    unreadable: Option<String>,
 }
 
 impl CoreClock {
     /// Reads the clock of a `PROF_*` folder. What cannot be read is unknown.
     pub(crate) fn read(profile: &Path) -> Self {
-        let mut samples = Vec::new();
+        let (mut samples, mut unreadable) = (Vec::new(), None);
         let output = profile.join("mindstudio_profiler_output");
         for path in fs::read_dir(output).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let is_small = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= LARGEST_TRACE);
-            if name.starts_with("msprof_") && name.ends_with(".json") && is_small {
-                let text = read_regular(&path).unwrap_or_default();
-                samples.extend(parse_clock_events(&text).unwrap_or_default());
+            if !name.starts_with("msprof_") || !name.ends_with(".json") {
+                continue;
+            }
+            match read_trace(&path) {
+                Ok(found) => samples.extend(found),
+                Err(problem) => unreadable = Some(format!("`{name}` cannot be read: {problem}")),
             }
         }
         let set_mhz = stated_facts(profile).and_then(|facts| facts.clock_mhz).map(f64::from);
-        Self::new(samples, set_mhz)
+        Self { unreadable, ..Self::new(samples, set_mhz) }
     }
 
     pub(crate) fn new(mut samples: Vec<ClockSample>, set_mhz: Option<f64>) -> Self {
         samples.sort_by_key(|sample| sample.at);
-        Self { samples, set_mhz }
+        Self { samples, set_mhz, unreadable: None }
     }
 
     pub(crate) fn samples(&self) -> &[ClockSample] {
         &self.samples
+    }
+
+    /// Returns the reason why a trace of the profile could not be read.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
     }
 
     pub(crate) const fn set_mhz(&self) -> Option<f64> {
@@ -104,32 +113,23 @@ impl CoreClock {
     }
 }
 
-/// Event of a trace, as far as it can be one of the clock.
-#[derive(Deserialize)]
-struct TraceEvent<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    ph: Cow<'a, str>,
-    ts: Option<Value>,
-    args: Option<ClockArguments>,
-}
-
-#[derive(Deserialize)]
-struct ClockArguments {
-    #[serde(rename = "MHz")]
-    mhz: Option<f64>,
-}
-
-impl TraceEvent<'_> {
-    fn clock_sample(&self) -> Option<ClockSample> {
-        if self.name != "AI Core Freq" || self.ph != "C" {
-            return None;
-        }
-        let time = self.ts.as_ref()?;
-        let time = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
-        Some(ClockSample { at: time.parse().ok()?, mhz: self.args.as_ref()?.mhz? })
+fn read_trace(path: &Path) -> Result<Vec<ClockSample>, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > LARGEST_TRACE {
+        return Err(format!("it has {} MiB, at most {} are read", size >> 20, LARGEST_TRACE >> 20));
     }
+    let text = read_regular(path).map_err(|error| error.to_string())?;
+    parse_clock_events(&text).map_err(|error| error.to_string())
+}
+
+/// Returns the sample of an event, if it is one of the clock.
+fn clock_sample(event: &Value) -> Option<ClockSample> {
+    if event.get("name")? != "AI Core Freq" || event.get("ph")? != "C" {
+        return None;
+    }
+    let time = event.get("ts")?;
+    let time = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
+    Some(ClockSample { at: time.parse().ok()?, mhz: event.get("args")?.get("MHz")?.as_f64()? })
 }
 
 /// Returns the events of the clock in a trace; the other events, of which there are many, are not kept.
@@ -145,8 +145,8 @@ fn parse_clock_events(text: &[u8]) -> Result<Vec<ClockSample>, serde_json::Error
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<Self::Value, A::Error> {
             let mut samples = Vec::new();
-            while let Some(event) = events.next_element::<TraceEvent<'de>>()? {
-                samples.extend(event.clock_sample());
+            while let Some(event) = events.next_element::<Value>()? {
+                samples.extend(clock_sample(&event));
             }
             Ok(samples)
         }
@@ -192,7 +192,7 @@ mod tests {
     fn events_of_the_clock_are_read_among_others() {
         let text = r#"[{"name":"process_name","pid":7,"ph":"M","args":{"name":"AI Core Freq"}},
             {"name":"AI Core Freq","pid":7,"ts":"1764246877073569.640","ph":"C","args":{"MHz":1850}},
-            {"name":"MatMulV2","pid":3,"ts":3.5,"dur":2,"ph":"X","args":{"Task Type":"AI_CORE","x":[1,{}]}},
+            {"name":"MatMulV2","pid":3,"ts":3.5,"dur":2,"ph":"X","args":"none"},{"name":7},
             {"name":"AI Core Freq","pid":7,"ts":2,"ph":"C","args":{"MHz":800}}]"#;
         let samples = parse_clock_events(text.as_bytes()).expect("a trace");
         let expected = [(1_764_246_877_073_569_640, 1850.0), (2_000, 800.0)];

@@ -35,7 +35,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     let clock =
         evidence.profile_folders().first().map(|profile| CoreClock::read(profile)).unwrap_or_default();
     if clock.samples().is_empty() {
-        let reason = "msprof wrote no `AI Core Freq` events into msprof_*.json";
+        let reason = clock.unreadable().unwrap_or("msprof wrote no `AI Core Freq` events into msprof_*.json");
         return Ok(ExperimentFinding::unknown(EXPECTED, reason));
     }
     let phases = ClockPhases::find(evidence.readable_records()?)

@@ -42,13 +42,16 @@ const EXPECTED: &str = "each torch device busy on exactly one row of npu-smi, re
 
 /// Runs the experiment.
 pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
-    let observe = |device: u32| observe_device(context, &folder.join(format!("device-{device}")), device);
-    let mut observations = vec![observe(context.first_device())?];
+    let observe = |device: u32, others_are_busy: bool| {
+        observe_device(context, &folder.join(format!("device-{device}")), device, others_are_busy)
+    };
+    let mut observations = vec![observe(context.first_device(), false)?];
     let others = context.devices.get(1..).unwrap_or_default();
     if observations[0].is_found_by_process {
         // Several devices can be busy at once, because npu-smi lists their processes.
         observations.extend(thread::scope(|scope| {
-            let running: Vec<_> = others.iter().map(|&device| scope.spawn(move || observe(device))).collect();
+            let running: Vec<_> =
+                others.iter().map(|&device| scope.spawn(move || observe(device, true))).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
@@ -56,7 +59,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         })?);
     } else {
         for &device in others {
-            observations.push(observe(device)?);
+            observations.push(observe(device, false)?);
         }
     }
     let rows = read_npu_smi(context, folder)?.chips.len();
@@ -93,6 +96,7 @@ fn observe_device(
     context: &SelftestContext,
     folder: &Path,
     device: u32,
+    others_are_busy: bool,
 ) -> Result<DeviceObservation, EvidenceError> {
     let devices = [device];
     let parameters = json!({ "marks": device + 1, "seconds": BUSY_SECONDS });
@@ -101,7 +105,7 @@ fn observe_device(
     let before = read_npu_smi(context, folder)?;
     let (exit, rows) = thread::scope(|scope| {
         let script = scope.spawn(|| context.run_script(folder, &devices, None, files::LOG));
-        let rows = read_busy_rows(context, folder, &before, || script.is_finished());
+        let rows = read_busy_rows(context, folder, &before, others_are_busy, || script.is_finished());
         // The script ends when the file exists.
         let release = folder.join("release");
         let released = fs::write(&release, "").map_err(EvidenceError::io(&release));
@@ -137,6 +141,7 @@ fn read_busy_rows(
     context: &SelftestContext,
     folder: &Path,
     before: &NpuSmiInfo,
+    others_are_busy: bool,
     has_ended: impl Fn() -> bool,
 ) -> Result<BusyRows, EvidenceError> {
     let journal = folder.join(files::JOURNAL);
@@ -144,7 +149,8 @@ fn read_busy_rows(
     let own = OwnProcess { pid, sees_host_processes: context.sees_host_processes };
     for _ in 0..READINGS {
         let found = own.find_busy_rows(before, &read_npu_smi(context, folder)?);
-        if !found.rows.is_empty() {
+        // Use of the cores does not distinguish devices that are busy at the same time.
+        if !found.rows.is_empty() && (found.is_found_by_process || !others_are_busy) {
             return Ok(found);
         }
     }

@@ -1,4 +1,6 @@
-//! The smallest case of each entry of the catalogue: a row of the database, else the example of the entry.
+//! The smallest case of each entry of the catalogue: its example, else a row of the database.
+//!
+//! Rows come second, because those of a grid may have shapes that CANN launches as another kernel.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +32,9 @@ pub(super) struct EntryCase<'a> {
 pub(super) fn entry_cases(context: &SelftestContext) -> Result<Vec<EntryCase<'_>>, EvidenceError> {
     let mut rows = smallest_rows(context).map_err(|error| EvidenceError::Missing(error.to_string()))?;
     let cases = context.catalogue.entries().map(|entry| {
-        let row = rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row));
-        let example = || entry.example.clone().map(|case| (case, CaseOrigin::Example));
-        let Some((case, origin)) = row.or_else(example) else {
+        let example = entry.example.clone().map(|case| (case, CaseOrigin::Example));
+        let mut row = || rows.remove(&entry.kernel).map(|case| (case, CaseOrigin::Row));
+        let Some((case, origin)) = example.or_else(&mut row) else {
             let reason = "no row in the database, and no example in the entry".to_owned();
             return EntryCase { entry, origin: CaseOrigin::Example, planned: Err(reason) };
         };

@@ -60,6 +60,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
         Some(extremes) => format!("all_reduce {extremes}"),
         None => "the profiler does not record all_reduce".to_owned(),
     }));
+    problems.extend(gangs.iter().filter_map(|gang| missing_sums(&gang.sums_by_rank())));
     match kernel_of_gang(context, &folder.join(GANG_KERNEL), first)? {
         Ok(text) => seen.push(format!("{GANG_KERNEL} {text}")),
         Err(problem) => problems.push(format!("{GANG_KERNEL}: {problem}")),
@@ -241,6 +242,16 @@ fn gang_problems(gang: &GangObservation) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Returns the numbers of recorded sums by rank if sums are missing. A profiler that records none has no such records.
+fn missing_sums(by_rank: &[Vec<Nanos>]) -> Option<String> {
+    let counts: Vec<usize> = by_rank.iter().map(Vec::len).collect();
+    let is_expected = |count: usize| counts.iter().all(|own| *own == count);
+    (!is_expected(0) && !is_expected(LAUNCHES as usize)).then(|| {
+        let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+        format!("{LAUNCHES} sums were launched by each rank, {} are recorded", counts.join(" and "))
+    })
 }
 
 /// Returns the minimum and the maximum over the ranks, as medians over the launches; `None` if a rank has no records or

@@ -106,6 +106,8 @@ pub(crate) fn missing_selftest(
             last.insert(report.number, report);
             if report.number == DEVICE_NUMBERS && report.status == ExperimentStatus::Pass {
                 numbered.extend(description.devices.iter().copied());
+            } else if report.number == DEVICE_NUMBERS {
+                numbered.retain(|device| !description.devices.contains(device));
             }
         }
     }
@@ -127,7 +129,7 @@ pub(crate) fn missing_selftest(
     let untested: Vec<String> =
         devices.iter().filter(|device| !numbered.contains(device)).map(u32::to_string).collect();
     (!untested.is_empty()).then(|| {
-        format!("experiment {DEVICE_NUMBERS} of the selftest did not include device {}", untested.join(", "))
+        format!("experiment {DEVICE_NUMBERS} of the selftest did not pass for device {}", untested.join(", "))
     })
 }
 
@@ -190,8 +192,13 @@ mod tests {
         let mut second = selftest(DataKind::Npu, &[(1, ExperimentStatus::Pass)]);
         second.description.devices = vec![2, 3];
         let why = missing_selftest(std::slice::from_ref(&first), "f", &[0, 2, 3]).expect("untested devices");
-        assert_eq!(why, "experiment 1 of the selftest did not include device 2, 3");
-        assert_eq!(missing_selftest(&[first, second], "f", &[0, 2, 3]), None);
+        assert_eq!(why, "experiment 1 of the selftest did not pass for device 2, 3");
+        assert_eq!(missing_selftest(&[first.clone(), second.clone()], "f", &[0, 2, 3]), None);
+        let mut failed = selftest(DataKind::Npu, &[(1, ExperimentStatus::Fail)]);
+        failed.description.devices = vec![2];
+        let later = [second, failed, first];
+        let why = missing_selftest(&later, "f", &[0, 2, 3]).expect("the last proof of device 2 failed");
+        assert_eq!(why, "experiment 1 of the selftest did not pass for device 2");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{
     BusyArg, CommandError, DeadlineOptions, RunOptions, WITHOUT_SELFTEST,
     device_choice::adapt_to_host,
-    environment::{ProgramEnvironment, check_path, lease_folder, program_environment},
+    environment::{ProgramEnvironment, check_path, lease_folder, lease_free_devices, program_environment},
     generations::{other_host_software, other_imported_software},
     plan::{check_expert_skew, plan_of_database},
 };
@@ -121,7 +121,7 @@ impl RunContext {
         if !options.without_selftest {
             self.require_selftest(&options.python)?;
         }
-        self.require_usable_device(&options.python)
+        self.require_usable_device(options)
     }
 
     /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks are
@@ -135,11 +135,15 @@ impl RunContext {
 
     /// Refuses a host on which torch_npu can use none of the selected devices that are free. Importing torch_npu takes
     /// seconds, which is less than the collections that would fail.
-    fn require_usable_device(&self, python: &str) -> Result<(), CommandError> {
-        let free = self.chips.iter().filter(|chip| self.info.processes_on(chip).next().is_none());
+    fn require_usable_device(&self, options: &RunOptions) -> Result<(), CommandError> {
+        let folder = lease_folder(&self.database, options, &self.info.chips);
+        folder.prepare()?;
+        let (leases, free) = lease_free_devices(&folder, &self.info, &self.chips)?;
         let free: Vec<LogicalDeviceId> =
-            free.map(|chip| self.numbering.logical_id(chip.physical_id)).collect();
-        let found = torch_devices(python, &self.variables, &free).map_err(|error| error.to_string());
+            free.into_iter().map(|device| self.numbering.logical_id(device)).collect();
+        let found = torch_devices(&options.python, &self.variables, &free);
+        drop(leases);
+        let found = found.map_err(|error| error.to_string());
         require_check(check_device_use(found.map(|devices| devices.usable)))
     }
 

@@ -4,14 +4,17 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
-    device::{LeaseFolder, SoftwareLocations, custom_operators, operator_environment},
+    device::{
+        DeviceError, DeviceLeases, LeaseFolder, SoftwareLocations, custom_operators, operator_environment,
+    },
     domain::{DataKind, SoftwareFingerprint},
-    profile::npu_smi::NpuChip,
+    profile::npu_smi::{NpuChip, NpuSmiInfo},
     rehearsal,
     render::PinnedEnvironment,
     vendor_check::package_folders,
@@ -48,6 +51,21 @@ pub(super) fn lease_folder(database: &Database, options: &RunOptions, chips: &[N
         (None, DataKind::Npu) => LeaseFolder::of_user().with_names(chips, ""),
         (None, DataKind::Rehearsal) => LeaseFolder::of_database(database.state_folder().join("leases")),
     }
+}
+
+/// Leases the devices that no process uses, so that no run of another npubench is disturbed. Returns their physical
+/// numbers; those that another npubench holds are left out.
+pub(crate) fn lease_free_devices(
+    folder: &LeaseFolder,
+    info: &NpuSmiInfo,
+    chips: &[NpuChip],
+) -> Result<(DeviceLeases, Vec<u32>), DeviceError> {
+    let free = chips.iter().filter(|chip| info.processes_on(chip).next().is_none());
+    let mut devices: Vec<u32> = free.map(|chip| chip.physical_id).collect();
+    let leases = DeviceLeases::acquire(folder, &devices, Duration::ZERO)?;
+    let in_use = leases.acquire_missing(&devices);
+    devices.retain(|device| !in_use.contains_key(device));
+    Ok((leases, devices))
 }
 
 /// Surroundings of the host's programs.

@@ -22,7 +22,7 @@ pub(crate) use device_choice::{
     CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
     host_contradiction,
 };
-pub(crate) use environment::REHEARSED_DEVICES;
+pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};

@@ -61,7 +61,7 @@ pub(crate) fn run_selftest(
     let mut lock = host.database.lock()?;
     host.database.initialise(&mut lock)?;
     let (leases, devices) = lease_devices(&host, &options)?;
-    let fingerprint = host.selftest_fingerprint(&options.python)?;
+    let fingerprint = host.selftest_fingerprint(&options.python);
     let description = SelftestDescription {
         host: fingerprint.host_name().to_owned(),
         kind,
@@ -156,27 +156,20 @@ fn recorded_medians(host: &RunContext) -> BTreeMap<String, i64> {
 impl RunContext {
     /// Returns the fingerprint of the host with the packages installed for an interpreter. Neither the chosen devices nor
     /// the settings of the profiler have an influence on it.
-    fn selftest_fingerprint(&self, python: &str) -> Result<HostFingerprint, CommandError> {
+    fn selftest_fingerprint(&self, python: &str) -> HostFingerprint {
         let imported = match self.database.kind() {
             // The stand-ins are not installed as packages.
             DataKind::Rehearsal => ImportedVersions::default(),
-            DataKind::Npu => {
-                let CheckSoftware { torch, torch_npu, mut further } = installed_software(python)?;
-                ImportedVersions {
-                    torch: Some(torch),
-                    torch_npu: Some(torch_npu),
-                    vllm_ascend: further.remove("vllm_ascend"),
-                    ..ImportedVersions::default()
-                }
-            }
+            // Experiment 0 reports missing packages.
+            DataKind::Npu => installed_software(python).map(imported_versions).unwrap_or_default(),
         };
         let software = SoftwareFingerprint { profiler: None, ..self.software.with_imported(imported) };
-        Ok(HostFingerprint::of_host(&self.info, &self.info.chips, software))
+        HostFingerprint::of_host(&self.info, &self.info.chips, software)
     }
 
     /// Refuses a host whose selected devices have no passed selftest with the present software.
     pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
-        let fingerprint = self.selftest_fingerprint(python)?.to_text();
+        let fingerprint = self.selftest_fingerprint(python).to_text();
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
         match missing_selftest(&stored_selftests(&self.database), &fingerprint, &devices) {
             None => Ok(()),
@@ -190,6 +183,16 @@ impl RunContext {
                 exit: ExitStatus::CannotMeasure,
             }),
         }
+    }
+}
+
+fn imported_versions(software: CheckSoftware) -> ImportedVersions {
+    let CheckSoftware { torch, torch_npu, mut further } = software;
+    ImportedVersions {
+        torch: Some(torch),
+        torch_npu: Some(torch_npu),
+        vllm_ascend: further.remove("vllm_ascend"),
+        ..ImportedVersions::default()
     }
 }
 

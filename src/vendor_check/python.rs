@@ -111,9 +111,10 @@ pub(crate) fn torch_devices(
     devices: &[LogicalDeviceId],
 ) -> Result<TorchDevices, CheckError> {
     let indices = serde_json::to_string(devices).unwrap_or_default();
-    let output = run_python_with(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
-    serde_json::from_str(&output)
-        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+    let output = run_python_text(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
+    // torch_npu may print warnings when it is finalised.
+    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(&output) })
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
@@ -128,6 +129,11 @@ fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
 
 /// As [`run_python`], with variables in addition to those of this process, except for `PATH`.
 fn run_python_with(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
+    run_python_text(python, script, variables).map(|text| last_text_line(&text))
+}
+
+/// As [`run_python_with`]; returns all that the script prints, on both outputs.
+fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = ScratchFolder::create()
         .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
@@ -146,13 +152,19 @@ fn run_python_with(python: &str, script: &str, variables: &[(String, String)]) -
         record: None,
     };
     let ended = process::run_command(&job, &AtomicBool::new(false))?;
-    let last = last_line(&log);
-    if ended == ExitKind::Exited(0) { Ok(last) } else { Err(unusable(last)) }
+    let text = log_text(&log);
+    if ended == ExitKind::Exited(0) { Ok(text) } else { Err(unusable(last_text_line(&text))) }
 }
 
 /// Returns the last line of a log that is not blank, for messages.
 pub(super) fn last_line(log: &Path) -> String {
-    let text =
-        std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    last_text_line(&log_text(log))
+}
+
+fn log_text(log: &Path) -> String {
+    std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn last_text_line(text: &str) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").trim().to_owned()
 }
