@@ -73,12 +73,13 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
         faults: load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?,
         ..RunOptions::default()
     };
+    let experiments = selected_experiments(options.experiments.as_ref())?;
     let request = SelftestRequest {
         db: options.database.db.clone(),
         kind,
         assets,
         options: run_options,
-        experiments: selected_experiments(options.experiments.as_ref())?,
+        experiments: experiments.clone(),
     };
     let format = options.output.format;
     let outcome = run_selftest(request, |report| match format {
@@ -90,7 +91,17 @@ pub(super) fn run(options: &SelftestOptions) -> Result<ExitStatus, CommandError>
     if format == OutputFormat::Plain {
         print_data(&summary_table(&outcome.reports));
         let mark = if kind == DataKind::Rehearsal { " (rehearsal: nothing was measured)" } else { "" };
-        print_note(&format!("{}{mark}", status_counts(&outcome.reports)));
+        let counts = status_counts(&outcome.reports);
+        print_note(&format!("{}{mark}", if counts.is_empty() { "no results" } else { &counts }));
+        if outcome.exit == ExitStatus::Interrupted {
+            let has_result = |number: &u32| outcome.reports.iter().any(|report| report.number == *number);
+            let left: Vec<String> =
+                experiments.iter().filter(|number| !has_result(number)).map(u32::to_string).collect();
+            let left = left.join(",");
+            print_note(&format!(
+                "interrupted: no result of experiments {left}; `--experiments {left}` runs them"
+            ));
+        }
         print_note(&format!("scripts, logs and raw output are in {}", outcome.folder.display()));
     }
     Ok(outcome.exit)

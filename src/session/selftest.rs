@@ -18,6 +18,7 @@ use crate::{
     database::Database,
     device::{DeviceError, DeviceLeases, HostFingerprint},
     domain::{DataKind, ImportedVersions, SoftwareFingerprint},
+    engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     process::sees_host_processes,
     report::print_note,
@@ -90,15 +91,19 @@ pub(crate) fn run_selftest(
     Ok(SelftestOutcome { folder, reports, exit })
 }
 
-/// Leases the devices of the host. Those that another run uses are left out; it is an error if none is left.
+/// Leases the devices of the host. Those that are paused or that another run uses are left out; it is an error if none is
+/// left.
 fn lease_devices(host: &RunContext, options: &RunOptions) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
-    let mut devices: Vec<u32> = host.chips.iter().map(|chip| chip.physical_id).collect();
+    let paused = PausedDevices::load(&pause_file(&host.database)).unwrap_or_default();
+    let all = host.chips.iter().map(|chip| chip.physical_id);
+    let (reserved, mut devices): (Vec<u32>, Vec<u32>) = all.partition(|device| paused.contains(*device));
     // All listed chips, so that the names of the leases are those of runs.
     let folder = lease_folder(&host.database, options, &host.info.chips);
     let leases = DeviceLeases::acquire(&folder, &devices, Duration::ZERO)?;
     let in_use = leases.acquire_missing(&devices);
     devices.retain(|device| !in_use.contains_key(device));
-    let reasons: Vec<String> = in_use.into_values().collect();
+    let reserved = reserved.into_iter().map(|device| format!("device {device} is paused"));
+    let reasons: Vec<String> = reserved.chain(in_use.into_values()).collect();
     if devices.is_empty() {
         return Err(DeviceError::Busy(reasons.join("; ")).into());
     }
@@ -176,8 +181,8 @@ impl RunContext {
             Some(problem) => Err(CommandError {
                 message: problem,
                 hint: format!(
-                    "`npubench selftest --db {}` takes about ten minutes; `--without-selftest` measures without it and \
-                     marks the rows",
+                    "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
+                     `--without-selftest` measures without them and marks the rows",
                     self.database.folder().display()
                 ),
                 exit: ExitStatus::CannotMeasure,

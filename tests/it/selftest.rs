@@ -82,7 +82,7 @@ fn all_experiments_pass_and_keep_their_evidence() {
     assert!(folder.join("02-exit-codes/SIGSEGV/collect.log").is_file());
     let entries = fs::read_to_string(folder.join("04-catalogue-entries/entries.csv")).expect("a table");
     for line in [
-        "RmsNorm,as expected,row,",
+        "RmsNorm,as expected,example,",
         "LayerNormV3,as expected,example,",
         "DispatchFFNCombine,not tested,example,",
     ] {
@@ -213,12 +213,30 @@ fn interrupted_selftest_keeps_its_results_and_leaves_no_process() {
     signal(&child, nix::sys::signal::Signal::SIGINT);
     let ran = context.ran(&child.wait_with_output().expect("it ends"));
     assert_eq!(ran.code, 5, "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stderr.contains("interrupted: no result of experiments 11; `--experiments 11`"),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(processes_of(&context.path("db")), Vec::<i32>::new());
     let report = context.run(&["selftest", "--db", "db", "--report"]);
     let results: Vec<&str> = report.stdout.lines().filter(|line| line.contains("(rehearsal): ")).collect();
     assert!(matches!(results.as_slice(), [one] if one.contains("0 host-software")), "{}", report.stdout);
     let again = context.run(&options);
     assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+}
+
+#[test]
+fn paused_devices_are_left_out() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    assert_eq!(context.run(&["pause", "--db", "db", "--devices", "0"]).code, 0);
+    let options = ["--devices", "0-1", "--experiments", "1", "--format", "json"];
+    let ran = selftest(&context, &options);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("left out: device 0 is paused"), "{}", ran.stderr);
+    let seen = results(&ran)[0].2["seen"].as_str().expect("a text").to_owned();
+    assert!(seen.ends_with(" 1=1"), "{seen}");
 }
 
 #[test]
