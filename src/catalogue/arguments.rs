@@ -9,7 +9,8 @@ use super::{
     blocked_layout::logical_dims,
     expr::{BinaryOperator, ExprErrorKind, ExprNumber, product},
     not_replayable::{contradiction, missing_attribute},
-    shape_rule::{RuleMismatch, require, to_signed},
+    rule_error::{RuleMismatch, require},
+    shape_rule::to_signed,
 };
 use crate::domain::{Case, Dtype, Tensor};
 

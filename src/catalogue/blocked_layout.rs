@@ -5,7 +5,8 @@ use super::{
     NotReplayable, TensorSlot,
     expr::{BinaryOperator, ExprErrorKind, ExprNumber},
     not_replayable::contradiction,
-    shape_rule::{RuleMismatch, require, to_signed},
+    rule_error::{RuleMismatch, require},
+    shape_rule::to_signed,
 };
 use crate::domain::{Dtype, Tensor, TensorFormat};
 

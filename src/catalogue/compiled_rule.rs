@@ -7,7 +7,7 @@ use super::{
     arguments::check_fill,
     expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
     resolve::{bind_sizes, logical_inputs},
-    shape_rule::{RuleMismatch, require, require_value},
+    rule_error::{RuleMismatch, require, require_value},
 };
 use crate::domain::Case;
 
@@ -54,7 +54,7 @@ impl CatalogueEntry {
             }
             match self.compile_form(form, sample, &inputs, &outputs) {
                 Ok(form) => forms.push(form),
-                Err(RuleMismatch::Mismatch(_)) => {}
+                Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_)) => {}
                 Err(RuleMismatch::NotConstant) => return None,
             }
         }

@@ -12,9 +12,11 @@ mod expr;
 mod loader;
 mod not_replayable;
 mod resolve;
+mod rule_error;
 mod scaffold;
 mod schema;
 mod shape_rule;
+mod slot_pattern;
 
 pub(crate) use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
 pub use case_editor::{CaseEditor, FormDimension};

@@ -9,8 +9,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Bindings, Expr, ExprError, ExprValue,
+    Bindings, Expr, ExprValue,
     expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
+    rule_error::{RuleError, RuleMismatch, require, require_value},
+    slot_pattern::{PatternTerm, bind_slot, check_dimensions, input_terms},
 };
 use crate::config::yaml::split_outside_brackets;
 
@@ -28,13 +30,6 @@ pub struct ShapeRule {
     pub(crate) conditions: Vec<Expr>,
     /// Names inferred from the first recorded output, which is `output` in their expressions.
     pub(crate) inferred: Vec<(String, Expr)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PatternTerm {
-    Name(String),
-    Number(i64),
-    Rest(String),
 }
 
 #[derive(Clone, Debug)]
@@ -83,19 +78,6 @@ impl ReturnShapes {
     }
 }
 
-/// A text that is not a shape rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RuleError {
-    #[error("`{0}` has no `->` between inputs and outputs")]
-    NoArrow(String),
-    #[error("`{term}` in `{rule}` is not a name, a number or `*NAME`")]
-    Term { term: String, rule: String },
-    #[error("slot `{0}` has more than one `*NAME`, so that their lengths are ambiguous")]
-    TwoSequences(String),
-    #[error(transparent)]
-    Expr(#[from] ExprError),
-}
-
 impl ShapeRule {
     pub(crate) fn parse(
         name: &str,
@@ -136,6 +118,42 @@ impl ShapeRule {
         inputs.chain(outputs).chain(self.inferred.iter().map(|(name, _)| name.as_str())).collect()
     }
 
+    /// Checks that the rule has such slots, with these numbers of dimensions and the numbers that its patterns give. A case
+    /// that passes and cannot be bound contradicts itself; another one may be of a form that the entry lacks.
+    fn check_structure<N: ExprNumber>(
+        &self,
+        inputs: &[Option<Vec<N>>],
+        outputs: Option<&[Vec<N>]>,
+    ) -> Result<(), RuleMismatch> {
+        let structure = || {
+            if inputs.len() > self.inputs.len() {
+                return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()));
+            }
+            for (slot, terms) in self.inputs.iter().enumerate() {
+                match (terms, inputs.get(slot).and_then(Option::as_deref)) {
+                    (Some(terms), Some(dims)) => check_dimensions(terms, dims),
+                    // The profiler shows an optional input that is not given as an empty slot or as a scalar.
+                    (None, None | Some([])) => Ok(()),
+                    (None, Some(_)) => Err("the rule leaves it out".to_owned()),
+                    (Some(_), None) => Err("is empty, the rule needs it".to_owned()),
+                }
+                .map_err(|error| format!("input {slot}: {error}"))?;
+            }
+            outputs.map_or(Ok(()), |outputs| self.check_output_count(outputs.len()))
+        };
+        structure().map_err(RuleMismatch::Structure)
+    }
+
+    fn check_output_count(&self, count: usize) -> Result<(), String> {
+        // Optional outputs at the end are recorded without dimensions, or not at all.
+        let optional = self.outputs.0.iter().rev().take_while(|terms| terms.is_empty()).count();
+        let (most, least) = (self.outputs.0.len(), self.outputs.0.len() - optional);
+        if count > most || count < least.max(1) {
+            return Err(format!("{count} output slots, the rule has {most}"));
+        }
+        Ok(())
+    }
+
     /// Binds the rule's names to shapes and checks or collects every condition. An input is `None` for an empty slot and
     /// for one at the end that is not recorded. Without outputs, names that the inputs leave open are among `known`.
     pub(crate) fn bind<N: ExprNumber>(
@@ -145,20 +163,13 @@ impl ShapeRule {
         known: Bindings<N>,
         conditions: &mut Vec<N>,
     ) -> Result<Bindings<N>, RuleMismatch> {
-        if inputs.len() > self.inputs.len() {
-            return Err(format!("{} input slots, the rule has {}", inputs.len(), self.inputs.len()).into());
-        }
+        self.check_structure(inputs, outputs)?;
         let mut bindings = known;
-        for (slot, terms) in self.inputs.iter().enumerate() {
-            let dims = inputs.get(slot).and_then(Option::as_deref);
-            match (terms, dims) {
-                (Some(terms), Some(dims)) => bind_slot(terms, dims, &mut bindings, conditions),
-                // The profiler shows an optional input that is not given as an empty slot or as a scalar.
-                (None, None | Some([])) => Ok(()),
-                (None, Some(_)) => Err("the rule leaves it out".to_owned().into()),
-                (Some(_), None) => Err("is empty, the rule needs it".to_owned().into()),
+        for (slot, (terms, dims)) in self.inputs.iter().zip(inputs).enumerate() {
+            if let (Some(terms), Some(dims)) = (terms, dims) {
+                let bound = bind_slot(terms, dims, &mut bindings, conditions);
+                bound.map_err(|error| error.prefixed(&format!("input {slot}")))?;
             }
-            .map_err(|error: RuleMismatch| error.prefixed(&format!("input {slot}")))?;
         }
         if let Some(outputs) = outputs {
             self.infer_names(outputs, &mut bindings, conditions)?;
@@ -196,12 +207,6 @@ impl ShapeRule {
         bindings: &mut Bindings<N>,
         conditions: &mut Vec<N>,
     ) -> Result<(), RuleMismatch> {
-        // Optional outputs at the end are recorded without dimensions, or not at all.
-        let optional = self.outputs.0.iter().rev().take_while(|terms| terms.is_empty()).count();
-        let (most, least) = (self.outputs.0.len(), self.outputs.0.len() - optional);
-        if outputs.len() > most || outputs.len() < least.max(1) {
-            return Err(format!("{} output slots, the rule has {most}", outputs.len()).into());
-        }
         for (slot, (terms, recorded)) in self.outputs.0.iter().zip(outputs).enumerate() {
             if let [OutputTerm::Sequence(name)] = terms.as_slice()
                 && bindings.get(name).is_none()
@@ -221,113 +226,8 @@ impl ShapeRule {
     }
 }
 
-/// Reason why a rule does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RuleMismatch {
-    /// It does not fit these dimensions, or no candidate.
-    #[error("{0}")]
-    Mismatch(String),
-    /// It cannot be compiled: it needs more of a candidate than ranks and types.
-    #[error("differs between candidates")]
-    NotConstant,
-}
-
-impl RuleMismatch {
-    fn prefixed(self, place: &str) -> Self {
-        match self {
-            Self::Mismatch(reason) => Self::Mismatch(format!("{place}: {reason}")),
-            Self::NotConstant => Self::NotConstant,
-        }
-    }
-}
-
-impl From<String> for RuleMismatch {
-    fn from(reason: String) -> Self {
-        Self::Mismatch(reason)
-    }
-}
-
-impl From<RuleMismatch> for String {
-    fn from(mismatch: RuleMismatch) -> Self {
-        mismatch.to_string()
-    }
-}
-
-impl From<ExprError> for RuleMismatch {
-    fn from(error: ExprError) -> Self {
-        match error {
-            ExprError::NotConstant(_) => Self::NotConstant,
-            error => Self::Mismatch(error.to_string()),
-        }
-    }
-}
-
-impl From<ExprErrorKind> for RuleMismatch {
-    fn from(kind: ExprErrorKind) -> Self {
-        match kind {
-            ExprErrorKind::NotConstant => Self::NotConstant,
-            kind => Self::Mismatch(kind.into()),
-        }
-    }
-}
-
-/// Checks a condition, or adds it to `conditions` where it depends on the numbers of a candidate.
-pub(crate) fn require<N: ExprNumber>(
-    condition: N,
-    conditions: &mut Vec<N>,
-    reason: impl FnOnce() -> String,
-) -> Result<(), RuleMismatch> {
-    match condition.constant() {
-        Some(0) => return Err(reason().into()),
-        Some(_) => {}
-        None => conditions.push(condition),
-    }
-    Ok(())
-}
-
-/// Requires that a value can be computed: no overflow, no inexact division.
-pub(crate) fn require_value<N: ExprNumber>(
-    value: &ExprValue<N>,
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    let numbers = match value {
-        ExprValue::Number(number) | ExprValue::Bool(number) => std::slice::from_ref(number),
-        ExprValue::List(numbers) => numbers,
-    };
-    numbers.iter().try_for_each(|number| require(number.has_value(), conditions, String::new))
-}
-
 pub(crate) fn to_signed(dims: &[u64]) -> Vec<i64> {
     dims.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
-}
-
-pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
-    let slot = slot.trim();
-    if slot == "-" {
-        return Ok(None);
-    }
-    if slot.is_empty() {
-        return Ok(Some(Vec::new()));
-    }
-    let terms: Vec<PatternTerm> = slot
-        .split(',')
-        .map(|term| {
-            let term = term.trim();
-            let (name, sequence) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
-            let is_name = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-            match (is_name, sequence, name.parse()) {
-                (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
-                (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
-                (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
-                _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
-            }
-        })
-        .collect::<Result<_, _>>()?;
-    if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
-        return Err(RuleError::TwoSequences(slot.to_owned()));
-    }
-    Ok(Some(terms))
 }
 
 fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
@@ -342,58 +242,6 @@ fn output_terms(slot: &str) -> Result<Vec<OutputTerm>, RuleError> {
             None => Ok(OutputTerm::Expr(Expr::parse(term)?)),
         })
         .collect()
-}
-
-fn bind_slot<N: ExprNumber>(
-    terms: &[PatternTerm],
-    dims: &[N],
-    bindings: &mut Bindings<N>,
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    let has_rest = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
-    let fixed = terms.len() - usize::from(has_rest);
-    if dims.len() < fixed || (!has_rest && dims.len() != fixed) {
-        let least = if has_rest { "at least " } else { "" };
-        return Err(format!("{} dimensions, the rule has {least}{fixed}", dims.len()).into());
-    }
-    let mut dims = dims;
-    let rest = dims.len() - fixed;
-    for term in terms {
-        let (taken, left) = dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 });
-        match term {
-            PatternTerm::Rest(name) => unify(name, ExprValue::List(taken.to_vec()), bindings, conditions)?,
-            PatternTerm::Name(name) => {
-                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?;
-            }
-            PatternTerm::Number(number) => {
-                let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));
-                require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
-                    format!("dimension {} must be {number}", taken[0])
-                })?;
-            }
-        }
-        dims = left;
-    }
-    Ok(())
-}
-
-/// Binds a name; a name that is bound must have the same value.
-fn unify<N: ExprNumber>(
-    name: &str,
-    value: ExprValue<N>,
-    bindings: &mut Bindings<N>,
-    conditions: &mut Vec<N>,
-) -> Result<(), RuleMismatch> {
-    match bindings.get(name) {
-        Some(known) => {
-            let is_equal = equal_values(known, &value).map_err(ExprErrorKind::from)?;
-            require(is_equal, conditions, || format!("{name} is both {known} and {value}"))
-        }
-        None => {
-            bindings.set(name, value);
-            Ok(())
-        }
-    }
 }
 
 /// Binds names that the inputs leave open to the recorded dimensions at their places.
@@ -415,7 +263,7 @@ fn bind_open_names<N: ExprNumber>(
             Ok(dims) => place += dims.len(),
             Err(RuleMismatch::NotConstant) => return Err(RuleMismatch::NotConstant),
             // The caller finds the same error again, and gives the output's number.
-            Err(RuleMismatch::Mismatch(_)) => return Ok(()),
+            Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_)) => return Ok(()),
         }
     }
     Ok(())

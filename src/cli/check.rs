@@ -9,7 +9,9 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::options::{AssetOptions, DatabaseFolder, KernelFilter, OutputFormat, OutputOptions, PythonOption};
+use super::options::{
+    AssetOptions, DatabaseFolder, FailOnOption, KernelFilter, OutputFormat, OutputOptions, PythonOption,
+};
 use crate::{
     domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase},
     exit::ExitStatus,
@@ -22,9 +24,9 @@ use crate::{
 /// Checks every case by the vendor's own torch_npu, without a device
 ///
 /// The calls of a run are made on meta tensors, in a few Python processes, so that names, types and shapes are checked
-/// by the code that will run. Cases that the catalogue rejects are listed too. Outcomes are stored in the ledger as they
-/// arrive: the same command continues a check that was stopped, and `run` leaves out rejected cases. Ends with 1 if a
-/// case is rejected.
+/// by the code that will run. Cases that the catalogue cannot call are listed too, with the verdict that `run` would give
+/// them. Outcomes are stored in the ledger as they arrive: the same command continues a check that was stopped, and `run`
+/// leaves out rejected cases.
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
     #[command(flatten)]
@@ -39,6 +41,8 @@ pub(super) struct CheckOptions {
     /// Check again what was checked before
     #[arg(long)]
     again: bool,
+    #[command(flatten)]
+    fail_on: FailOnOption,
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
@@ -60,10 +64,13 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         print_note(&format!("{problem}: not checked"));
     }
     reporter.close(&check.versions);
-    let is_rejected = reporter.counts.keys().any(|(verdict, _)| *verdict == CheckVerdict::Rejected);
+    let failing = options.fail_on.verdicts();
+    let is_failure =
+        |verdict: CheckVerdict| verdict.run_verdict().is_some_and(|found| failing.contains(found));
+    let has_failed = reporter.counts.keys().any(|(verdict, _)| is_failure(*verdict));
     Ok(if is_stopped {
         ExitStatus::Interrupted
-    } else if is_rejected || !check.plan.unreadable_rows.is_empty() {
+    } else if has_failed || !check.plan.unreadable_rows.is_empty() {
         ExitStatus::SomeNotOk
     } else {
         ExitStatus::Done
@@ -115,7 +122,7 @@ impl CheckReporter {
                 "verdict": outcome.verdict.as_str(), "by": outcome.by.as_str(), "message": outcome.message,
             });
             print_data(&format!("{object}\n"));
-        } else if outcome.message == NO_ENTRY {
+        } else if outcome.verdict == CheckVerdict::NoEntry {
             *self.without_entry.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
@@ -138,7 +145,7 @@ impl CheckReporter {
         if !self.without_entry.is_empty() {
             let without_entry: Vec<String> =
                 self.without_entry.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            text.push_str(&format!("rejected by rule: {NO_ENTRY}: {}\n", without_entry.join(", ")));
+            text.push_str(&format!("{}: {NO_ENTRY}: {}\n", CheckVerdict::NoEntry, without_entry.join(", ")));
         }
         let count = |verdict| {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);

@@ -13,7 +13,7 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::search_path,
-    domain::{AicMetrics, DataKind, KernelName, ProfilerSettings},
+    domain::{AicMetrics, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict},
     plan::UpdateMode,
     process::find_program,
     session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
@@ -68,6 +68,29 @@ pub(super) struct SelectionOptions {
     /// Rows to measure
     #[arg(long, value_enum, default_value = "missing")]
     pub(super) update: UpdateMode,
+}
+
+/// Verdicts that end a command with 1.
+#[derive(Debug, Args)]
+pub(super) struct FailOnOption {
+    /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok` and `no_entry`
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = failing_verdict_parser())]
+    fail_on: Vec<Verdict>,
+}
+
+fn failing_verdict_parser() -> impl TypedValueParser<Value = Verdict> {
+    let names =
+        Verdict::ALL.iter().filter(|verdict| **verdict != Verdict::Ok).map(|verdict| verdict.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Verdict>())
+}
+
+impl FailOnOption {
+    pub(super) fn verdicts(&self) -> FailingVerdicts {
+        if self.fail_on.is_empty() {
+            return FailingVerdicts::default();
+        }
+        FailingVerdicts::new(self.fail_on.clone())
+    }
 }
 
 /// The input values of cases with routed tokens.

@@ -74,7 +74,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 (&planned.case.kernel, action)
             });
             let rejected = plan.rejected.iter().map(|(case, outcome)| {
-                (&case.kernel, PlannedAction::Rejected(format!("{}: {}", outcome.verdict, outcome.reason)))
+                (&case.kernel, PlannedAction::NotLaunched(format!("{}: {}", outcome.verdict, outcome.reason)))
             });
             let totals = PlanTotals {
                 collections: usize::try_from(preview.collections).unwrap_or_default(),
@@ -109,7 +109,7 @@ fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }
 
-/// A line of JSON per case: scheduled cases in the order of the plan, then rejected ones.
+/// A line of JSON per case: scheduled cases in the order of the plan, then those that are not launched.
 fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String {
     let mut text = String::new();
     for (planned, slot) in plan.cases.iter().zip(&preview.cases) {
@@ -132,6 +132,7 @@ fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> St
     for (case, outcome) in &plan.rejected {
         let line = json!({
             "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
+            "verdict": outcome.verdict.as_str(),
             "left_out": format!("{}: {}", outcome.verdict, outcome.reason),
         });
         text += &format!("{line}\n");

@@ -5,8 +5,8 @@ use std::{path::PathBuf, process};
 use clap::Args;
 
 use super::options::{
-    AssetOptions, DataKindArg, LeaseOption, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions,
-    SkewOption,
+    AssetOptions, DataKindArg, FailOnOption, LeaseOption, OutputOptions, ProfilerOptions, PythonOption,
+    SelectionOptions, SkewOption,
 };
 use crate::{
     database::REHEARSAL_RUN,
@@ -61,6 +61,8 @@ pub(super) struct RunCommandOptions {
     #[arg(long)]
     without_selftest: bool,
     #[command(flatten)]
+    fail_on: FailOnOption,
+    #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
     leases: LeaseOption,
@@ -90,6 +92,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
         without_selftest: options.without_selftest,
+        failing: options.fail_on.verdicts(),
         weight_column: selection.weight_column.clone(),
         busy: options.busy,
         leases: options.leases.folder(),

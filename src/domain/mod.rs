@@ -57,5 +57,6 @@ pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};
 pub(crate) use vendor_check::CheckVerdict;
 pub use vendor_check::{CheckMethod, CheckOutcome};
+pub(crate) use verdict::FailingVerdicts;
 pub use verdict::{CaseOutcome, Verdict};
 pub(crate) use verdict::{reason_cause, reason_remarks};

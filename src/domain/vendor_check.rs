@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
+use super::{CaseOutcome, Verdict};
+
 /// Result of a check, best first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, IntoStaticStr, VariantArray,
@@ -11,7 +13,16 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 pub(crate) enum CheckVerdict {
     /// Names, types and shapes are valid.
     Accepted,
+    /// The vendor's code refused the call.
     Rejected,
+    /// The recorded shapes contradict each other.
+    InvalidArgs,
+    /// No form of the kernel's entry covers the case.
+    Unsupported,
+    /// The case needs more memory than the device has.
+    Oom,
+    /// The catalogue has no entry for the kernel.
+    NoEntry,
     /// The operator exists, but has no implementation that checks a call without a device.
     NoMeta,
     NotInTorchNpu,
@@ -49,6 +60,18 @@ impl CheckVerdict {
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// Returns the verdict that a run would give to the case; `None` if it would be launched.
+    pub(crate) const fn run_verdict(self) -> Option<Verdict> {
+        match self {
+            Self::Accepted | Self::NoMeta | Self::NotInTorchNpu => None,
+            Self::Rejected => Some(Verdict::Rejected),
+            Self::InvalidArgs => Some(Verdict::InvalidArgs),
+            Self::Unsupported => Some(Verdict::Unsupported),
+            Self::Oom => Some(Verdict::Oom),
+            Self::NoEntry => Some(Verdict::NoEntry),
+        }
+    }
 }
 
 impl CheckMethod {
@@ -58,8 +81,14 @@ impl CheckMethod {
 }
 
 impl CheckOutcome {
-    /// Creates a rejection by npubench's own rules.
-    pub(crate) fn by_rule(message: impl Into<String>) -> Self {
-        Self { verdict: CheckVerdict::Rejected, by: CheckMethod::Rule, message: message.into() }
+    /// Creates the result of a case that the catalogue refuses, so that there is no call to check.
+    pub(crate) fn by_rule(outcome: &CaseOutcome) -> Self {
+        let verdict = match outcome.verdict {
+            Verdict::Unsupported => CheckVerdict::Unsupported,
+            Verdict::NoEntry => CheckVerdict::NoEntry,
+            Verdict::Oom => CheckVerdict::Oom,
+            _ => CheckVerdict::InvalidArgs,
+        };
+        Self { verdict, by: CheckMethod::Rule, message: outcome.reason.clone() }
     }
 }

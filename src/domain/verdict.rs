@@ -26,10 +26,14 @@ pub enum Verdict {
     Implausible,
     /// Out of device memory.
     Oom,
-    /// The call was refused, or the recorded shapes contradict the kernel's shape rule.
+    /// torch_npu or CANN refused the call.
+    Rejected,
+    /// The recorded shapes contradict each other by every form of the kernel that covers them.
     InvalidArgs,
-    /// The catalogue has no entry that covers the case, or its call does not fit the installed packages.
+    /// No form of the kernel's entry covers the case, or the call does not fit the installed packages or the devices.
     Unsupported,
+    /// The catalogue has no entry for the kernel.
+    NoEntry,
     /// Did not end within its time limit.
     Hung,
     /// The process ended while the case was running.
@@ -53,6 +57,11 @@ impl Verdict {
         matches!(self, Self::Ok | Self::Noisy | Self::Throttled)
     }
 
+    /// Returns true if the case was not launched, so that its row does not change.
+    pub(crate) const fn keeps_the_row(self) -> bool {
+        matches!(self, Self::Unsupported | Self::NoEntry | Self::NotRun)
+    }
+
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
     pub(crate) const fn is_worth_a_retry(self) -> bool {
         matches!(
@@ -64,6 +73,29 @@ impl Verdict {
                 | Self::NotRun
                 | Self::Throttled
         )
+    }
+}
+
+/// Verdicts that make the exit code of a command 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct FailingVerdicts(Vec<Verdict>);
+
+impl FailingVerdicts {
+    pub(crate) const fn new(verdicts: Vec<Verdict>) -> Self {
+        Self(verdicts)
+    }
+
+    pub(crate) fn contains(&self, verdict: Verdict) -> bool {
+        self.0.contains(&verdict)
+    }
+}
+
+/// All verdicts but `ok` and `no_entry`: profiles of models have kernels that no call of torch_npu launches alone.
+impl Default for FailingVerdicts {
+    fn default() -> Self {
+        let is_failure = |verdict: &Verdict| !matches!(verdict, Verdict::Ok | Verdict::NoEntry);
+        Self(Verdict::ALL.iter().copied().filter(is_failure).collect())
     }
 }
 

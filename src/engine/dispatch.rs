@@ -484,7 +484,7 @@ impl<'a> Dispatcher<'a> {
             ExitStatus::Interrupted
         } else if self.state.gave_up() {
             ExitStatus::CannotMeasure
-        } else if count(Verdict::Ok) == outcomes.len()
+        } else if !outcomes.iter().any(|(_, outcome)| self.context.settings.failing.contains(outcome.verdict))
             && self.store.unreadable_rows == 0
             && self.unwritten.is_empty()
         {

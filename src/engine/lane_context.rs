@@ -10,7 +10,7 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     device::{DeviceLeases, DeviceNumbering, LeaseFolder},
-    domain::{DataKind, Nanos, ProfilerSettings, SoftwareFingerprint},
+    domain::{DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
 };
 
@@ -30,6 +30,8 @@ pub(crate) struct CollectionSettings {
     pub profiler: ProfilerSettings,
     /// Software of the host; the versions that a script imports are added to it.
     pub software: SoftwareFingerprint,
+    /// Verdicts that make the exit code 1.
+    pub failing: FailingVerdicts,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
     pub leases: LeaseFolder,

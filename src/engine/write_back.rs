@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::EngineError;
 use crate::{
     database::{Database, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, KernelName, RowResult, Verdict},
+    domain::{CaseId, CaseOutcome, KernelName, RowResult},
     ledger::Ledger,
     plan::RunPlan,
     verify::pool_attempts,
@@ -44,7 +44,7 @@ impl WriteBack {
     /// Registers the verdict of a case. Returns true if it was the kernel's last open case.
     pub(super) fn finish_case(&mut self, kernel: &KernelName, case: &CaseId, outcome: &CaseOutcome) -> bool {
         // A case without a launch does not change its row.
-        if !matches!(outcome.verdict, Verdict::Unsupported | Verdict::NotRun) {
+        if !outcome.verdict.keeps_the_row() {
             self.finished.entry(kernel.clone()).or_default().push((case.clone(), Some(outcome.clone())));
         }
         let Some(open) = self.open.get_mut(kernel) else { return false };

@@ -240,7 +240,7 @@ fn rejection_outcome(
     }
     let (digest, message) = rejected.get(planned.case.id())?;
     let digest_now = call_digest(&planned.case, &planned.call, entry);
-    (*digest == digest_now).then(|| CaseOutcome::new(Verdict::InvalidArgs, message.clone()))
+    (*digest == digest_now).then(|| CaseOutcome::new(Verdict::Rejected, message.clone()))
 }
 
 fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {
@@ -261,7 +261,7 @@ fn resolve_call(
     case: &Case,
 ) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        return Err(CaseOutcome::new(Verdict::Unsupported, NO_ENTRY));
+        return Err(CaseOutcome::new(Verdict::NoEntry, NO_ENTRY));
     };
     let call = match entry.resolve_call(case) {
         Ok(call) => call,

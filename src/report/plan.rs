@@ -15,7 +15,7 @@ pub(crate) enum PlannedAction {
     /// The case would not be started in time, or needs more devices; with the reason.
     NotInTime(String),
     /// The case would not be launched; with verdict and reason.
-    Rejected(String),
+    NotLaunched(String),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct PlanTotals {
 struct PlanLine {
     measured: usize,
     not_in_time: usize,
-    rejected: usize,
+    not_launched: usize,
 }
 
 /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
@@ -44,20 +44,25 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
         match action {
             PlannedAction::Measured => line.measured += 1,
             PlannedAction::NotInTime(_) => line.not_in_time += 1,
-            PlannedAction::Rejected(_) => line.rejected += 1,
+            PlannedAction::NotLaunched(_) => line.not_launched += 1,
         }
-        if let PlannedAction::NotInTime(reason) | PlannedAction::Rejected(reason) = action {
+        if let PlannedAction::NotInTime(reason) | PlannedAction::NotLaunched(reason) = action {
             *reasons.entry(reason).or_default() += 1;
         }
     }
-    let mut table = plain_table(["kernel", "measured", "not in time", "rejected"]);
+    let mut table = plain_table(["kernel", "measured", "not in time", "not launched"]);
     let cell = |count: usize| if count == 0 { String::new() } else { count.to_string() };
     for (kernel, line) in &lines {
-        table.add_row([kernel.to_string(), cell(line.measured), cell(line.not_in_time), cell(line.rejected)]);
+        table.add_row([
+            kernel.to_string(),
+            cell(line.measured),
+            cell(line.not_in_time),
+            cell(line.not_launched),
+        ]);
     }
     let total = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
     let measured = total(|line| line.measured);
-    let cells = [measured, total(|line| line.not_in_time), total(|line| line.rejected)].map(cell);
+    let cells = [measured, total(|line| line.not_in_time), total(|line| line.not_launched)].map(cell);
     table.add_row(std::iter::once("all".to_owned()).chain(cells));
     align_right(&mut table, 1..);
     let mut text = table.trim_fmt() + "\n";

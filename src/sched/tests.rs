@@ -166,7 +166,7 @@ impl FaultyHost {
                 CaseFault::Crowded if start.cases.len() > 1 => Verdict::Oom,
                 CaseFault::LostOnce if is_first_try => Verdict::LostRecords,
                 CaseFault::AlwaysLost => Verdict::LostRecords,
-                CaseFault::Refused => Verdict::InvalidArgs,
+                CaseFault::Refused => Verdict::Rejected,
                 _ => Verdict::Ok,
             };
             if matches!(verdict, Verdict::Crashed | Verdict::Hung) {

@@ -13,13 +13,13 @@ use crate::{domain::Verdict, verify::JournalLine};
 
 /// Wrong calls and the verdicts of cases with their errors.
 const CALLS: [(&str, Verdict); 3] = [
-    ("wrong_shape", Verdict::InvalidArgs),
+    ("wrong_shape", Verdict::Rejected),
     ("out_of_memory", Verdict::Oom),
     ("index_out_of_range", Verdict::Crashed),
 ];
 /// Number of marked launches of the collection after each error.
 const MARKS: u64 = 20;
-const EXPECTED: &str = "a wrong shape is invalid_args, too large a tensor is oom, an index out of range is crashed; the next \
+const EXPECTED: &str = "a wrong shape is rejected, too large a tensor is oom, an index out of range is crashed; the next \
      collection on the device works";
 
 /// Runs the experiment.
@@ -63,7 +63,7 @@ fn error_problem(call: &str, expected: Verdict, line: &JournalLine) -> Option<St
     } else if error.is_device_fault() {
         Verdict::Crashed
     } else {
-        Verdict::InvalidArgs
+        Verdict::Rejected
     };
     let text: String = error.message.chars().take(160).collect();
     (verdict != expected).then(|| format!("{call} is {verdict}, not {expected}: {}: {text}", error.class))
@@ -86,9 +86,7 @@ mod tests {
         let memory = raised("OutOfMemoryError", "NPU out of memory. Tried to allocate 1024.00 GiB");
         assert_eq!(problem("memory", Verdict::Oom, &memory), None);
         let unknown = problem("index", Verdict::Crashed, &raised("RuntimeError", "vendor failure 0x7"));
-        assert!(
-            unknown.is_some_and(|text| text.contains("invalid_args, not crashed") && text.contains("0x7"))
-        );
+        assert!(unknown.is_some_and(|text| text.contains("rejected, not crashed") && text.contains("0x7")));
         assert!(
             problem("index", Verdict::Crashed, &json!(null)).is_some_and(|text| text.contains("no error"))
         );

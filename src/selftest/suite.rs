@@ -67,7 +67,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         number: 4,
         name: "catalogue-entries",
         assumption: "the call of each catalogue entry runs as its kernel and is recorded with the entry's shapes and types",
-        fix: "see entries.csv of the evidence; rows of the named kernels would end as wrong_kernel or invalid_args",
+        fix: "see entries.csv of the evidence; rows of the named kernels would end as wrong_kernel or rejected",
         run: catalogue_entries::run,
     },
     Experiment {

@@ -84,12 +84,8 @@ impl DatabaseCheck {
 
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
-        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
-            .plan
-            .rejected
-            .iter()
-            .map(|(case, outcome)| (case, CheckOutcome::by_rule(&*outcome.reason)))
-            .collect();
+        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> =
+            self.plan.rejected.iter().map(|(case, outcome)| (case, CheckOutcome::by_rule(outcome))).collect();
         let checks: Vec<NewCheck<'_>> = by_rule
             .iter()
             .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })

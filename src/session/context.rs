@@ -201,6 +201,7 @@ impl RunContext {
             sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
             numbering,
             processes: database.state_folder().join("processes"),
+            failing: options.failing.clone(),
             expert_skew: options.expert_skew,
             costs: InitialCosts::new(options.warm_up + options.launches),
             catalogue,

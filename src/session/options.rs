@@ -6,7 +6,11 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    domain::ProfilerSettings, fault_plan::FaultPlan, plan::UpdateMode, rehearsal, render::PinnedEnvironment,
+    domain::{FailingVerdicts, ProfilerSettings},
+    fault_plan::FaultPlan,
+    plan::UpdateMode,
+    rehearsal,
+    render::PinnedEnvironment,
 };
 
 /// Deadline of a run.
@@ -75,6 +79,9 @@ pub(crate) struct RunOptions {
     /// True if the run was allowed without a passed selftest of the host, which its rows state.
     #[serde(default)]
     pub(crate) without_selftest: bool,
+    /// Verdicts that make the exit code 1.
+    #[serde(default)]
+    pub(crate) failing: FailingVerdicts,
     #[serde(default)]
     pub(crate) weight_column: Option<String>,
     #[serde(default)]

@@ -265,7 +265,7 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
     } else if error.is_device_fault() || (error.is_compact() && !line.usable) {
         Verdict::Crashed
     } else {
-        Verdict::InvalidArgs
+        Verdict::Rejected
     };
     Some(CaseOutcome::new(verdict, format!("{}: {}", error.class, error.message)))
 }

@@ -71,7 +71,7 @@ pub(super) fn split_by_rank<'a>(
 /// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
 const BLAME_ORDER: [Verdict; 8] = [
     Verdict::Oom,
-    Verdict::InvalidArgs,
+    Verdict::Rejected,
     Verdict::Crashed,
     Verdict::Hung,
     Verdict::WrongKernel,

@@ -300,7 +300,7 @@ fn reading_a_measured_database_changes_nothing() {
     let before = files();
     let runs = json_lines(&Command::Runs.expect_code(&context, 0).stdout);
     assert_eq!(runs.len(), 1);
-    assert_eq!(runs[0]["verdicts"], serde_json::json!({"ok": 20, "unsupported": 1}));
+    assert_eq!(runs[0]["verdicts"], serde_json::json!({"ok": 20, "no_entry": 1}));
     assert_eq!((&runs[0]["seed"], &runs[0]["cases"]), (&5.into(), &21.into()));
     let shown = json_lines(&Command::Show.expect_code(&context, 0).stdout);
     let ok = shown.iter().filter(|case| case["verdict"] == "ok").count();

@@ -159,13 +159,13 @@ fn kernels_without_an_entry_are_reported_and_their_rows_kept() {
     let ran = rehearse(&context, "db", &["--devices", "0"]);
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(ran.stdout, @r"
-     kernel   cases  ok  invalid_args  unsupported
-     Mystery      1                              1
+     kernel   cases  ok  invalid_args  no_entry
+     Mystery      1                           1
      SwiGlu       2   1             1
-     all          3   1             1            1
+     all          3   1             1         1
     ");
     assert!(
-        ran.stderr.contains("unsupported: 1 case: the catalogue has no entry for this kernel (Mystery 1)"),
+        ran.stderr.contains("no_entry: 1 case: the catalogue has no entry for this kernel (Mystery 1)"),
         "{}",
         ran.stderr
     );

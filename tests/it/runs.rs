@@ -244,7 +244,7 @@ fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
         (&status["phase"], &status["done"], &status["open"]),
         (&json!("ended"), &json!(20), &json!(0))
     );
-    assert_eq!(status["verdicts"], json!({"ok": 20, "unsupported": 1}));
+    assert_eq!(status["verdicts"], json!({"ok": 20, "no_entry": 1}));
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn timeline_has_each_collection_on_the_track_of_its_device() {
     let stored: Vec<Vec<String>> =
         stored.into_iter().map(|row| row.into_iter().flatten().collect()).collect();
     assert_eq!(slices, stored);
-    assert_eq!(of("C").last().expect("counters")["args"], json!({"ok": 20, "unsupported": 1}));
+    assert_eq!(of("C").last().expect("counters")["args"], json!({"ok": 20, "no_entry": 1}));
     // An older timeline is replaced, any other file is not.
     assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
     for (name, content) in [("notes.txt", "keep me\n"), ("other.json", "{\"traceEvents\":[]}\n")] {
@@ -560,17 +560,17 @@ fn plain_output_of_runs_and_show_is_a_table() {
     let context = rehearsed_database();
     let runs = context.run(&["runs", "--db", "db"]);
     let row = runs.stdout.lines().nth(1).expect("a run");
-    assert!(row.contains(" 21  done   20 ok, 1 unsupported"), "{}", runs.stdout);
+    assert!(row.contains(" 21  done   20 ok, 1 no_entry"), "{}", runs.stdout);
     let shown = context.run(&["show", "--db", "db"]);
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let mystery = shown.stdout.lines().find(|line| line.contains("Mystery")).expect("a row of Mystery");
     let words: Vec<&str> = mystery.split_whitespace().skip(1).collect();
     assert_eq!(
         words.join(" "),
-        "Mystery 512,6144:DT_BF16:ND unsupported 0 the catalogue has no entry for this kernel"
+        "Mystery 512,6144:DT_BF16:ND no_entry 0 the catalogue has no entry for this kernel"
     );
     assert!(
-        shown.stdout.contains("\n21 cases: 20 ok, 1 unsupported; 2 collections on devices 2-3\n"),
+        shown.stdout.contains("\n21 cases: 20 ok, 1 no_entry; 2 collections on devices 2-3\n"),
         "{}",
         shown.stdout
     );

@@ -146,7 +146,7 @@ fn durations_that_depend_on_counters_fail_experiment_8() {
 
 #[test]
 fn error_with_an_unknown_text_fails_experiment_10() {
-    assert_fails_only("defects: [unknown_error_text]", 10, "index_out_of_range is invalid_args, not crashed");
+    assert_fails_only("defects: [unknown_error_text]", 10, "index_out_of_range is rejected, not crashed");
 }
 
 #[test]

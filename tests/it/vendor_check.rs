@@ -113,15 +113,17 @@ fn every_case_gets_one_verdict_although_one_ends_python() {
         verdict_by("rejected", "meta"),
         "the process also ends if the case is checked alone"
     );
-    assert_eq!(of(7001), verdict_by("rejected", "rule"), "odd");
+    assert_eq!(of(7001), verdict_by("invalid_args", "rule"), "odd");
     let ran = check.run_check(&[]);
     assert_eq!(ran.code, 1);
+    assert_eq!(check.run_check(&["--fail-on", "no_entry,unsupported"]).code, 0);
+    assert_eq!(check.run_check(&["--fail-on", "unsupported,invalid_args"]).code, 1);
     insta::assert_snapshot!(ran.stdout, @r"
+    SwiGlu 8,7001 -> 8,3501: invalid_args by rule: the shapes 8,7001 -> 8,3501 fit no form of SwiGlu: last dimension halved: output 0: `D/2`: 7001 is not a multiple of 2
     SwiGlu 8,4444 -> 8,2222: no_meta by meta: NotImplementedError: no Meta kernel
     SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with status 11: it printed nothing
     SwiGlu 8,2222 -> 8,1111: rejected by meta: RuntimeError: width 2222 is not supported
-    SwiGlu 8,7001 -> 8,3501: rejected by rule: the shapes 8,7001 -> 8,3501 fit no form of SwiGlu: last dimension halved: output 0: `D/2`: 7001 is not a multiple of 2
-    8 cases: 4 accepted, 3 rejected, 1 no_meta; by torch 9.9, torch_npu 9.9.post1
+    8 cases: 4 accepted, 2 rejected, 1 invalid_args, 1 no_meta; by torch 9.9, torch_npu 9.9.post1
     ");
 }
 
@@ -142,7 +144,7 @@ fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
         (row["MicroBench Verdict"].as_str(), row["MicroBench Reason"].as_str())
     };
     assert_eq!(verdict("\"8,1000\"").0, "ok");
-    assert_eq!(verdict("\"8,2222\"").0, "invalid_args");
+    assert_eq!(verdict("\"8,2222\"").0, "rejected");
     assert!(
         verdict("\"8,2222\"").1.contains("rejected by torch 9.9, torch_npu 9.9.post1"),
         "{}",

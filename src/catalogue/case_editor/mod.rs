@@ -11,7 +11,8 @@ use super::{
     blocked_layout::{blocked_dims, logical_dims},
     expr::{AlignedLists, NameEquality},
     resolve::attribute_bindings,
-    shape_rule::{OutputTerm, PatternTerm},
+    shape_rule::OutputTerm,
+    slot_pattern::PatternTerm,
 };
 use crate::domain::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 

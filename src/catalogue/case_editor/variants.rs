@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{CaseEditor, input_dims, stored_tensor, tensor_slot};
 use crate::{
     catalogue::{
-        CatalogueEntry, EntryForm, InputSlot, blocked_layout::logical_dims, shape_rule::PatternTerm,
+        CatalogueEntry, EntryForm, InputSlot, blocked_layout::logical_dims, slot_pattern::PatternTerm,
     },
     domain::{Case, Dtype, Slot, Tensor, TensorFormat},
 };

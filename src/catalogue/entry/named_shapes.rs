@@ -5,7 +5,7 @@ use super::{
     lists::{LIST, ListTerm},
     raw::{RawEntry, RawForm, RawShapes},
 };
-use crate::catalogue::shape_rule::input_terms;
+use crate::catalogue::slot_pattern::input_terms;
 
 /// Returns the form with its rule as text: a term per input slot, `-` for those without a shape.
 pub(crate) fn with_positional_rule(form: &RawForm, entry: &RawEntry) -> Result<RawForm, EntryError> {

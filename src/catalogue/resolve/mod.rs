@@ -8,8 +8,9 @@ use super::{
     arguments::ArgumentResolver,
     blocked_layout::unblocked_dims,
     expr::{BinaryOperator, ExprNumber},
-    not_replayable::{contradiction, missing_attribute},
-    shape_rule::{RuleMismatch, to_signed},
+    not_replayable::{contradiction, missing_attribute, not_covered},
+    rule_error::RuleMismatch,
+    shape_rule::to_signed,
 };
 use crate::{
     config::KernelWork,
@@ -37,8 +38,19 @@ enum FormMismatch {
     /// Its slots, types or attributes differ.
     #[error(transparent)]
     Refused(#[from] NotReplayable),
+    /// The form has other numbers of dimensions or other slots: the case may fit a form that the entry lacks.
     #[error("{0}")]
-    Shapes(String),
+    Structure(String),
+    /// The form has such slots, and the dimensions contradict each other.
+    #[error("{0}")]
+    Dimensions(String),
+}
+
+impl FormMismatch {
+    /// Returns true if the form covers such cases, and this one is invalid.
+    const fn is_contradiction(&self) -> bool {
+        matches!(self, Self::Dimensions(_) | Self::Refused(NotReplayable::Contradiction(_)))
+    }
 }
 
 impl CatalogueEntry {
@@ -51,7 +63,7 @@ impl CatalogueEntry {
                 (least.min(form.inputs.len()), most.max(form.inputs.len()))
             });
             let count = case.inputs.len();
-            return Err(NotReplayable::NotCovered(format!(
+            return Err(not_covered(format!(
                 "{count} input slots are recorded, the entry of {} reads {least} to {most}",
                 self.kernel
             )));
@@ -123,7 +135,10 @@ impl CatalogueEntry {
         let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
         let known = attribute_bindings(&case.attributes);
         let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
-        let bindings = bindings.map_err(|mismatch| FormMismatch::Shapes(mismatch.to_string()))?;
+        let bindings = bindings.map_err(|mismatch| match mismatch {
+            RuleMismatch::Structure(reason) => FormMismatch::Structure(reason),
+            other => FormMismatch::Dimensions(other.to_string()),
+        })?;
         // A form with other output types is not the recorded one.
         let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
         check_recorded_dtypes(&case.outputs, &outputs)?;
@@ -137,7 +152,7 @@ impl CatalogueEntry {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
                 Some(value) => {
                     let why = format!("`{column}` is {value}, not {}", values.join(" or "));
-                    return Err(NotReplayable::NotCovered(why));
+                    return Err(not_covered(why));
                 }
                 None => return Err(missing_attribute(column)),
             }
@@ -155,12 +170,12 @@ impl CatalogueEntry {
         if count > form.inputs.len() || count < needed {
             let why =
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
-            return Err(NotReplayable::NotCovered(why));
+            return Err(not_covered(why));
         }
         for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
             let Some(tensor) = tensor else {
                 if form.rule.takes_slot(index) {
-                    return Err(contradiction(format!("input slot {index} is empty, the call needs it")));
+                    return Err(not_covered(format!("input slot {index} is empty, the call needs it")));
                 }
                 continue;
             };
@@ -173,13 +188,13 @@ impl CatalogueEntry {
                 && !is_whole(&tensor.dtype)
             {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
-                return Err(contradiction(why));
+                return Err(not_covered(why));
             }
             if let InputSlot::Intermediate(dtype) = slot
                 && *dtype != tensor.dtype
             {
                 let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
-                return Err(contradiction(why));
+                return Err(not_covered(why));
             }
             if let InputSlot::Tensor(slot) = slot
                 && form.rule.takes_slot(index)
@@ -235,7 +250,7 @@ impl CatalogueEntry {
                         Some(dtype) => {
                             let allowed: Vec<&str> = allowed.iter().map(Dtype::as_str).collect();
                             let allowed = allowed.join(", ");
-                            return Err(contradiction(format!(
+                            return Err(not_covered(format!(
                                 "output {index} is recorded as {dtype}, the kernel gives {allowed}"
                             )));
                         }
@@ -321,18 +336,18 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
         let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
         let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
-        return Err(contradiction(format!(
+        return Err(not_covered(format!(
             "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
         )));
     }
     if tensor.dtype.torch_name().is_none() {
         let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
-        return Err(NotReplayable::NotCovered(why));
+        return Err(not_covered(why));
     }
     match &tensor.format {
         TensorFormat::Private(format) if !formats.contains(format) => {
             let why = format!("input {index} ({argument}) is in {format}, which the entry does not build");
-            Err(NotReplayable::NotCovered(why))
+            Err(not_covered(why))
         }
         _ => Ok(()),
     }
@@ -379,10 +394,11 @@ fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMisma
     }
     let reasons: Vec<String> = misfits.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     let text = format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; "));
-    if misfits.iter().all(|(_, why)| matches!(why, FormMismatch::Refused(NotReplayable::NotCovered(_)))) {
-        return NotReplayable::NotCovered(text);
+    if misfits.iter().any(|(_, why)| why.is_contradiction()) {
+        NotReplayable::Contradiction(text)
+    } else {
+        NotReplayable::NotCovered(text)
     }
-    NotReplayable::Contradiction(text)
 }
 
 fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), NotReplayable> {
@@ -390,7 +406,7 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
         if let Some(tensor) = slot
             && tensor.dtype != output.dtype
         {
-            return Err(contradiction(format!(
+            return Err(not_covered(format!(
                 "output {index} is recorded as {}, the call gives {}",
                 tensor.dtype, output.dtype
             )));

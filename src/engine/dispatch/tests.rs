@@ -15,7 +15,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     device::{DeviceLease, DeviceLeases, DeviceNumbering, LeaseFolder},
-    domain::{CaseId, DataKind, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
+    domain::{CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
     engine::{
         CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
@@ -137,6 +137,7 @@ impl Fixture {
             environment: Vec::new(),
             profiler: ProfilerSettings::default(),
             software: SoftwareFingerprint::default(),
+            failing: FailingVerdicts::default(),
             expert_skew: 0.0,
             leases: LeaseFolder::of_database(self.folder.path().join("leases")),
             sees_host_processes: true,

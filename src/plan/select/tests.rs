@@ -109,7 +109,7 @@ fn call_rejected_by_the_vendor_check_is_not_launched_until_the_call_changes() {
     let plan = fixture.plan();
     assert_eq!(lengths(&plan), [32]);
     let outcomes: Vec<&CaseOutcome> = plan.rejected.iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, [&CaseOutcome::new(Verdict::InvalidArgs, "rejected by torch_npu")]);
+    assert_eq!(outcomes, [&CaseOutcome::new(Verdict::Rejected, "rejected by torch_npu")]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn case_that_cannot_be_replayed_has_a_verdict_with_a_reason() {
     assert!(outcome(0).reason.starts_with("needs 768 GiB, "), "{}", outcome(0).reason);
     assert!(matches!(outcome(1).verdict, Verdict::Unsupported | Verdict::InvalidArgs), "{:?}", outcome(1));
     assert!(!outcome(1).reason.is_empty());
-    assert_eq!(outcome(2), &CaseOutcome::new(Verdict::Unsupported, NO_ENTRY));
+    assert_eq!(outcome(2), &CaseOutcome::new(Verdict::NoEntry, NO_ENTRY));
     let [unreadable] = plan.unreadable_rows.as_slice() else { panic!("{:?}", plan.unreadable_rows) };
     assert!(unreadable.contains("Add.csv:4: "), "{unreadable}");
 }

@@ -358,7 +358,7 @@ fn helper_kernels_of_the_call_are_in_the_reason() {
 #[test]
 fn exception_decides_the_verdict() {
     for (class, message, verdict) in [
-        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", Verdict::InvalidArgs),
+        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", Verdict::Rejected),
         ("OutOfMemoryError", "NPU out of memory", Verdict::Oom),
         ("RuntimeError", "aclrtSynchronizeStream failed, error code is 507015", Verdict::Crashed),
     ] {

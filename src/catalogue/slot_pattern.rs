@@ -1,0 +1,118 @@
+//! Patterns of the dimensions of an input slot, such as `*B,D` or `2048,2048`.
+
+use super::{
+    Bindings, ExprValue,
+    expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
+    rule_error::{RuleError, RuleMismatch, require},
+};
+
+/// Term of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PatternTerm {
+    Name(String),
+    Number(i64),
+    Rest(String),
+}
+
+/// Parses the pattern of a slot; `None` for `-`, a slot that must be empty. `rule` is quoted in errors.
+pub(crate) fn input_terms(slot: &str, rule: &str) -> Result<Option<Vec<PatternTerm>>, RuleError> {
+    let slot = slot.trim();
+    if slot == "-" {
+        return Ok(None);
+    }
+    if slot.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let terms: Vec<PatternTerm> = slot
+        .split(',')
+        .map(|term| {
+            let term = term.trim();
+            let (name, sequence) = term.strip_prefix('*').map_or((term, false), |name| (name, true));
+            let is_name = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            match (is_name, sequence, name.parse()) {
+                (true, true, _) => Ok(PatternTerm::Rest(name.to_owned())),
+                (true, false, _) => Ok(PatternTerm::Name(name.to_owned())),
+                (false, false, Ok(number)) => Ok(PatternTerm::Number(number)),
+                _ => Err(RuleError::Term { term: term.to_owned(), rule: rule.to_owned() }),
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    if terms.iter().filter(|term| matches!(term, PatternTerm::Rest(_))).count() > 1 {
+        return Err(RuleError::TwoSequences(slot.to_owned()));
+    }
+    Ok(Some(terms))
+}
+
+/// Returns the number of dimensions of the pattern's `*NAME`, 0 without one; fails if the pattern has another rank.
+fn rest_length(terms: &[PatternTerm], rank: usize) -> Result<usize, String> {
+    let has_rest = terms.iter().any(|term| matches!(term, PatternTerm::Rest(_)));
+    let fixed = terms.len() - usize::from(has_rest);
+    if rank < fixed || (!has_rest && rank != fixed) {
+        let least = if has_rest { "at least " } else { "" };
+        return Err(format!("{rank} dimensions, the rule has {least}{fixed}"));
+    }
+    Ok(rank - fixed)
+}
+
+/// Checks the rank, and the dimensions for which the pattern has a number.
+pub(super) fn check_dimensions<N: ExprNumber>(terms: &[PatternTerm], dims: &[N]) -> Result<(), String> {
+    let rest = rest_length(terms, dims.len())?;
+    let mut position = 0;
+    for term in terms {
+        if let PatternTerm::Number(number) = term
+            && dims[position].constant().is_some_and(|dim| dim != *number)
+        {
+            return Err(format!("dimension {} must be {number}", dims[position]));
+        }
+        position += if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 };
+    }
+    Ok(())
+}
+
+/// Binds the names of a pattern to the dimensions of a slot, and checks or collects the conditions on its numbers.
+pub(super) fn bind_slot<N: ExprNumber>(
+    terms: &[PatternTerm],
+    dims: &[N],
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    let rest = rest_length(terms, dims.len())?;
+    let mut dims = dims;
+    for term in terms {
+        let (taken, left) = dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 });
+        match term {
+            PatternTerm::Rest(name) => unify(name, ExprValue::List(taken.to_vec()), bindings, conditions)?,
+            PatternTerm::Name(name) => {
+                unify(name, ExprValue::Number(taken[0].clone()), bindings, conditions)?;
+            }
+            PatternTerm::Number(number) => {
+                let is_equal = N::apply(BinaryOperator::Equal, taken[0].clone(), N::from(*number));
+                require(is_equal.map_err(ExprErrorKind::from)?, conditions, || {
+                    format!("dimension {} must be {number}", taken[0])
+                })?;
+            }
+        }
+        dims = left;
+    }
+    Ok(())
+}
+
+/// Binds a name; a name that is bound must have the same value.
+fn unify<N: ExprNumber>(
+    name: &str,
+    value: ExprValue<N>,
+    bindings: &mut Bindings<N>,
+    conditions: &mut Vec<N>,
+) -> Result<(), RuleMismatch> {
+    match bindings.get(name) {
+        Some(known) => {
+            let is_equal = equal_values(known, &value).map_err(ExprErrorKind::from)?;
+            require(is_equal, conditions, || format!("{name} is both {known} and {value}"))
+        }
+        None => {
+            bindings.set(name, value);
+            Ok(())
+        }
+    }
+}
