@@ -217,7 +217,13 @@ impl ArgumentResolver<'_> {
                 ArgumentValue::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
             }
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
-            DeclaredArgument::ProcessGroup(ranks) => ArgumentValue::ProcessGroup(self.number(ranks)?),
+            DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings) {
+                Ok(ExprValue::Number(number)) => ArgumentValue::ProcessGroup(number),
+                Ok(other) => {
+                    return Err(contradiction(format!("`{ranks}` is {other}, not a number of ranks")));
+                }
+                Err(error) => return Err(contradiction(error.to_string())),
+            },
             DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {
                 let dims = dims.evaluate_shapes(self.bindings).map_err(contradiction)?;
                 let dims = dims.into_iter().next().unwrap_or_default();
@@ -236,7 +242,10 @@ impl ArgumentResolver<'_> {
         };
         Ok(match kind {
             SchemaType::IntList => numbers()?.into(),
-            SchemaType::Int => numbers()?.first().copied().into(),
+            SchemaType::Int => match numbers()?.as_slice() {
+                [number] => (*number).into(),
+                _ => return Err(contradiction(format!("`{column}` is {text}, not a whole number"))),
+            },
             _ => text.into(),
         })
     }
@@ -260,7 +269,7 @@ pub(super) fn check_fill<N: ExprNumber>(
     }
     let distinct = match fill {
         Fill::Distinct { .. } => elements()?,
-        Fill::Experts { .. } | Fill::Picks { .. } => dims.last().cloned().unwrap_or_else(|| N::from(1)),
+        Fill::Experts { .. } => dims.last().cloned().unwrap_or_else(|| N::from(1)),
         Fill::Blocks { used, .. } => {
             let ([rows, width], true) = (dims, used.iter().all(|blocks| *blocks >= 0)) else {
                 return Err(format!("`{argument}` must be a table with a row for each sequence").into());
@@ -273,6 +282,19 @@ pub(super) fn check_fill<N: ExprNumber>(
                 format!("has {width} blocks in a row, a sequence needs {most}")
             })?;
             N::from(used.iter().fold(0_i64, |sum, blocks| sum.saturating_add(*blocks)))
+        }
+        Fill::Selection { queries, keys } => {
+            if queries.len() != keys.len() {
+                let (queries, keys) = (queries.len(), keys.len());
+                return Err(
+                    format!("`{argument}` is of {queries} sequences of queries, {keys} of keys").into()
+                );
+            }
+            let rows = product(&dims[..dims.len().saturating_sub(1)]).map_err(ExprErrorKind::from)?;
+            let last = N::from(queries.last().copied().unwrap_or_default());
+            return check(BinaryOperator::Equal, &rows, last.clone(), &|| {
+                format!("has {rows} rows, the sequences have {last} queries")
+            });
         }
         Fill::Listed { items } => {
             let elements = elements()?;

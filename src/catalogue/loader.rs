@@ -120,7 +120,8 @@ impl Catalogue {
         self.entries.values()
     }
 
-    /// Returns the columns that entries read besides shapes: sources of arguments, and conditions of forms.
+    /// Returns the columns that entries read besides shapes: sources of arguments, conditions of forms, and attributes
+    /// that follow from others.
     pub(crate) fn attribute_columns(&self) -> BTreeSet<String> {
         let forms = self.entries().flat_map(|entry| &entry.forms);
         let columns = forms.flat_map(|form| {
@@ -128,7 +129,7 @@ impl Catalogue {
                 DeclaredArgument::Attribute(column) => Some(column),
                 _ => None,
             });
-            form.with.keys().chain(taken)
+            form.with.keys().chain(form.implied.keys()).chain(taken)
         });
         columns.cloned().collect()
     }

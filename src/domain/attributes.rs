@@ -16,7 +16,7 @@ const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
 pub(super) const AVG_SEQ_LEN: &str = "Runtime avg_seq_len";
 
 /// Runtime columns that name the source of values, or repeat shapes.
-const LABELS: [&str; 8] = [
+const LABELS: [&str; 10] = [
     "source_profile",
     "metadata_completeness",
     "operator_input_shapes_raw",
@@ -25,6 +25,8 @@ const LABELS: [&str; 8] = [
     "block_table_shape",
     "attn_state",
     "kv_cache_mode",
+    "phase",
+    "case_id",
 ];
 
 /// Columns that are derived when a row is written.

@@ -11,7 +11,10 @@
 //! | Slice, Transpose, and both with suffix `AiCore` | the first input, row-major |
 //! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`AttentionCase`] |
 
-use super::{AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
+use super::{
+    AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
+    attention::{attention_attribute, without_means},
+};
 
 pub(super) fn canonical_signature(case: &Case) -> String {
     let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
@@ -94,6 +97,8 @@ fn write_signature(
     }
     if case.kernel.as_str() == AttentionCase::KERNEL {
         AttentionCase::new(case).identifying_attributes().append_to(&mut text);
+    } else if case.attributes.get(attention_attribute::KV_LENGTHS).is_some() {
+        without_means(&case.attributes).append_to(&mut text);
     } else {
         case.attributes.append_to(&mut text);
     }

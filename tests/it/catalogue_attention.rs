@@ -11,7 +11,7 @@ const FIA: &str = "FusedInferAttentionScore";
 
 /// Kernel, duration, then shapes and types of the inputs, shapes and types of the outputs. Some are of public
 /// profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 50] = [
+const CASES: [&str; 51] = [
     "ApplyTopKTopPCustom 9 64,151936;64,151936;64;64 FLOAT;INT32;FLOAT;INT32 64,151936 FLOAT",
     "ApplyTopKTopPCustom 9 8,32000;8,32000;;8 BF16;INT32;-;INT32 8,32000 BF16",
     "ApplyTopKTopPCustom 9 1,1024;1,1024;1; FLOAT16;INT32;FLOAT16;- 1,1024 FLOAT16",
@@ -60,6 +60,7 @@ const CASES: [&str; 50] = [
     "FlashAttentionScore 800 2,1024,16,128;2,77,8,128;2,77,8,128;;;;;;;;;;;; FLOAT16;FLOAT16;FLOAT16;BF16;UINT8;BF16;BOOL;INT64;INT64;INT64;INT64;INT64;FLOAT;FLOAT;FLOAT 2,16,1024,8;2,16,1024,8;;2,1024,16,128 FLOAT;FLOAT;FLOAT16;FLOAT16",
     "LightningIndexer 1000 8,64,128;100,128,1,128;8,64;3;3;3,32 BF16;BF16;BF16;INT32;INT32;INT32 8,1,2048 INT32",
     "LightningIndexer 1000 64,64,128;512,128,1,128;64,64;1;1;1,600 BF16;BF16;BF16;INT32;INT32;INT32 64,1,2048; INT32;BF16",
+    "LightningIndexer 1000 8,64,128;100,128,1,128;8,64;3;3;3,32 BF16;BF16;FLOAT;INT32;INT32;INT32 8,1,2048;8,1,2048 INT32;BF16",
     "SparseFlashAttention 1000 8,128,512;100,128,1,512;100,128,1,512;8,1,2048;3,32;3;3;8,128,64;100,128,1,64 BF16;BF16;BF16;INT32;INT32;INT32;INT32;BF16;BF16 8,128,512 BF16",
     "SparseFlashAttention 1000 64,16,512;64,128,1,512;64,128,1,512;64,1,512;1,64;1;1;64,16,64;64,128,1,64 BF16;BF16;BF16;INT32;INT32;INT32;INT32;BF16;BF16 64,16,512;; BF16;FLOAT;FLOAT",
 ];
@@ -166,8 +167,8 @@ const WRONG: [(&str, &str); 29] = [
         "`C <= 2048` does not hold",
     ),
     (
-        "SparseFlashAttention 9 8,16,512;64,128,1,512;64,128,1,512;8,1,2048;3,8;3;3;8,16,64;64,128,1,64 BF16;BF16;BF16;INT32;INT32;INT32;INT32;BF16;BF16 8,16,512 BF16",
-        "`sparse_indices` needs 2048 different values, there are 1022",
+        "SparseFlashAttention 9 2,16,512;64,128,1,512;64,128,1,512;2,1,2048;3,8;3;3;2,16,64;64,128,1,64 BF16;BF16;BF16;INT32;INT32;INT32;INT32;BF16;BF16 2,16,512 BF16",
+        "unknown lengths: `T >= B` does not hold",
     ),
     (
         "SparseFlashAttention 9 8,16,512;64,128,1,512;64,64,1,512;8,1,512;3,8;3;3;8,16,64;64,128,1,64 BF16;BF16;BF16;INT32;INT32;INT32;INT32;BF16;BF16 8,16,512 BF16",
@@ -428,7 +429,11 @@ fn manifest_has_the_fills_of_the_entry() {
         ("ScatterNdUpdate", "indices", &[r#""fill":"distinct""#, r#""below":131072"#]),
         ("LightningIndexer", "actual_seq_lengths_query", &[r#""fill":"listed""#, r#""items":[3,6,8]"#]),
         ("LightningIndexer", "actual_seq_lengths_key", &[r#""items":[4096,4096,4096]"#]),
-        ("SparseFlashAttention", "sparse_indices", &[r#""fill":"picks""#, r#""below":4094"#]),
+        (
+            "SparseFlashAttention",
+            "sparse_indices",
+            &[r#""fill":"selection""#, r#""queries":[3,6,8]"#, r#""keys":[4096,4096,4096]"#],
+        ),
         ("RINGMLAPrefillBF16Kernel", "seqlen", &[r#""items":[512]"#, r#""on_host":true"#]),
         ("split_qkv_rmsnorm_rope_kernel", "positions", &[r#""fill":"index""#, r#""below":2048"#]),
     ] {

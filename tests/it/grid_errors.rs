@@ -97,7 +97,7 @@ fn grid_columns_are_known_and_given_once() {
         "    text: {Runtime source_profile: mine}",
         "    attributes: {Runtime metadata_completeness: t}",
         "    attributes: {Runtime num_haeds: t}",
-        "    text: {Runtime foo: bar}",
+        "    text: {Runtime colour_of_case: bar}",
         "    text: {\"Runtime a\\nb\": bar}",
         "    text: {OP State: static}",
     ];
@@ -109,7 +109,7 @@ fn grid_columns_are_known_and_given_once() {
     }
     insta::assert_snapshot!(messages);
     assert!(!context.path("db").exists());
-    let ran = with_columns("    text: {Runtime input_layout: TND, Runtime kv_cache_mode: paged}");
+    let ran = with_columns("    text: {Runtime attn_state: decode, Runtime kv_cache_mode: paged}");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(column_cells(&context, "Runtime kv_cache_mode"), ["", "", "paged", "paged"]);
 }
@@ -119,7 +119,7 @@ fn grid_columns_are_known_and_given_once() {
 fn grid_accepts_columns_of_custom_entries() {
     let context = Context::new();
     let entry = include_str!("../../op_replay/RmsNorm.yaml");
-    let form = "forms:\n  - {with: {Runtime flavour: [\"*\"]}, ";
+    let form = "forms:\n  - {with: {Runtime flavour: [sweet]}, ";
     assert!(entry.contains("forms:\n  - {"), "{entry}");
     let example = "\"16,1 FLOAT\"], attributes: {Runtime flavour: sweet}}";
     assert!(entry.contains("\"16,1 FLOAT\"]}"), "{entry}");

@@ -43,6 +43,7 @@ mod previous_version;
 mod profile_formats;
 mod profiler_databases;
 mod real_profiles;
+mod recorded_attributes;
 mod rehearsal;
 mod rehearsal_faults;
 mod requirements;

@@ -3,14 +3,15 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, InputSlot, OutputDtype,
-    TensorSlot, TensorSource,
+    CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
+    OutputDtype, TensorSlot, TensorSource,
     checks::{check_api, check_form, check_roles, check_slots},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     example::example_case,
     lists::{expand_lists, is_identifier},
     named_shapes::with_positional_rule,
-    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawInput, RawOutput, RawSharedEntry},
+    names::names_of_call,
+    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawImplied, RawInput, RawOutput, RawSharedEntry},
 };
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
@@ -126,7 +127,6 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         forms,
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?,
-        assumption: raw.assumption.clone(),
         also_launches: raw.also_launches.clone(),
         roles: raw.roles.clone(),
         example: None,
@@ -224,12 +224,8 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     for (name, argument) in entry.arguments.iter().chain(&raw.arguments) {
         arguments.insert(name.clone(), other_argument(name, argument)?);
     }
-    if let Some(column) = raw.with.keys().find(|column| CaseAttributes::name_of(column).is_none()) {
-        return Err(fault(
-            column,
-            format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"),
-        ))
-        .below("with");
+    for column in raw.with.keys() {
+        check_column(column).below(column).below("with")?;
     }
     let with = raw.with.clone();
     let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose().below("returns")?;
@@ -238,8 +234,49 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     let quantises = raw.quantises.iter().enumerate();
     let quantises = quantises.map(|(index, name)| KernelName::new(name).below(index).below("quantises"));
     let quantises = quantises.collect::<Result<_, _>>()?;
-    let of_list = false;
-    Ok(EntryForm { rule, inputs, output_dtypes, arguments, with, returns, of_list, flops, bytes, quantises })
+    let mut implied = implied_values(&entry.implied)?;
+    implied.extend(implied_values(&raw.implied)?);
+    let names = names_of_call(&rule, &inputs, &arguments, returns.as_ref());
+    Ok(EntryForm {
+        rule,
+        inputs,
+        output_dtypes,
+        arguments,
+        with,
+        implied,
+        names,
+        assumption: raw.assumption.clone().or_else(|| entry.assumption.clone()),
+        returns,
+        of_list: false,
+        flops,
+        bytes,
+        quantises,
+    })
+}
+
+/// Checks that a key is a column of attributes.
+fn check_column(column: &str) -> Result<(), EntryError> {
+    if CaseAttributes::name_of(column).is_some() {
+        return Ok(());
+    }
+    let problem = format!("`{column}` is not a column of attributes, such as `Runtime num_heads`");
+    Err(value_fault(problem))
+}
+
+fn implied_values(raw: &BTreeMap<String, RawImplied>) -> Result<BTreeMap<String, ImpliedValue>, EntryError> {
+    let values = raw.iter().map(|(column, value)| {
+        check_column(column)?;
+        let value = match value {
+            RawImplied::Number(number) => ImpliedValue::Expression(Expr::parse(&number.to_string())?),
+            RawImplied::Expression(text) => ImpliedValue::Expression(Expr::parse(text)?),
+            RawImplied::Mean { mean } => ImpliedValue::Mean(Expr::parse(mean).below("mean")?),
+            RawImplied::Text { text } => ImpliedValue::Text(text.clone()),
+        };
+        Ok((column.clone(), value))
+    });
+    let values =
+        values.zip(raw.keys()).map(|(value, column): (Result<_, EntryError>, _)| value.below(column));
+    values.collect::<Result<_, _>>().below("implied")
 }
 
 fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
@@ -275,11 +312,13 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
                 None => TensorSource::Fill(tensor_fill(
                     argument,
                     raw.values,
-                    [
+                    &[
                         ("below", &raw.below),
                         ("total", &raw.total),
                         ("used", &raw.used),
                         ("items", &raw.items),
+                        ("queries", &raw.queries),
+                        ("keys", &raw.keys),
                     ],
                 )?),
             },
@@ -308,12 +347,12 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
 fn tensor_fill(
     argument: &str,
     kind: Option<FillKind>,
-    keys: [(&'static str, &Option<String>); 4],
+    keys: &[(&str, &Option<String>)],
 ) -> Result<Fill<Expr>, EntryError> {
     let kind = kind.ok_or_else(|| {
         fault("values", format!("`{argument}` needs `values:`, such as activation, weight, ones or index"))
     })?;
-    let given = keys.into_iter().filter_map(|(key, text)| Some((key, text.clone()?)));
+    let given = keys.iter().filter_map(|(key, text)| Some((*key, (*text).clone()?)));
     let fields: BTreeMap<&str, String> = given.chain([("fill", kind.to_string())]).collect();
     let fill: Fill<String> = serde_json::from_value(serde_json::json!(fields))
         .map_err(|error| fault("values", format!("`{argument}` with `values: {kind}`: {error}")))?;
@@ -345,12 +384,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
         found.push(DeclaredArgument::ProcessGroup(Expr::parse(ranks).below("process_group")?));
     }
     if let Some(column) = &raw.attribute {
-        if CaseAttributes::name_of(column).is_none() {
-            return Err(fault(
-                "attribute",
-                format!("`{column}` is not a column of attributes, such as `Runtime num_heads`"),
-            ));
-        }
+        check_column(column).below("attribute")?;
         found.push(DeclaredArgument::Attribute(column.clone()));
     }
     if let Some(dims) = &raw.tensor {
@@ -359,7 +393,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
         let fill = tensor_fill(
             name,
             raw.values,
-            [("below", &raw.below), ("total", &raw.total), ("used", &raw.used), ("items", &raw.items)],
+            &[("below", &raw.below), ("total", &raw.total), ("used", &raw.used), ("items", &raw.items)],
         )?;
         found.push(DeclaredArgument::Tensor {
             dims: ReturnShapes::parse(dims).below("tensor")?,

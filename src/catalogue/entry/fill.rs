@@ -42,8 +42,10 @@ pub(crate) enum Fill<B, L = B> {
     Cumulative { total: B },
     /// Sizes of groups that share the items evenly, one group per element.
     Counts { total: B },
-    /// Different whole numbers in [0, below) in each row, in random order: the positions kept by a selection.
-    Picks { below: B },
+    /// Positions of keys that an indexer may select for each row, in ascending order, then -1: a random choice of
+    /// those up to the row's own, which for the last row of a sequence is its last key. `queries` are the ends of the
+    /// sequences in rows, `keys` their lengths.
+    Selection { queries: L, keys: L },
     /// The numbers of a list, such as lengths.
     Listed { items: L },
     /// A block table: row by row as many block numbers as the sequence uses, each once and in order, then 0.
@@ -73,7 +75,9 @@ impl<B, L> Fill<B, L> {
             Self::Counting { below } => Fill::Counting { below: bound(below)? },
             Self::Distinct { below } => Fill::Distinct { below: bound(below)? },
             Self::Experts { below } => Fill::Experts { below: bound(below)? },
-            Self::Picks { below } => Fill::Picks { below: bound(below)? },
+            Self::Selection { queries, keys } => {
+                Fill::Selection { queries: list(queries)?, keys: list(keys)? }
+            }
             Self::Cumulative { total } => Fill::Cumulative { total: bound(total)? },
             Self::Counts { total } => Fill::Counts { total: bound(total)? },
             Self::Listed { items } => Fill::Listed { items: list(items)? },
@@ -88,7 +92,6 @@ impl<B, L> Fill<B, L> {
             | Self::Counting { below }
             | Self::Distinct { below }
             | Self::Experts { below }
-            | Self::Picks { below }
             | Self::Blocks { below, .. } => Some(below),
             _ => None,
         }

@@ -7,6 +7,7 @@ mod example;
 mod fill;
 mod lists;
 mod named_shapes;
+mod names;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ pub(crate) use fill::{Fill, FillKind};
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
     config::device_profile::ComputeUnit,
-    domain::{Case, CheckMethod, Dtype, KernelName},
+    domain::{Case, CaseAttributes, CheckMethod, Dtype, KernelName},
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -49,8 +50,6 @@ pub struct CatalogueEntry {
     pub(crate) flops: Option<Expr>,
     /// Bytes that must move; all inputs and outputs once by default.
     pub(crate) bytes: Option<Expr>,
-    /// A property that recorded shapes leave open, with the value that the replay assumes.
-    pub(crate) assumption: Option<String>,
     /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
     /// Roles of dimensions in the model, by their names in the forms.
@@ -71,6 +70,12 @@ pub(crate) struct EntryForm {
     pub(crate) arguments: BTreeMap<String, DeclaredArgument>,
     /// Attributes, such as a layout, with the values that the form accepts; `*` is any value.
     pub(crate) with: BTreeMap<String, Vec<String>>,
+    /// Attributes that follow from the shapes and other attributes, by column.
+    pub(crate) implied: BTreeMap<String, ImpliedValue>,
+    /// Names in the conditions, values and arguments of the call, which may be those of attributes.
+    pub(crate) names: BTreeSet<String>,
+    /// A property that records leave open, with the value that the replay assumes.
+    pub(crate) assumption: Option<String>,
     /// Shapes returned to Python, where they differ from those that the profiler shows.
     pub(crate) returns: Option<ReturnShapes>,
     /// True for a form of one length of a list of tensors.
@@ -207,6 +212,16 @@ pub(crate) enum DeclaredArgument {
     },
 }
 
+/// Value of an attribute that follows from the shapes and other attributes.
+#[derive(Clone, Debug)]
+pub(crate) enum ImpliedValue {
+    /// A number or a list of numbers.
+    Expression(Expr),
+    /// The mean of a list.
+    Mean(Expr),
+    Text(String),
+}
+
 /// The type of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OutputDtype {
@@ -274,6 +289,13 @@ impl EntryForm {
 
     pub(crate) fn gives(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
+    }
+
+    /// Returns true if the value of an attribute's column decides the call or is checked against it.
+    pub(crate) fn uses_attribute(&self, column: &str) -> bool {
+        self.names.contains(&CaseAttributes::variable_name(column))
+            || self.implied.contains_key(column)
+            || self.with.get(column).is_some_and(|values| !values.iter().any(|value| value == "*"))
     }
 
     pub(crate) fn is_transposed(&self, argument: &str) -> bool {

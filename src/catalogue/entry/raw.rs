@@ -30,6 +30,9 @@ pub(crate) struct RawEntry {
     #[serde(default)]
     pub(crate) cost: RawCost,
     pub(crate) assumption: Option<String>,
+    /// Attributes that a row may have beside those of the call, by column.
+    #[serde(default)]
+    pub(crate) implied: BTreeMap<String, RawImplied>,
     #[serde(default)]
     pub(crate) also_launches: Vec<String>,
     #[serde(default)]
@@ -79,6 +82,8 @@ pub(crate) struct RawInput {
     pub(crate) intermediate: Option<String>,
     pub(crate) used: Option<String>,
     pub(crate) items: Option<String>,
+    pub(crate) queries: Option<String>,
+    pub(crate) keys: Option<String>,
     pub(crate) omitted: Option<String>,
     pub(crate) same_as: Option<String>,
 }
@@ -89,6 +94,16 @@ pub(crate) struct RawInput {
 pub(crate) enum RawOutput {
     Word(String),
     Recorded { recorded: Vec<String>, unlike: Option<String> },
+}
+
+/// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}` or `{text: WORD}`.
+#[derive(Clone, Deserialize)]
+#[serde(untagged, expecting = "expected an expression, a number, `{mean: EXPRESSION}` or `{text: WORD}`")]
+pub(crate) enum RawImplied {
+    Number(i64),
+    Expression(String),
+    Mean { mean: String },
+    Text { text: String },
 }
 
 /// The shapes of a form: a rule, or shapes by name of the input slot.
@@ -123,6 +138,11 @@ pub(crate) struct RawForm {
     /// Attributes by column, and the values that they may have.
     #[serde(default)]
     pub(crate) with: BTreeMap<String, Vec<String>>,
+    /// Beside the entry's.
+    #[serde(default)]
+    pub(crate) implied: BTreeMap<String, RawImplied>,
+    /// In place of the entry's.
+    pub(crate) assumption: Option<String>,
     /// In place of the entry's, where slots have another meaning.
     #[serde(default, deserialize_with = "form_input_slots")]
     pub(crate) inputs: Option<Vec<Option<RawInput>>>,

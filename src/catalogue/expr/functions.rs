@@ -45,6 +45,7 @@ pub(crate) enum ExprFunction {
     SplitEvenly,
     Full,
     CeilDiv,
+    Minimum,
     Dot,
 }
 
@@ -158,6 +159,10 @@ pub(crate) fn call<N: ExprNumber>(
                 return Err(format!("a divisor of {size}, expected a positive one").into());
             }
             new_list(items(0)?.iter().map(|item| item / size + i64::from(item % size > 0)).collect())
+        }
+        ExprFunction::Minimum => {
+            let most = count(1)?;
+            new_list(items(0)?.into_iter().map(|item| item.min(most)).collect())
         }
         ExprFunction::Dot => {
             let (left, right) = (items(0)?, items(1)?);

@@ -1,6 +1,10 @@
 //! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
 
+mod attributes;
+
 use std::collections::BTreeSet;
+
+use attributes::{check_implied, check_used};
 
 use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, InputSlot,
@@ -139,6 +143,7 @@ impl CatalogueEntry {
             RuleMismatch::Structure(reason) => FormMismatch::Structure(reason),
             other => FormMismatch::Dimensions(other.to_string()),
         })?;
+        check_implied(form, &bindings, &case.attributes)?;
         // A form with other output types is not the recorded one.
         let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
         check_recorded_dtypes(&case.outputs, &outputs)?;
@@ -147,6 +152,7 @@ impl CatalogueEntry {
 
     /// Checks the slots, types and attributes of a case against a form, but not its dimensions.
     pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+        check_used(form, &case.attributes)?;
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
@@ -285,7 +291,7 @@ impl CatalogueEntry {
                 notes.push(format!("scalar `{argument}` read as {read}"));
             }
         }
-        notes.extend(self.assumption.clone());
+        notes.extend(form.assumption.clone());
         notes
     }
 

@@ -68,6 +68,14 @@ pub(crate) enum AttentionSlot {
     KeyRope = 25,
 }
 
+/// Returns attributes without means and counts, which follow from the lengths if these are known.
+pub(super) fn without_means(attributes: &CaseAttributes) -> CaseAttributes {
+    let mut deciding = attributes.clone();
+    deciding.remove(name::AVG_SEQ_LEN);
+    deciding.remove(name::VALID_BLOCKS);
+    deciding
+}
+
 /// View of a case of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionCase<'a> {
@@ -137,12 +145,8 @@ impl<'a> AttentionCase<'a> {
     /// Returns the attributes that distinguish the case from others with the same shapes: without those that the
     /// shapes imply, and without means and counts if the lengths themselves are known.
     pub(super) fn identifying_attributes(&self) -> CaseAttributes {
-        let mut deciding = self.case.attributes.without(&self.implied_attributes());
-        if self.case.attributes.get(name::KV_LENGTHS).is_some() {
-            deciding.remove(name::AVG_SEQ_LEN);
-            deciding.remove(name::VALID_BLOCKS);
-        }
-        deciding
+        let deciding = self.case.attributes.without(&self.implied_attributes());
+        if self.case.attributes.get(name::KV_LENGTHS).is_some() { without_means(&deciding) } else { deciding }
     }
 
     /// Returns `complete`, or the attributes that an exact replay needs and the case lacks.

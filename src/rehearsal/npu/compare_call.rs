@@ -93,6 +93,7 @@ fn check_values(fill: &Fill<i64, Vec<i64>>, contents: KnownValues) -> Result<(),
             let Some(bounds) = bounds else { return Ok(()) };
             bounds
         }
+        Fill::Selection { keys, .. } => (-1, keys.iter().copied().max().unwrap_or_default() - 1),
         _ => match fill.below() {
             Some(below) => (0, below - 1),
             None => return Ok(()),
@@ -102,12 +103,21 @@ fn check_values(fill: &Fill<i64, Vec<i64>>, contents: KnownValues) -> Result<(),
         KnownValues::Between(_, _) if matches!(fill, Fill::Distinct { .. }) => {
             "values that may repeat".to_owned()
         }
-        KnownValues::Between(least, most) | KnownValues::Different(least, most)
+        KnownValues::Between(_, _) | KnownValues::Different(_, _)
+            if matches!(fill, Fill::Selection { .. }) =>
+        {
+            "rows that do not ascend".to_owned()
+        }
+        KnownValues::Between(least, most)
+        | KnownValues::Different(least, most)
+        | KnownValues::Ascending(least, most)
             if least >= low && most <= high && (!is_listed || (least, most) == (low, high)) =>
         {
             return Ok(());
         }
-        KnownValues::Between(least, most) | KnownValues::Different(least, most) => {
+        KnownValues::Between(least, most)
+        | KnownValues::Different(least, most)
+        | KnownValues::Ascending(least, most) => {
             format!("values in [{least}, {most}]")
         }
         KnownValues::Unknown | KnownValues::Uninitialised => "values that are not known".to_owned(),

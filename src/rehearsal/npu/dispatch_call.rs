@@ -4,7 +4,7 @@ use super::{
     arguments::{BoundArguments, bind},
     builtin,
     compare_call::compare_call,
-    free_calls,
+    free_calls::{self, CORE_EXCEPTION},
     launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyErrorClass, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -17,6 +17,9 @@ use crate::{
     fault_plan::HostDefect,
     render::{ManifestCase, RecordedTensor},
 };
+
+/// Arguments by kernel whose rows must ascend; otherwise a core raises an exception, which the next `synchronize` returns.
+const ASCENDING: [(&str, &str); 1] = [("SparseFlashAttention", "sparse_indices")];
 
 impl ApiSession {
     pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
@@ -67,6 +70,13 @@ impl ApiSession {
         bound: &BoundArguments,
     ) -> Result<ApiReply, PyError> {
         let kernel = case.kernel.as_str();
+        for (_, argument) in ASCENDING.iter().filter(|(owner, _)| *owner == kernel) {
+            if let Some(PyValue::Tensor(handle)) = bound.get(*argument)
+                && !matches!(self.memory.operand(*handle)?.contents, KnownValues::Ascending(..))
+            {
+                self.fail_at_synchronize(CORE_EXCEPTION);
+            }
+        }
         // The row's name of a row-major format differs from the one that torch_npu takes by rank.
         let inputs = case.record.inputs.iter().map(|slot| slot.as_ref().and_then(RecordedTensor::tensor));
         let inputs: Vec<Slot> = inputs

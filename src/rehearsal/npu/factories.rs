@@ -202,8 +202,10 @@ fn from_data(data: Option<&PyValue>) -> Result<NewTensor, PyError> {
     }
     let whole = items.iter().map(|item| if let PyValue::Int(number) = item { Some(*number) } else { None });
     let mut numbers: Vec<i64> = whole.collect::<Option<_>>().unwrap_or_default();
+    let is_ascending = has_ascending_rows(&dims, &numbers);
     numbers.sort_unstable();
     let (dtype, contents) = match (numbers.first(), numbers.last()) {
+        (Some(&least), Some(&most)) if is_ascending => (Dtype::Int64, KnownValues::Ascending(least, most)),
         (Some(&least), Some(&most)) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => {
             (Dtype::Int64, KnownValues::Different(least, most))
         }
@@ -211,6 +213,16 @@ fn from_data(data: Option<&PyValue>) -> Result<NewTensor, PyError> {
         _ => (Dtype::Float, KnownValues::Unknown),
     };
     Ok(NewTensor::new(dims, dtype, contents, TensorOrigin::Host))
+}
+
+/// Returns true if the rows of a tensor of three or more dimensions ascend up to the first -1, as selected positions do.
+fn has_ascending_rows(dims: &[u64], numbers: &[i64]) -> bool {
+    let [_, _, .., width] = dims else { return false };
+    let width = usize::try_from(*width).unwrap_or(usize::MAX).max(1);
+    numbers.chunks(width).all(|row| {
+        let used = row.iter().position(|number| *number == -1).unwrap_or(row.len());
+        row[..used].windows(2).all(|pair| pair[0] < pair[1]) && row[used..].iter().all(|rest| *rest == -1)
+    })
 }
 
 impl NewTensor {
@@ -231,10 +243,8 @@ impl NewTensor {
             Dtype::Int32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             _ => return Ok(()),
         };
-        match self.contents {
-            KnownValues::Between(low, high) | KnownValues::Different(low, high)
-                if low < least || high > most =>
-            {
+        match self.contents.bounds() {
+            Some((low, high)) if low < least || high > most => {
                 let wrong = if low < least { low } else { high };
                 Err(runtime(format!("value {wrong} cannot be converted to type {dtype}: out of bounds")))
             }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Error of the runtime for an exception of a core.
-const CORE_EXCEPTION: u32 = 507_015;
+pub(super) const CORE_EXCEPTION: u32 = 507_015;
 
 /// Answers a call of this module; `None` for other functions.
 pub(super) fn call(
@@ -159,12 +159,7 @@ fn select(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
     let table = session.memory.operand(tensor_handle(&bound, "self")?)?;
     let index = session.memory.operand(tensor_handle(&bound, "index")?)?;
     let rows = table.dims.first().copied().unwrap_or_default();
-    let is_inside = match index.contents {
-        KnownValues::Between(low, high) | KnownValues::Different(low, high) => {
-            low >= 0 && high.unsigned_abs() < rows
-        }
-        KnownValues::Uninitialised | KnownValues::Unknown => false,
-    };
+    let is_inside = index.contents.bounds().is_some_and(|(low, high)| low >= 0 && high.unsigned_abs() < rows);
     if int_argument(&bound, "dim") != Some(0) || !is_inside {
         if session.log.has_defect(HostDefect::UnknownErrorText) {
             return Err(runtime("vendor failure 0x7"));

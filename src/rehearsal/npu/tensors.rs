@@ -23,17 +23,25 @@ pub(super) enum KnownValues {
     Between(i64, i64),
     /// Whole numbers from the first to the second, each at most once.
     Different(i64, i64),
+    /// Rows of whole numbers from the first to the second, ascending up to the first -1.
+    Ascending(i64, i64),
     Unknown,
 }
 
 impl KnownValues {
+    /// Returns the least and the greatest value.
+    pub(super) const fn bounds(self) -> Option<(i64, i64)> {
+        match self {
+            Self::Between(low, high) | Self::Different(low, high) | Self::Ascending(low, high) => {
+                Some((low, high))
+            }
+            Self::Uninitialised | Self::Unknown => None,
+        }
+    }
+
     /// Properties of values of both.
     fn merged(self, other: Self) -> Self {
-        let bounds = |values: Self| match values {
-            Self::Between(low, high) | Self::Different(low, high) => Some((low, high)),
-            Self::Uninitialised | Self::Unknown => None,
-        };
-        match (bounds(self), bounds(other)) {
+        match (self.bounds(), other.bounds()) {
             (Some((low, high)), Some((least, most))) => Self::Between(low.min(least), high.max(most)),
             _ => Self::Unknown,
         }

@@ -1,0 +1,208 @@
+//! Recorded attributes of indexers and sparse attention: rows that differ only there are different cases, launched
+//! with their lengths.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    requirements::vendor_python,
+    vendor::{VendorJournal, check_kernels},
+};
+
+const INDEXER: &str = "LightningIndexer";
+const SPARSE: &str = "SparseFlashAttention";
+
+/// A decode step of one sequence, of which some databases have several rows with other numbers of keys.
+const DECODE: [(&str, [&str; 4]); 2] = [
+    (
+        INDEXER,
+        [
+            "1,32,128;1766,128,1,128;1,32;1;1;1,1584",
+            "DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32",
+            "1,1,2048;1,1,2048",
+            "INT32;DT_BF16",
+        ],
+    ),
+    (
+        SPARSE,
+        [
+            "1,16,512;1766,128,1,512;1766,128,1,512;1,1,2048;1,1584;1;1;1,16,64;1766,128,1,64",
+            "DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32;INT32;DT_BF16;DT_BF16",
+            "1,16,512",
+            "DT_BF16",
+        ],
+    ),
+];
+
+/// Attributes of such rows besides the lengths.
+const STATED: [(&str, &str); 8] = [
+    ("Runtime input_layout", "TND"),
+    ("Runtime cache_layout", "PA_BSND"),
+    ("Runtime sparse_mode", "3"),
+    ("Runtime topk", "2048"),
+    ("Runtime block_size", "128"),
+    ("Runtime num_key_value_heads", "1"),
+    ("Runtime phase", "decode"),
+    ("Runtime case_id", "case_1"),
+];
+
+/// Writes a rehearsal database with a row of a kernel for each set of attributes.
+fn write_rows(context: &Context, kernel: &str, rows: &[Vec<(&str, &str)>]) {
+    let (_, [shapes, dtypes, outputs, output_dtypes]) =
+        DECODE.iter().find(|(name, _)| *name == kernel).expect("a kernel");
+    let formats = |types: &str| vec!["ND"; types.split(';').count()].join(";");
+    let mut columns: Vec<&str> = rows.iter().flatten().map(|(column, _)| *column).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let mut writer =
+        csv::Writer::from_path(context.write(&format!("plain/{kernel}.csv"), "")).expect("a file");
+    let fixed = [
+        ("Input Shapes", (*shapes).to_owned()),
+        ("Input Data Types", (*dtypes).to_owned()),
+        ("Input Formats", formats(dtypes)),
+        ("Output Shapes", (*outputs).to_owned()),
+        ("Output Data Types", (*output_dtypes).to_owned()),
+        ("Output Formats", formats(output_dtypes)),
+    ];
+    let header = fixed.iter().map(|(column, _)| *column).chain(columns.iter().copied());
+    writer.write_record(header).expect("written");
+    for row in rows {
+        let cell = |column: &&str| row.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| *cell);
+        let cells = fixed.iter().map(|(_, cell)| cell.as_str()).chain(columns.iter().map(cell));
+        writer.write_record(cells).expect("written");
+    }
+    writer.flush().expect("written");
+    let _ = std::fs::remove_dir_all(context.path("db"));
+    let ran = context.run(&["db", "copy", "plain", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+fn with_lengths<'a>(queries: &'a str, keys: &'a str) -> Vec<(&'a str, &'a str)> {
+    let lengths =
+        [("Runtime actual_seq_lengths_values", queries), ("Runtime actual_seq_lengths_kv_values", keys)];
+    STATED.into_iter().chain(lengths).collect()
+}
+
+/// Arguments of the cases of the manifest, by name.
+fn arguments(context: &Context, kernel: &str) -> Vec<BTreeMap<String, Value>> {
+    let ran = context.run(&["render", kernel, "--db", "db", "--manifest"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let manifest: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let cases = manifest["cases"].as_array().expect("cases").iter();
+    cases
+        .map(|case| {
+            let arguments = case["arguments"].as_array().expect("arguments").iter();
+            arguments
+                .map(|argument| (argument["name"].as_str().expect("a name").to_owned(), argument.clone()))
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn rows_that_differ_in_lengths_are_launched_and_timed_with_their_own() {
+    let keys = ["256", "5769", "65536"];
+    for kernel in [INDEXER, SPARSE] {
+        let context = Context::new();
+        write_rows(&context, kernel, &keys.map(|keys| with_lengths("1", keys)));
+        let mut launched: Vec<(i64, i64)> = arguments(&context, kernel)
+            .iter()
+            .map(|case| {
+                let lengths =
+                    if kernel == INDEXER { "actual_seq_lengths_key" } else { "actual_seq_lengths_kv" };
+                let keys = case[lengths]["tensor"]["items"][0].as_i64().expect("a length");
+                if kernel == SPARSE {
+                    assert_eq!(case["sparse_indices"]["tensor"]["keys"], serde_json::json!([keys]));
+                    assert_eq!(case["sparse_indices"]["tensor"]["fill"], "selection");
+                }
+                (keys, case["block_table"]["tensor"]["used"][0].as_i64().expect("blocks"))
+            })
+            .collect();
+        launched.sort_unstable();
+        assert_eq!(launched, [(256, 2), (5769, 46), (65536, 512)], "{kernel}");
+        let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        let rows = context.rows("db", kernel);
+        let times: Vec<f64> =
+            rows.iter().map(|row| row["Average Duration(us)"].parse().expect("a time")).collect();
+        // Sparse attention reads 2,048 keys at most.
+        assert!(times[0] < times[1] && (kernel == SPARSE || times[1] < times[2]), "{kernel}: {times:?}");
+        let reasons: Vec<&str> = rows.iter().map(|row| row["MicroBench Reason"].as_str()).collect();
+        assert!(reasons.iter().all(|reason| !reason.contains("not recorded")), "{reasons:?}");
+    }
+}
+
+#[test]
+fn assumed_lengths_are_stated_only_where_none_are_recorded() {
+    let context = Context::new();
+    write_rows(&context, INDEXER, &[STATED.to_vec()]);
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let reason = &context.rows("db", INDEXER)[0]["MicroBench Reason"];
+    assert!(reason.contains("lengths are not recorded; queries are read as shared evenly"), "{reason}");
+}
+
+#[test]
+fn contradictory_and_unused_attributes_are_refused() {
+    for (kernel, changed, reason) in [
+        (
+            INDEXER,
+            ("Runtime actual_seq_lengths_values", "2"),
+            "`last(actual_seq_lengths_values) == T` does not",
+        ),
+        (INDEXER, ("Runtime actual_seq_lengths_kv_values", "5769,1"), "(actual_seq_lengths_kv_values) == B"),
+        (
+            INDEXER,
+            ("Runtime actual_seq_lengths_kv_values", "202753"),
+            "(actual_seq_lengths_kv_values) <= W * L",
+        ),
+        (
+            INDEXER,
+            ("Runtime avg_seq_len", "5000"),
+            "`Runtime avg_seq_len` is 5000, not 5769.000000, the mean",
+        ),
+        (
+            INDEXER,
+            ("Runtime block_table_valid_blocks", "45"),
+            "`Runtime block_table_valid_blocks` is 45, not 46",
+        ),
+        (INDEXER, ("Runtime topk", "1024"), "`Runtime topk` is 1024, not 2048"),
+        (INDEXER, ("Runtime input_layout", "BSND"), "`Runtime input_layout` is BSND, not TND"),
+        (
+            INDEXER,
+            ("Runtime pre_tokens", "128"),
+            "`Runtime pre_tokens` is recorded as 128, which the call does not",
+        ),
+        (INDEXER, ("Runtime xyz", "1"), "`Runtime xyz` is recorded as 1, which the call does not use"),
+        (SPARSE, ("Runtime sparse_indices_valid_count", "2047"), "valid_count` is 2047, not 2048"),
+        (
+            SPARSE,
+            ("Runtime sparse_indices_pattern", "local"),
+            "sparse_indices_pattern` is local, not uniform",
+        ),
+    ] {
+        let context = Context::new();
+        let mut row = with_lengths("1", "5769");
+        row.retain(|(column, _)| *column != changed.0);
+        row.push(changed);
+        write_rows(&context, kernel, &[row]);
+        let ran = context.run(&["render", kernel, "--db", "db", "--manifest"]);
+        assert_ne!(ran.code, 0, "{changed:?} is accepted");
+        assert!(ran.stderr.contains(reason), "{changed:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_vendors_code_accepts_recorded_lengths() {
+    let Some(python) = vendor_python() else { return };
+    for kernel in [INDEXER, SPARSE] {
+        let context = Context::new();
+        write_rows(&context, kernel, &[with_lengths("1", "5769"), with_lengths("1", "256"), STATED.to_vec()]);
+        for (_, VendorJournal { cases, .. }) in check_kernels(&python, &context, &[kernel]) {
+            assert_eq!(cases.len(), 3, "{cases:?}");
+            assert!(cases.iter().all(|line| line.contains("\"accepted\"")), "{cases:?}");
+        }
+    }
+}
