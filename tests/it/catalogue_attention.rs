@@ -481,7 +481,7 @@ fn attention_is_refused_where_lengths_and_shapes_contradict_each_other() {
             Call { key: vec![12, 1, 128, 128], ..decode.clone() },
             "`block_table` needs 16 different values, there are 12",
         ),
-        (Call { output: "2,4,1", ..decode.clone() }, "output 1 is [2,4,1], the inputs give []"),
+        (Call { output: "4,2", ..decode.clone() }, "output 1 is [4,2], the inputs give [2,4,1]"),
         (Call { layout: "BSH", ..decode.clone() }, "packed, causal: `Runtime input_layout` is BSH, not TND"),
         (
             Call { kv_lengths: vec![512, 900], ..Call::prefill(2, 512, 8, 1) },

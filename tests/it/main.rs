@@ -1,6 +1,7 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
 mod attention;
+mod attention_forms;
 mod audit;
 mod bad_input;
 mod campaigns;
@@ -38,6 +39,7 @@ mod mutations;
 mod odd_files;
 mod oracle;
 mod pinned_environment;
+mod plain_rows;
 mod plan;
 mod previous_version;
 mod profile_formats;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     context::Context,
+    plain_rows::{PlainRow, write_database},
     requirements::vendor_python,
     vendor::{VendorJournal, check_kernels},
 };
@@ -38,50 +39,35 @@ const DECODE: [(&str, [&str; 4]); 2] = [
 
 /// Attributes of such rows besides the lengths.
 const STATED: [(&str, &str); 8] = [
-    ("Runtime input_layout", "TND"),
-    ("Runtime cache_layout", "PA_BSND"),
-    ("Runtime sparse_mode", "3"),
-    ("Runtime topk", "2048"),
-    ("Runtime block_size", "128"),
-    ("Runtime num_key_value_heads", "1"),
-    ("Runtime phase", "decode"),
-    ("Runtime case_id", "case_1"),
+    ("input_layout", "TND"),
+    ("cache_layout", "PA_BSND"),
+    ("sparse_mode", "3"),
+    ("topk", "2048"),
+    ("block_size", "128"),
+    ("num_key_value_heads", "1"),
+    ("phase", "decode"),
+    ("case_id", "case_1"),
 ];
 
 /// Writes a rehearsal database with a row of a kernel for each set of attributes.
-fn write_rows(context: &Context, kernel: &str, rows: &[Vec<(&str, &str)>]) {
+fn write_rows(context: &Context, kernel: &'static str, rows: &[Vec<(&str, &str)>]) {
     let (_, [shapes, dtypes, outputs, output_dtypes]) =
         DECODE.iter().find(|(name, _)| *name == kernel).expect("a kernel");
-    let formats = |types: &str| vec!["ND"; types.split(';').count()].join(";");
-    let mut columns: Vec<&str> = rows.iter().flatten().map(|(column, _)| *column).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    let mut writer =
-        csv::Writer::from_path(context.write(&format!("plain/{kernel}.csv"), "")).expect("a file");
-    let fixed = [
-        ("Input Shapes", (*shapes).to_owned()),
-        ("Input Data Types", (*dtypes).to_owned()),
-        ("Input Formats", formats(dtypes)),
-        ("Output Shapes", (*outputs).to_owned()),
-        ("Output Data Types", (*output_dtypes).to_owned()),
-        ("Output Formats", formats(output_dtypes)),
-    ];
-    let header = fixed.iter().map(|(column, _)| *column).chain(columns.iter().copied());
-    writer.write_record(header).expect("written");
-    for row in rows {
-        let cell = |column: &&str| row.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| *cell);
-        let cells = fixed.iter().map(|(_, cell)| cell.as_str()).chain(columns.iter().map(cell));
-        writer.write_record(cells).expect("written");
-    }
-    writer.flush().expect("written");
-    let _ = std::fs::remove_dir_all(context.path("db"));
-    let ran = context.run(&["db", "copy", "plain", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = rows.iter().map(|attributes| {
+        let mut row = PlainRow::new(kernel, shapes.split(';').count());
+        for (slot, (shape, dtype)) in shapes.split(';').zip(dtypes.split(';')).enumerate() {
+            row.set_input(slot, shape, dtype);
+        }
+        for (column, cell) in attributes {
+            row.set_attribute(column, cell);
+        }
+        row.outputs(outputs, output_dtypes)
+    });
+    write_database(context, &rows.collect::<Vec<_>>());
 }
 
 fn with_lengths<'a>(queries: &'a str, keys: &'a str) -> Vec<(&'a str, &'a str)> {
-    let lengths =
-        [("Runtime actual_seq_lengths_values", queries), ("Runtime actual_seq_lengths_kv_values", keys)];
+    let lengths = [("actual_seq_lengths_values", queries), ("actual_seq_lengths_kv_values", keys)];
     STATED.into_iter().chain(lengths).collect()
 }
 
@@ -147,41 +133,17 @@ fn assumed_lengths_are_stated_only_where_none_are_recorded() {
 #[test]
 fn contradictory_and_unused_attributes_are_refused() {
     for (kernel, changed, reason) in [
-        (
-            INDEXER,
-            ("Runtime actual_seq_lengths_values", "2"),
-            "`last(actual_seq_lengths_values) == T` does not",
-        ),
-        (INDEXER, ("Runtime actual_seq_lengths_kv_values", "5769,1"), "(actual_seq_lengths_kv_values) == B"),
-        (
-            INDEXER,
-            ("Runtime actual_seq_lengths_kv_values", "202753"),
-            "(actual_seq_lengths_kv_values) <= W * L",
-        ),
-        (
-            INDEXER,
-            ("Runtime avg_seq_len", "5000"),
-            "`Runtime avg_seq_len` is 5000, not 5769.000000, the mean",
-        ),
-        (
-            INDEXER,
-            ("Runtime block_table_valid_blocks", "45"),
-            "`Runtime block_table_valid_blocks` is 45, not 46",
-        ),
-        (INDEXER, ("Runtime topk", "1024"), "`Runtime topk` is 1024, not 2048"),
-        (INDEXER, ("Runtime input_layout", "BSND"), "`Runtime input_layout` is BSND, not TND"),
-        (
-            INDEXER,
-            ("Runtime pre_tokens", "128"),
-            "`Runtime pre_tokens` is recorded as 128, which the call does not",
-        ),
-        (INDEXER, ("Runtime xyz", "1"), "`Runtime xyz` is recorded as 1, which the call does not use"),
-        (SPARSE, ("Runtime sparse_indices_valid_count", "2047"), "valid_count` is 2047, not 2048"),
-        (
-            SPARSE,
-            ("Runtime sparse_indices_pattern", "local"),
-            "sparse_indices_pattern` is local, not uniform",
-        ),
+        (INDEXER, ("actual_seq_lengths_values", "2"), "`last(actual_seq_lengths_values) == T` does not"),
+        (INDEXER, ("actual_seq_lengths_kv_values", "5769,1"), "(actual_seq_lengths_kv_values) == B"),
+        (INDEXER, ("actual_seq_lengths_kv_values", "202753"), "(actual_seq_lengths_kv_values) <= W * L"),
+        (INDEXER, ("avg_seq_len", "5000"), "`Runtime avg_seq_len` is 5000, not 5769.000000, the mean"),
+        (INDEXER, ("block_table_valid_blocks", "45"), "`Runtime block_table_valid_blocks` is 45, not 46"),
+        (INDEXER, ("topk", "1024"), "`Runtime topk` is 1024, not 2048"),
+        (INDEXER, ("input_layout", "BSND"), "`Runtime input_layout` is BSND, not TND"),
+        (INDEXER, ("pre_tokens", "128"), "`Runtime pre_tokens` is recorded as 128, which the call does not"),
+        (INDEXER, ("xyz", "1"), "`Runtime xyz` is recorded as 1, which the call does not use"),
+        (SPARSE, ("sparse_indices_valid_count", "2047"), "valid_count` is 2047, not 2048"),
+        (SPARSE, ("sparse_indices_pattern", "local"), "sparse_indices_pattern` is local, not uniform"),
     ] {
         let context = Context::new();
         let mut row = with_lengths("1", "5769");
