@@ -22,7 +22,7 @@ use crate::{
     files::ScratchFolder,
     profile::npu_smi::NpuChip,
     report::print_data,
-    session::{CORRECT_DEVICE, CommandError, host_contradiction, lease_free_devices},
+    session::{CORRECT_DEVICE, CommandError, lease_free_devices, soc_contradiction},
     vendor_check::{installed_software, package_folders, torch_devices},
 };
 
@@ -75,7 +75,9 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         },
     });
     if let Ok(host) = &host {
-        points.extend(database_device(&options.db, &assets, &host.info.chips));
+        let environment = operator_environment(&packages, variable);
+        let python = &options.python.python;
+        points.extend(database_device(&options.db, &assets, &host.info.chips, python, &environment));
         let numbering = DeviceNumbering::of_listed(&host.info);
         let folder = options.leases.folder().map_or_else(LeaseFolder::of_user, LeaseFolder::of_containers);
         let folder = folder.with_names(&host.info.chips, "");
@@ -83,7 +85,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         let (leases, free) = lease_free_devices(&folder, &host.info, &host.info.chips)?;
         let free: Vec<LogicalDeviceId> =
             free.into_iter().map(|device| numbering.logical_id(device)).collect();
-        let found = torch_devices(&options.python.python, &operator_environment(&packages, variable), &free);
+        let found = torch_devices(python, &environment, &free);
         drop(leases);
         let found = found.map_err(|error| error.to_string());
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
@@ -110,11 +112,17 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
 }
 
 /// Compares the device of a database of measurements with the host's chips; `None` for other folders.
-fn database_device(folder: &Path, assets: &AssetFiles, chips: &[NpuChip]) -> Option<DoctorCheck> {
+fn database_device(
+    folder: &Path,
+    assets: &AssetFiles,
+    chips: &[NpuChip],
+    python: &str,
+    environment: &[(String, String)],
+) -> Option<DoctorCheck> {
     let database = Database::open(folder).ok().filter(|database| database.kind() == DataKind::Npu)?;
     let (status, found, fix) = match DeviceProfile::load(assets, database.device()) {
         Err(error) => (CheckStatus::Missing, error.to_string(), error.hint.clone()),
-        Ok(device) => match host_contradiction(&device, chips) {
+        Ok(device) => match soc_contradiction(&device, chips, python, environment) {
             Some(problem) => (CheckStatus::Missing, problem, CORRECT_DEVICE.to_owned()),
             None => (CheckStatus::Passed, device.device, String::new()),
         },

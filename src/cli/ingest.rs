@@ -124,7 +124,7 @@ fn device_of_target(
     let database = Database::open(&options.db)?;
     let device = DeviceProfile::load(&assets, database.device())?;
     check_profile_device(&database, &device, evidence)?;
-    Ok(DeviceChoice { name: device.device, source: "of the database".to_owned(), is_chosen: false })
+    Ok(DeviceChoice { name: device.device, source: "of the database".to_owned() })
 }
 
 /// Kind of the existing or new database. A contradiction is refused before the profiles are read.
@@ -258,9 +258,7 @@ fn print_result(
     for line in skipped {
         print_note(line);
     }
-    if device.is_chosen {
-        print_note(&format!("device {} ({})", device.name, device.source));
-    }
+    print_note(&format!("device {} ({})", device.name, device.source));
     if kept > 0 {
         print_note(&format!(
             "{kept} rows keep more evidence: the profile has fewer ranks or records of them, or no counters; \

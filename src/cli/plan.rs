@@ -19,8 +19,8 @@ use crate::{
     plan::{InitialCosts, RunPlan},
     report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
     session::{
-        CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, host_contradiction,
-        plan_of_database,
+        CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, plan_of_database,
+        soc_contradiction,
     },
 };
 
@@ -55,8 +55,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         profiler: options.profiler.settings(),
         ..RunOptions::default()
     };
-    if let Some(problem) = host_chips(database.kind()).and_then(|chips| host_contradiction(&profile, &chips))
-    {
+    let chips = host_chips(database.kind()).unwrap_or_default();
+    if let Some(problem) = soc_contradiction(&profile, &chips, &run_options.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
     let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;

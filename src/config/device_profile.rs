@@ -107,6 +107,15 @@ impl DeviceProfile {
             && facts.clock_mhz.is_none_or(is_clock)
     }
 
+    /// Returns true if a profile shows more cores or a higher clock than the device has.
+    pub(crate) fn is_exceeded_by(&self, shown: &DeviceFacts) -> bool {
+        let is_more = |shown: Option<u32>, own: u32| shown.is_some_and(|shown| shown > own);
+        let clock = shown.clock_mhz.map_or(0.0, f64::from);
+        is_more(shown.cube_cores, self.cube_cores)
+            || is_more(shown.vector_cores, self.vector_cores)
+            || clock > f64::from(self.clock_mhz) * HIGHEST_CLOCK
+    }
+
     /// Sets other numbers of matrix cores and another clock; rates and the bound of the cache are proportional to them.
     pub(crate) fn scale_rates(&mut self, cube_cores: u32, clock_mhz: u32) {
         let cores = f64::from(cube_cores) / f64::from(self.cube_cores.max(1));

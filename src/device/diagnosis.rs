@@ -63,11 +63,21 @@ pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCh
     doctor_check("devices", CheckStatus::Warning, found, "they are left out; reset them")
 }
 
+const DEVICES_OF_TORCH: &str = "devices of torch";
+const MAP_SAME_DEVICES: &str = "map the same devices for `npu-smi` and torch, and compare `npu-smi info -m`";
+
+/// Compares the numbers that a run gives to devices with the number of devices that torch counts.
+pub(crate) fn check_device_count(numbering: &DeviceNumbering, counted: u32) -> DoctorCheck {
+    match numbering.mismatch(counted) {
+        Some(problem) => doctor_check(DEVICES_OF_TORCH, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
+        None => doctor_check(DEVICES_OF_TORCH, CheckStatus::Passed, counted.to_string(), ""),
+    }
+}
+
 /// Compares the logical numbers of the listed devices with the number of devices that torch counts.
 pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) -> DoctorCheck {
-    const NAME: &str = "devices of torch";
+    const NAME: &str = DEVICES_OF_TORCH;
     let numbering = DeviceNumbering::of_listed(&host.info);
-    let fix = "map the same devices for `npu-smi` and torch, and compare `npu-smi info -m`";
     let count = match counted {
         Ok(count) => count,
         Err(error) => return doctor_check(NAME, CheckStatus::Missing, error, "check the driver and CANN"),
@@ -78,7 +88,7 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
         numbering.mismatch(count).map_or(Ok(numbering), Err)
     };
     match resolved {
-        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem, fix),
+        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
         Ok(numbering) => {
             let remark = numbering.remark(host);
             let remark = remark.unwrap_or_else(|| "numbered as in `npu-smi info`".to_owned());

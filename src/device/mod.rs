@@ -28,7 +28,7 @@ pub(crate) use lease_folder::LeaseFolder;
 pub(crate) use numbering::DeviceNumbering;
 pub(crate) use platform_config::PlatformConfig;
 use serde::Serialize;
-pub(crate) use software::SoftwareLocations;
+pub(crate) use software::{HostSoftware, SoftwareLocations};
 
 use crate::{
     domain::SoftwareFingerprint,

@@ -18,8 +18,25 @@ const DRIVER_INSTALLATION: &str = "/etc/ascend_install.info";
 /// Maximum number of files of a package that its digest covers.
 const MOST_FILES: usize = 100_000;
 
+/// Software of a host's collections. It is read again for each collection: CANN or a package may be replaced meanwhile.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostSoftware {
+    pub(crate) locations: SoftwareLocations,
+    pub(crate) packages: Vec<CustomOperators>,
+    /// Options of msprof and pinned variables, which do not change.
+    pub(crate) settings: SoftwareFingerprint,
+}
+
+impl HostSoftware {
+    /// Reads the software as it is installed now.
+    pub(crate) fn read_fingerprint(&self) -> SoftwareFingerprint {
+        let SoftwareFingerprint { profiler, environment, .. } = self.settings.clone();
+        SoftwareFingerprint { profiler, environment, ..self.locations.read_software(&self.packages) }
+    }
+}
+
 /// Places of a host's software.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SoftwareLocations {
     /// `ASCEND_HOME_PATH`: the folder of a CANN version, mostly a link named `latest`.
     pub(crate) cann: Option<PathBuf>,

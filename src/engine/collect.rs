@@ -51,6 +51,7 @@ pub(super) fn run_collection(
     let folder = settings.folder.join("collections").join(format!("{:05}", start.collection));
     let manifest = collection_manifest(settings, start, &cases);
     write_folder(settings, &folder, &manifest, &cases)?;
+    let software = settings.host_software.read_fingerprint();
     let started = SystemTime::now();
     let job = CollectionScript { context, start, folder: &folder };
     let ended = job.run_script(None, files::LOG)?;
@@ -87,6 +88,7 @@ pub(super) fn run_collection(
             attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
         });
     }
+    judge_software(settings, &software, &mut attempts);
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
@@ -106,8 +108,28 @@ pub(super) fn run_collection(
         exit: collection_exit(&journal, collection_end),
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
-        software: settings.software.with_imported(journal.imported.clone().unwrap_or_default()),
+        software: software.with_imported(journal.imported.clone().unwrap_or_default()),
     })
+}
+
+/// Rejects the samples of a collection during which the software of the host changed, and marks those of other software
+/// than that for which the run checked the host. `software` is that of the beginning of the collection.
+fn judge_software(settings: &CollectionSettings, software: &SoftwareFingerprint, attempts: &mut [Attempt]) {
+    let at_end = settings.host_software.read_fingerprint();
+    let measured = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict.is_recorded());
+    if at_end != *software {
+        let changes = at_end.differences_from(software);
+        let reason = format!("the software of the host changed while the collection ran: {changes}");
+        measured.for_each(|attempt| attempt.outcome = CaseOutcome::new(Verdict::Implausible, &*reason));
+    } else if at_end != settings.software {
+        let changes = at_end.differences_from(&settings.software);
+        let remark =
+            format!("without a selftest of the software that replaced another during the run: {changes}");
+        measured.for_each(|attempt| {
+            let CaseOutcome { verdict, reason } = &attempt.outcome;
+            attempt.outcome = CaseOutcome::with_remarks(*verdict, reason, [remark.as_str()]);
+        });
+    }
 }
 
 /// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    device::{DeviceLeases, DeviceNumbering, LeaseFolder},
+    device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
     domain::{DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
 };
@@ -28,8 +28,10 @@ pub(crate) struct CollectionSettings {
     pub python: String,
     pub environment: Vec<(String, String)>,
     pub profiler: ProfilerSettings,
-    /// Software of the host; the versions that a script imports are added to it.
+    /// Software of the host when the run began.
     pub software: SoftwareFingerprint,
+    /// Software of the host, which is read again for each collection.
+    pub host_software: HostSoftware,
     /// Verdicts that make the exit code 1.
     pub failing: FailingVerdicts,
     /// Skew of the distribution of tokens over experts; 0 is even.

@@ -81,6 +81,14 @@ impl Ledger {
         Ok(newest.into_iter().next().flatten())
     }
 
+    /// Returns the kernels with accepted results, and the number of their cases.
+    pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
+        let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
+                   WHERE a.verdict = 'ok' GROUP BY c.kernel";
+        let counts: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(counts.into_iter().collect())
+    }
+
     /// Returns every case with an accepted measurement of its newest software.
     pub fn measured_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
         Ok(self.measured_generations()?.into_iter().flat_map(|generation| generation.cases).collect())

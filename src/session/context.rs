@@ -15,7 +15,7 @@ use crate::{
     database::Database,
     device::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint,
-        diagnosis::check_device_use,
+        diagnosis::{check_device_count, check_device_use},
     },
     domain::{DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
@@ -96,6 +96,7 @@ impl RunContext {
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let ProgramEnvironment { variables, software } =
             program_environment(options, scratch.path(), &database)?;
+        let software = software.read_fingerprint();
         let host = device::query_host_devices(&variables, scratch.path())?;
         let numbering = device_numbering(&host, kind, &options.python, &variables)?;
         let info = host.info;
@@ -133,7 +134,8 @@ impl RunContext {
         checks.into_iter().try_for_each(require_check)
     }
 
-    /// Refuses a host on which torch_npu can use none of the selected devices that are free. Importing torch_npu takes
+    /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices that are
+    /// free. Importing torch_npu takes
     /// seconds, which is less than the collections that would fail.
     fn require_usable_device(&self, options: &RunOptions) -> Result<(), CommandError> {
         let folder = lease_folder(&self.database, options, &self.info.chips);
@@ -144,6 +146,9 @@ impl RunContext {
         let found = torch_devices(&options.python, &self.variables, &free);
         drop(leases);
         let found = found.map_err(|error| error.to_string());
+        if let Ok(devices) = &found {
+            require_check(check_device_count(&self.numbering, devices.count))?;
+        }
         require_check(check_device_use(found.map(|devices| devices.usable)))
     }
 
@@ -184,12 +189,14 @@ impl RunContext {
         }
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let environment = program_environment(&options, &folder.join("host"), &database)?;
-        let host = HostFingerprint::of_host(&info, &chips, environment.software.clone());
+        let software = environment.software.read_fingerprint();
+        let host = HostFingerprint::of_host(&info, &chips, software.clone());
         let update = options.update;
         let settings = CollectionSettings {
             kind: database.kind(),
             environment: environment.variables,
-            software: environment.software.clone(),
+            software,
+            host_software: environment.software,
             run: run.to_owned(),
             folder: folder.clone(),
             seed: options.seed,

@@ -25,8 +25,6 @@ pub(crate) struct DeviceChoice {
     pub(crate) name: String,
     /// Source for messages, such as `given with --device`.
     pub(crate) source: String,
-    /// True if the database is new; an existing one has its device.
-    pub(crate) is_chosen: bool,
 }
 
 /// How to correct a wrong device of a database.
@@ -54,10 +52,9 @@ pub(crate) fn choose_device(
     if let Some((name, source)) = given.or_else(|| variable.map(|name| (name, "given by NPUBENCH_DEVICE"))) {
         let profile = DeviceProfile::load(assets, &name)?;
         check_evidence(&profile, evidence, &fitting)?;
-        return Ok(DeviceChoice { name, source: source.to_owned(), is_chosen: true });
+        return Ok(DeviceChoice { name, source: source.to_owned() });
     }
-    let choice =
-        |name: &str, source: String| Ok(DeviceChoice { name: name.to_owned(), source, is_chosen: true });
+    let choice = |name: &str, source: String| Ok(DeviceChoice { name: name.to_owned(), source });
     let sources = evidence.sources.join(", ");
     if let ([name], false) = (fitting.as_slice(), evidence.facts.is_empty()) {
         return choice(name, format!("from the profile: {} by {sources}", evidence.facts));
@@ -94,8 +91,8 @@ pub(crate) fn choose_device(
     ))
 }
 
-/// Refuses a device that contradicts what the profiler states. Numbers of cores that only follow from the records are
-/// compared when there is no statement.
+/// Refuses a device that contradicts what the profiler states, or that has fewer cores or a lower clock than the records
+/// show: kernels may use a part of the cores, and a device may be set to any clock below its rating.
 fn check_evidence(
     device: &DeviceProfile,
     evidence: &DeviceEvidence,
@@ -107,7 +104,7 @@ fn check_evidence(
     if evidence.are_cores_inferred {
         (stated.cube_cores, stated.vector_cores) = (None, None);
     }
-    if device.fits(&stated) {
+    if device.fits(&stated) && !device.is_exceeded_by(&evidence.facts) {
         return Ok(());
     }
     let hint = match fitting {
@@ -142,6 +139,26 @@ pub(crate) fn host_contradiction(device: &DeviceProfile, chips: &[NpuChip]) -> O
     ))
 }
 
+/// As [`host_contradiction`]; chips of which npu-smi has one name for several SoCs are named by torch_npu.
+pub(crate) fn soc_contradiction(
+    device: &DeviceProfile,
+    chips: &[NpuChip],
+    python: &str,
+    environment: &[(String, String)],
+) -> Option<String> {
+    host_contradiction(device, chips).or_else(|| {
+        let soc = soc_of_host(chips, python, environment)?;
+        other_soc(device, &soc)
+    })
+}
+
+fn other_soc(device: &DeviceProfile, soc: &str) -> Option<String> {
+    (!device.is_of_soc(soc)).then(|| {
+        let (name, socs) = (&device.device, device.soc.join(", "));
+        format!("the devices of this host are {soc}, the device of the database is `{name}` ({socs})")
+    })
+}
+
 /// Compares the devices of a run with the device of the database, and sets values of the profile that CANN's
 /// platform_config has for this host. Fails if the host has another chip.
 pub(super) fn adapt_to_host(
@@ -161,12 +178,7 @@ pub(super) fn adapt_to_host(
                 return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
             }
             let soc = soc_of_host(chips, python, environment);
-            if let Some(soc) = soc.as_ref().filter(|soc| !device.is_of_soc(soc)) {
-                let problem = format!(
-                    "the devices of this host are {soc}, the device of the database is `{}` ({})",
-                    device.device,
-                    device.soc.join(", ")
-                );
+            if let Some(problem) = soc.as_ref().and_then(|soc| other_soc(device, soc)) {
                 return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
             }
             (soc, std::env::var("ASCEND_HOME_PATH").ok())
@@ -183,7 +195,7 @@ fn soc_of_host(chips: &[NpuChip], python: &str, environment: &[(String, String)]
     if soc != A3_FAMILY {
         return Some(soc);
     }
-    first_device_soc(python, environment).ok().filter(|name| name.starts_with("Ascend"))
+    first_device_soc(python, environment).ok()
 }
 
 /// Returns the chips of this host by npu-smi; `None` without them, and for rehearsals.
@@ -252,6 +264,26 @@ mod tests {
     }
 
     #[test]
+    fn given_device_with_fewer_cores_or_a_lower_clock_than_the_records_show_is_refused() {
+        let mut shown = evidence(None, Some(24), Some(1650));
+        shown.are_cores_inferred = true;
+        let given = |name, shown: &DeviceEvidence| {
+            choose(DataKind::Npu, Some(name), shown, None).map(|_| ()).map_err(|error| error.message)
+        };
+        assert_eq!(given("ATLAS_800_A3_752T_128G_DIE", &shown), Ok(()), "1850 MHz, set lower");
+        let error = given("ATLAS_800_A2_313T_64G", &shown).expect_err("20 cores");
+        assert!(
+            error.contains("24 cube cores") && error.contains("not of `ATLAS_800_A2_313T_64G`"),
+            "{error}"
+        );
+        shown.facts.cube_cores = Some(16);
+        shown.facts.vector_cores = Some(32);
+        assert_eq!(given("ATLAS_800_A2_313T_64G", &shown), Ok(()), "kernels that use a part of the cores");
+        let error = given("ATLAS_800_A2_280T_32G_PCIE", &shown).expect_err("1500 MHz");
+        assert!(error.contains("1650 MHz"), "{error}");
+    }
+
+    #[test]
     fn chip_of_the_host_decides_between_candidates() {
         let b = evidence(Some("Ascend910B"), Some(20), Some(1800));
         let chosen =
@@ -289,8 +321,8 @@ mod tests {
         let b = evidence(Some("Ascend910B"), Some(24), Some(1800));
         let error = choose(DataKind::Npu, given, &b, None).expect_err("24 cores");
         assert!(error.message.contains("not of `ATLAS_800_A2_313T_64G`"), "{}", error.message);
-        let inferred = DeviceEvidence { are_cores_inferred: true, ..b };
-        assert!(choose(DataKind::Npu, given, &inferred, None).is_ok(), "inferred numbers refuse nothing");
+        let inferred = DeviceEvidence { are_cores_inferred: true, ..evidence(None, Some(18), Some(1800)) };
+        assert!(choose(DataKind::Npu, given, &inferred, None).is_ok(), "kernels may use a part of the cores");
         assert!(choose(DataKind::Npu, Some("A2"), &DeviceEvidence::default(), None).is_err());
     }
 }

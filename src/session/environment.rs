@@ -11,7 +11,8 @@ use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
     device::{
-        DeviceError, DeviceLeases, LeaseFolder, SoftwareLocations, custom_operators, operator_environment,
+        DeviceError, DeviceLeases, HostSoftware, LeaseFolder, SoftwareLocations, custom_operators,
+        operator_environment,
     },
     domain::{DataKind, SoftwareFingerprint},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
@@ -74,7 +75,7 @@ pub(super) struct ProgramEnvironment {
     /// Variables that the programs need.
     pub(super) variables: Vec<(String, String)>,
     /// Software of the host, as far as it is known before a script has run.
-    pub(super) software: SoftwareFingerprint,
+    pub(super) software: HostSoftware,
 }
 
 /// Returns the surroundings of the host's programs. The programs of the rehearsal host are written into `folder`.
@@ -96,14 +97,16 @@ pub(super) fn program_environment_with_medians(
 ) -> Result<ProgramEnvironment, CommandError> {
     let profiler = Some(options.profiler.options().join(" "));
     let environment = PinnedEnvironment::default().values();
+    let settings = SoftwareFingerprint { profiler, environment, ..SoftwareFingerprint::default() };
     if database.kind() == DataKind::Npu {
         // CANN does not find custom operators that are installed with a Python package by itself.
         let variable = |name: &str| std::env::var(name).ok();
         let packages = custom_operators(variable, &package_folders(&options.python, "vllm_ascend"));
-        let software = SoftwareLocations::of_host(variable).read_software(&packages);
+        let variables = operator_environment(&packages, variable);
+        let locations = SoftwareLocations::of_host(variable);
         return Ok(ProgramEnvironment {
-            variables: operator_environment(&packages, variable),
-            software: SoftwareFingerprint { profiler, environment, ..software },
+            variables,
+            software: HostSoftware { locations, packages, settings },
         });
     }
     fs::create_dir_all(folder).map_err(|error| {
@@ -127,8 +130,7 @@ pub(super) fn program_environment_with_medians(
         cann: cann.map(|(_, home)| PathBuf::from(home)),
         driver_root: rehearsal::ascend_root(folder),
     };
-    let software = SoftwareFingerprint { profiler, environment, ..locations.read_software(&[]) };
-    Ok(ProgramEnvironment { variables, software })
+    Ok(ProgramEnvironment { variables, software: HostSoftware { locations, packages: Vec::new(), settings } })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(crate) use check::DatabaseCheck;
 pub(crate) use context::RunContext;
 pub(crate) use device_choice::{
     CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
-    host_contradiction,
+    soc_contradiction,
 };
 pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;

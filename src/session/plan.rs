@@ -42,8 +42,33 @@ pub(crate) fn plan_of_database(
         weight_column: options.weight_column.as_deref(),
     };
     let mut plan = select_cases(database, catalogue, profile, &selection)?;
+    if let Some(ledger) = &existing {
+        plan.unreadable_rows.extend(missing_tables(database, ledger, kernels)?);
+    }
     plan.note_skew(options.expert_skew);
     Ok(plan)
+}
+
+/// Describes the tables that are missing although the ledger has results of their kernels: deleted or renamed files.
+fn missing_tables(
+    database: &Database,
+    ledger: &Ledger,
+    selected: &[KernelName],
+) -> Result<Vec<String>, CommandError> {
+    let present = database.kernels()?;
+    let is_missing = |kernel: &str| {
+        let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
+        is_selected && !present.iter().any(|name| name.as_str() == kernel)
+    };
+    let measured = ledger.measured_kernels()?.into_iter().filter(|(kernel, _)| is_missing(kernel));
+    let describe = |(kernel, count): (String, u32)| {
+        let cases = if count == 1 { "a case".to_owned() } else { format!("{count} cases") };
+        format!(
+            "the ledger has results of {cases} of {kernel}, whose table is missing: restore it or ingest its profile \
+             again, then `npubench run` writes them"
+        )
+    };
+    Ok(measured.map(describe).collect())
 }
 
 /// Digest and reason of each call that `npubench check` found rejected by the installed torch_npu. Outcomes of other

@@ -11,7 +11,7 @@ use super::{
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
-    samples::{accepted_samples, noise_reason, published_interval},
+    samples::{TIMER_QUANTUM_NS, accepted_samples, noise_reason, published_interval},
 };
 use crate::{
     domain::{
@@ -402,7 +402,14 @@ fn impossible_duration(
 ) -> Option<CaseOutcome> {
     let implausible = |reason: String| Some(CaseOutcome::new(Verdict::Implausible, reason));
     let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
-    if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE || shortest.duration.0 <= 0 {
+    if shortest.duration.0 < TIMER_QUANTUM_NS {
+        return implausible(format!(
+            "launch {number} took {} us, less than a step of the device's timer, {} us",
+            shortest.duration,
+            Nanos(TIMER_QUANTUM_NS)
+        ));
+    }
+    if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE {
         return implausible(format!(
             "launch {number} took {} us, the roofline allows no less than {} us",
             shortest.duration, expected.fastest

@@ -110,6 +110,12 @@ fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
     let note = note.unwrap_or_else(|| panic!("no table is named: {}", ran.stderr));
     let named = before.iter().filter(|(name, _)| note.contains(name.trim_end_matches(".csv"))).count();
     assert_eq!(named, before.len(), "{note}");
+    // Tables that stay deleted are named by the next run as well.
+    fs::write(&originals[0].0, &originals[0].1).expect("restored");
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let missing = ran.stderr.lines().filter(|line| line.contains("whose table is missing: restore it"));
+    assert_eq!(missing.count(), before.len() - 1, "{}", ran.stderr);
     originals.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("restored"));
     let ran = context.run(&RUN);
     assert_eq!(ran.code, 0, "{}", ran.stderr);

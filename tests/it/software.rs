@@ -1,6 +1,11 @@
 //! Software of results: samples of different software are never pooled, and a measurement after an upgrade starts a new
 //! generation of evidence. Upgrades are rehearsed by fault plans with other versions.
 
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+};
+
 use rusqlite::Connection;
 
 use crate::context::{Context, Ran, SWIGLU, profile};
@@ -135,5 +140,39 @@ fn version_with_other_characters_is_refused() {
         ran.stderr.contains("`torch` is \"2.7\\\"\", expected a version such as 8.5.0"),
         "{}",
         ran.stderr
+    );
+}
+
+/// A CANN that is replaced while a collection runs: its samples are of no known software, and those of later collections
+/// are of the new one.
+#[test]
+fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
+    let context = Context::new();
+    context.small_database("db");
+    let wrapper = "#!/bin/sh\n\
+        # Programs of collections run in .npubench/runs/RUN/collections/NUMBER.\n\
+        for file in ../../host/Ascend/ascend-toolkit/latest/*/ascend_toolkit_install.info; do\n\
+            if [ \"$1\" = replay.py ] && [ -f \"$file\" ]; then sed -i s/^version=.*/version=9.9.9/ \"$file\"; fi\n\
+        done\n\
+        exec python3 \"$@\"\n";
+    let python = context.write("bin/python3-wrapper", wrapper);
+    fs::set_permissions(&python, Permissions::from_mode(0o755)).expect("executable");
+    let python = python.to_string_lossy();
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--python", &python];
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let verdicts: Vec<String> = context.query("SELECT DISTINCT verdict FROM attempts ORDER BY attempt");
+    assert_eq!(verdicts, ["implausible", "ok"]);
+    let reasons: Vec<String> =
+        context.query("SELECT DISTINCT reason FROM attempts WHERE verdict = 'implausible'");
+    let changed = "the software of the host changed while the collection ran: CANN 9.9.9, not 0+rehearsal";
+    assert_eq!(reasons, [changed]);
+    let row = context.rows("db", "Add").remove(0);
+    assert!(row["MicroBench Software"].starts_with("CANN 9.9.9, "), "{}", row["MicroBench Software"]);
+    assert!(
+        row["MicroBench Reason"]
+            .contains("without a selftest of the software that replaced another during the run"),
+        "{}",
+        row["MicroBench Reason"]
     );
 }

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
-    device::{DeviceLease, DeviceLeases, DeviceNumbering, LeaseFolder},
+    device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
     domain::{CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
     engine::{
         CollectionSettings, PausedDevices,
@@ -137,6 +137,7 @@ impl Fixture {
             environment: Vec::new(),
             profiler: ProfilerSettings::default(),
             software: SoftwareFingerprint::default(),
+            host_software: HostSoftware::default(),
             failing: FailingVerdicts::default(),
             expert_skew: 0.0,
             leases: LeaseFolder::of_database(self.folder.path().join("leases")),
